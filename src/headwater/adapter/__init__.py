@@ -1,0 +1,1 @@
+"""SQL in, rows out: one timeline, strictly serializable."""

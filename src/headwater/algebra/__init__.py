@@ -1,0 +1,1 @@
+"""Mathematics of times and collections: no I/O, no Spark, no clock."""

@@ -1,0 +1,110 @@
+"""Frontiers: antichains of times, the lower bound of what may still change.
+
+A frontier ``F`` stands for the set of times beyond it, ``{t : f <= t for some f in F}``. The empty
+frontier is *closed*: no time is beyond it. Frontiers form a lattice under
+
+    F <= G   iff   every time beyond G is beyond F            (closed is the greatest)
+    meet     =     the frontier of the union of both sets     (the earlier one)
+    join     =     the frontier of the intersection           (the later one)
+
+Invariant: no element is ``<=`` another. Kept by :meth:`Frontier.of`, refused otherwise by the
+constructor, so that every ``Frontier`` in the program holds it. Relied on by everybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from headwater.algebra.order import PartialOrder, join
+
+T = TypeVar("T", bound=PartialOrder)
+
+
+def _minimal(times: Iterable[T]) -> tuple[T, ...]:
+    kept: list[T] = []
+    for time in times:
+        if any(other <= time for other in kept):
+            continue
+        kept = [other for other in kept if not time <= other]
+        kept.append(time)
+    return tuple(kept)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Frontier(Generic[T]):
+    """A set of mutually incomparable times.
+
+    >>> Frontier.of(3, 5, 4)
+    Frontier{3}
+    >>> Frontier.of(3).allows(3), Frontier.of(3).allows(2), Frontier.closed().allows(9)
+    (True, False, False)
+    >>> Frontier.of(3) < Frontier.of(4) < Frontier.closed()
+    True
+    """
+
+    _elements: tuple[T, ...]
+
+    def __post_init__(self) -> None:
+        if len(self._elements) > 1:
+            assert len(_minimal(self._elements)) == len(self._elements), "not an antichain"
+
+    @classmethod
+    def of(cls, *times: T) -> Frontier[T]:
+        """Keep the minimal elements of ``times``; none at all is the closed frontier."""
+        return cls(times if len(times) < 2 else _minimal(times))
+
+    @classmethod
+    def closed(cls) -> Frontier[T]:
+        """Return the empty frontier: no time is beyond it."""
+        return cls(())
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing may change any more."""
+        return not self._elements
+
+    def allows(self, time: T) -> bool:
+        """Whether ``time`` is beyond this frontier, that is: may still change."""
+        return any(element <= time for element in self._elements)
+
+    def only(self) -> T:
+        """Return the single element of an open frontier of a totally ordered time."""
+        (element,) = self._elements
+        return element
+
+    def meet(self, other: Frontier[T]) -> Frontier[T]:
+        """Return the earlier of both: beyond it is what is beyond either."""
+        return Frontier(_minimal((*self._elements, *other._elements)))
+
+    def join(self, other: Frontier[T]) -> Frontier[T]:
+        """Return the later of both: beyond it is what is beyond both."""
+        return Frontier(_minimal(join(a, b) for a in self._elements for b in other._elements))
+
+    def __le__(self, other: Frontier[T]) -> bool:
+        return all(self.allows(time) for time in other._elements)
+
+    def __lt__(self, other: Frontier[T]) -> bool:
+        return self <= other and not other <= self
+
+    def __ge__(self, other: Frontier[T]) -> bool:
+        return other <= self
+
+    def __gt__(self, other: Frontier[T]) -> bool:
+        return other < self
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Frontier) and set(self._elements) == set(other._elements)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._elements))
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._elements)
+
+    def __repr__(self) -> str:
+        return "Frontier{" + ", ".join(map(str, sorted(self._elements, key=str))) + "}"
+
+    def __str__(self) -> str:
+        return "{" + ", ".join(map(str, sorted(self._elements, key=str))) + "}"

@@ -1,0 +1,1 @@
+"""What every layer needs and no layer owns: errors, clock, retry, identifiers, telemetry."""

@@ -1,0 +1,1 @@
+"""What a collection is, for the layers above: types, keys, keyed runs, capabilities."""

@@ -1,0 +1,1 @@
+"""Views, kept up to date on Spark."""

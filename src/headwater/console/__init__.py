@@ -1,0 +1,1 @@
+"""A web view over the system's own collections."""

@@ -1,0 +1,1 @@
+"""From collections to the outside, exactly once."""

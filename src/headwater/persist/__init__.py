@@ -1,0 +1,1 @@
+"""Durable, definite collections of updates, kept in one commit log per location."""

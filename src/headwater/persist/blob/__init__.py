@@ -1,0 +1,1 @@
+"""Implementations of the Blob port, one per file."""

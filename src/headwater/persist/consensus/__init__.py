@@ -1,0 +1,1 @@
+"""Implementations of the Consensus port, one per file."""

@@ -1,0 +1,1 @@
+"""The shipped test kit: unreliable ports, directive runner, conformance suites."""
