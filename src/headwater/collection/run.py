@@ -1,0 +1,287 @@
+"""Keyed runs: immutable updates sorted by ``(hash of the key, time)``.
+
+A run holds updates ``(row, time, diff)`` of one collection. Its columns are the data columns and
+``__hash``, ``__time``, ``__diff`` (all three ``int64``, never NULL); its key is a list of its data
+columns, and ``__hash`` is their :func:`~headwater.collection.key_hash.key_hash`. Invariant:
+
+    rows are ordered by (__hash, __time), both signed; __hash depends on the key's values alone
+
+so all updates of a key are neighbours, oldest first, and are found by a binary search. Two keys
+may share a hash: whoever searches compares the keys again (``collection/probe.py``). An
+*arrangement* is a handful of runs, one on top of the other; it denotes the sum of them. Runs of one
+arrangement may overlap in hashes and in times, and need not be consolidated.
+
+A column that was added later is missing in older runs and reads as NULL.
+
+Kept by: :func:`write_run`, ``collection/run_merge.py``. Relied on by: probes, upsert envelopes,
+delta rules. Format and checksums: ``collection/run_file.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headwater.base.errors import InvalidUsage
+from headwater.collection import run_file
+from headwater.collection.key import key_form
+from headwater.collection.key_hash import HASH, Hashes, key_hash
+from headwater.collection.run_extent import is_storable, verify_rows
+from headwater.collection.run_file import CorruptRun, RunFile
+from headwater.persist.consolidate import DIFF, TIME, column_longs
+
+Longs = npt.NDArray[np.int64]
+
+SYSTEM_COLUMNS: Final = (HASH, TIME, DIFF)
+
+
+class InvalidRun(InvalidUsage):
+    """Updates that cannot be written as a keyed run."""
+
+
+class RunTooLarge(InvalidUsage):
+    """More bytes in one string or list column than one Arrow batch can address."""
+
+    def __init__(self, rows: int) -> None:
+        super().__init__(
+            f"a keyed run of {rows} rows has a column of more than 2 GiB; cut it by hash range"
+        )
+
+
+def write_run(updates: pa.Table, key: Sequence[str]) -> bytes:
+    """Return the bytes of the run with these updates.
+
+    ``updates`` has the data columns, ``__time`` and ``__diff``, in any order of rows; ``__hash``
+    is computed unless it is there. Dictionary and view columns are stored as plain ones. The bytes
+    are a function of the updates and their order; their length is a multiple of 64.
+    """
+    updates = sort_updates(_checked(updates, key))
+    combined = updates.combine_chunks()
+    batches = combined.to_batches()
+    if len(batches) > 1:
+        raise RunTooLarge(len(updates))
+    if batches:
+        (batch,) = batches
+    else:
+        batch = pa.RecordBatch.from_pylist([], schema=combined.schema)
+    return run_file.encode(
+        batch,
+        key=tuple(key),
+        hashes=column_longs(updates, HASH),
+        times=column_longs(updates, TIME),
+    )
+
+
+def sort_updates(updates: pa.Table) -> pa.Table:
+    """Sort by ``(__hash, __time)``, stably; the same table where it is sorted already."""
+    hashes, times = column_longs(updates, HASH), column_longs(updates, TIME)
+    rising = hashes[1:] > hashes[:-1]
+    rising |= (hashes[1:] == hashes[:-1]) & (times[1:] >= times[:-1])
+    if rising.all():
+        return updates
+    return updates.take(pa.array(np.lexsort((times, hashes))))
+
+
+def _checked(updates: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Return the updates with plain columns and a hash, or say why they cannot be a run."""
+    names = updates.column_names
+    if len(set(names)) != len(names):
+        raise InvalidRun(f"a keyed run has each column once, not {names}")
+    for name in (TIME, DIFF, *((HASH,) if HASH in names else ())):
+        if name not in names or updates[name].type != pa.int64() or updates[name].null_count:
+            raise InvalidRun(f"a keyed run needs a column {name} of int64 without NULLs")
+    if not key or not set(key) <= set(names) - set(SYSTEM_COLUMNS):
+        raise InvalidRun(f"the key {list(key)} must name data columns of {names}")
+    for position, field in enumerate(updates.schema):
+        plain = _plain_type(field.type)
+        if not is_storable(plain):
+            raise InvalidRun(f"column {field.name} of type {field.type} cannot be stored in a run")
+        if plain != field.type:
+            column = updates[field.name].cast(plain)
+            updates = updates.set_column(position, field.with_type(plain), column)
+    for name in key:
+        key_form(updates[name].type)
+    if HASH not in names:
+        hashes = pa.array(key_hash([updates[name] for name in key]))
+        updates = updates.append_column(pa.field(HASH, pa.int64(), nullable=False), hashes)
+    return updates
+
+
+def _plain_type(type_: pa.DataType) -> pa.DataType:
+    if pa.types.is_dictionary(type_):
+        return _plain_type(type_.value_type)
+    if pa.types.is_string_view(type_):
+        return pa.string()
+    if pa.types.is_binary_view(type_):
+        return pa.binary()
+    return type_
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """An opened run. Nothing it returns is unverified; a flipped bit raises ``CorruptRun``.
+
+    Opening costs the footer, not the rows. What was verified stays so for this object, so keep a
+    run open over many probes. Safe to share between threads.
+    """
+
+    _file: RunFile
+    _batch: pa.RecordBatch
+
+    @classmethod
+    def open(
+        cls, source: str | Path | bytes | pa.Buffer, offset: int = 0, length: int | None = None
+    ) -> Run:
+        """Open the segment ``[offset, offset + length)`` of a file (memory-mapped) or of bytes."""
+        if isinstance(source, str | Path):
+            name = f"{source}@{offset}"
+            segment = _mapped(Path(source), name, offset, length)
+        else:
+            name = f"in memory@{offset}"
+            whole = pa.py_buffer(source) if isinstance(source, bytes) else source
+            segment = _cut(whole, name, offset, length)
+        opened = run_file.decode(segment, name)
+        return cls(opened, opened.batch())
+
+    @property
+    def name(self) -> str:
+        """Where it was opened, for messages."""
+        return self._file.name
+
+    @property
+    def rows(self) -> int:
+        """How many updates there are."""
+        return self._file.head.rows
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The names of the key's columns."""
+        return self._file.head.key
+
+    @property
+    def schema(self) -> pa.Schema:
+        """All columns, with the system columns."""
+        return self._batch.schema
+
+    @property
+    def arrow_bytes(self) -> int:
+        """How many bytes the rows occupy."""
+        return self._file.head.arrow_length
+
+    @property
+    def verified_bytes(self) -> int:
+        """How many bytes were verified so far, that is: read at least once."""
+        return int(self._file.verified.sum()) * self._file.head.block_length
+
+    @property
+    def hash_range(self) -> tuple[int, int] | None:
+        """The first and the last hash, both included; ``None`` of an empty run."""
+        head = self._file.head
+        return (head.first_hash, head.last_hash) if head.rows else None
+
+    @property
+    def min_time(self) -> int | None:
+        """The earliest time of an update; ``None`` of an empty run."""
+        return self._file.head.min_time if self.rows else None
+
+    @property
+    def max_time(self) -> int | None:
+        """The latest time of an update; ``None`` of an empty run."""
+        return self._file.head.max_time if self.rows else None
+
+    def verify_all(self) -> None:
+        """Verify every byte of the run."""
+        self._file.verify_all()
+
+    def table(self) -> pa.Table:
+        """Return all rows, verified and zero-copy, in the run's order."""
+        self.verify_all()
+        return pa.Table.from_batches([self._batch])
+
+    def slice(self, start: int, stop: int) -> pa.Table:
+        """Return the rows ``[start, stop)``, verifying (and reading) only them."""
+        start, stop = max(0, start), min(stop, self.rows)
+        if start < stop:
+            for column in self._batch.columns:
+                self._verify(column, np.array([start]), np.array([stop]))
+        return pa.Table.from_batches([self._batch.slice(start, max(0, stop - start))])
+
+    def take(self, rows: Longs, columns: Sequence[str]) -> list[Any]:
+        """Return these rows of these columns, one array each, verifying only them."""
+        taken, indices = [], pa.array(rows)
+        for name in columns:
+            column = self._batch.column(name)
+            self._verify(column, rows, rows + 1)
+            taken.append(column.take(indices))
+        return taken
+
+    def longs(self, rows: Longs, column: str) -> Longs:
+        """Return these rows of a system column as numbers."""
+        self._verify(self._batch.column(column), rows, rows + 1)
+        return self._numbers(column)[rows]
+
+    def equal_range(self, hashes: Hashes) -> tuple[Longs, Longs]:
+        """Return, for each hash, the range ``[left, right)`` of the rows that have it.
+
+        The sparse index of the footer narrows each search to ``index_stride`` rows; only these
+        windows are verified and read. Where that would be most of the column anyway (many hashes,
+        a small run), all of it is searched at once, which is quicker.
+        """
+        if self.rows == 0:
+            nowhere = np.zeros(len(hashes), np.int64)
+            return nowhere, nowhere
+        if len(hashes) * self._file.head.index_stride >= self.rows:
+            self._verify(self._batch.column(HASH), np.array([0]), np.array([self.rows]))
+            stored = self._numbers(HASH)
+            return np.searchsorted(stored, hashes, "left"), np.searchsorted(stored, hashes, "right")
+        return self._bisect(hashes, "left"), self._bisect(hashes, "right")
+
+    def _bisect(self, hashes: Hashes, side: Any) -> Longs:
+        """Search all hashes at once, each in its window of the hash column."""
+        stride = self._file.head.index_stride
+        window = np.searchsorted(self._file.index, hashes, side)
+        low: Longs = np.maximum(window - 1, 0) * stride
+        high: Longs = np.minimum(window * stride, self.rows)
+        self._verify(self._batch.column(HASH), low, high)
+        stored = self._numbers(HASH)
+        for _ in range(int(stride).bit_length()):
+            middle = (low + high) // 2
+            # A finished search may stand just past the end; its probe is then ignored.
+            found = stored[np.minimum(middle, self.rows - 1)]
+            before = (found < hashes) if side == "left" else (found <= hashes)
+            searching = low < high
+            low = np.where(searching & before, middle + 1, low)
+            high = np.where(searching & ~before, middle, high)
+        assert (low == high).all(), "a window is longer than the stride"
+        return low
+
+    def _numbers(self, column: str) -> Longs:
+        numbers: Longs = self._batch.column(column).to_numpy()
+        return numbers
+
+    def _verify(self, column: Any, starts: Longs, stops: Longs) -> None:
+        base = self._file.arrow.address
+        verify_rows(column, starts, stops, lambda a, b: self._file.verify(a - base, b - base))
+
+
+def _mapped(path: Path, name: str, offset: int, length: int | None) -> pa.Buffer:
+    size = path.stat().st_size
+    stop = size if length is None else offset + length
+    if not 0 <= offset < stop <= size:
+        raise CorruptRun(name, "segment", f"it ends at {stop}, the file at {size}: it was cut")
+    mapped = pa.memory_map(str(path), "r")
+    mapped.seek(offset)
+    return mapped.read_buffer(stop - offset)
+
+
+def _cut(whole: pa.Buffer, name: str, offset: int, length: int | None) -> pa.Buffer:
+    stop = whole.size if length is None else offset + length
+    if not 0 <= offset <= stop <= whole.size:
+        raise CorruptRun(name, "segment", f"it ends at {stop}, the bytes at {whole.size}")
+    return whole.slice(offset, stop - offset)

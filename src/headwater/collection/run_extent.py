@@ -1,0 +1,115 @@
+"""Which bytes of a run some rows of a column occupy.
+
+An Arrow array is a tree of buffers. Given row ranges ``[start, stop)``, the walk visits each buffer
+of the tree, verifies the bytes that hold these rows, and only then reads offsets out of them to
+find the ranges of the children. So nothing is ever interpreted before it is verified.
+
+Relies on: arrays as they come out of a run: not sliced (offset 0), in one mapped buffer, of a type
+that :func:`is_storable` accepts. Relied on by: ``collection/run.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Longs = npt.NDArray[np.int64]
+Verify = Callable[[Longs, Longs], None]
+"""Verify byte ranges ``[start, stop)``, given as addresses in memory."""
+
+
+def is_storable(type_: pa.DataType) -> bool:
+    """Whether a column of this type can be laid out in a run."""
+    t = pa.types
+    if t.is_nested(type_):
+        supported = (
+            t.is_list(type_)
+            or t.is_large_list(type_)
+            or t.is_map(type_)
+            or t.is_struct(type_)
+            or t.is_fixed_size_list(type_)
+        )
+        return bool(supported) and all(is_storable(child) for child in _children(type_))
+    return _offset_type(type_) is not None or _is_fixed(type_) or bool(t.is_null(type_))
+
+
+def verify_rows(array: Any, starts: Longs, stops: Longs, verify: Verify) -> None:
+    """Verify the bytes of the rows ``[start, stop)`` of ``array``."""
+    assert array.offset == 0, "an array of a run is not sliced"
+    _walk(array.type, iter(array.buffers()), starts, stops, verify)
+
+
+def _walk(
+    type_: pa.DataType, buffers: Iterator[Any], starts: Longs, stops: Longs, verify: Verify
+) -> None:
+    some = stops > starts
+    starts, stops = starts[some], stops[some]
+    validity = next(buffers)
+    if validity is not None:
+        _verify_bits(validity, starts, stops, verify)
+    offset_type = _offset_type(type_)
+    if offset_type is not None:
+        starts, stops = _follow(next(buffers), offset_type, starts, stops, verify)
+        if not pa.types.is_nested(type_):
+            _verify_bytes(next(buffers), starts, stops, 1, verify)
+    elif pa.types.is_fixed_size_list(type_):
+        starts, stops = starts * type_.list_size, stops * type_.list_size
+    elif pa.types.is_boolean(type_):
+        _verify_bits(next(buffers), starts, stops, verify)
+    elif _is_fixed(type_):
+        _verify_bytes(next(buffers), starts, stops, type_.bit_width // 8, verify)
+    for child in _children(type_):
+        _walk(child, buffers, starts, stops, verify)
+
+
+def _children(type_: pa.DataType) -> list[pa.DataType]:
+    if pa.types.is_map(type_):
+        # A map is a list of entries, and the entries are one struct with buffers of its own.
+        return [pa.struct([type_.key_field, type_.item_field])]
+    if pa.types.is_nested(type_):
+        return [type_.field(number).type for number in range(type_.num_fields)]
+    return []
+
+
+def _offset_type(type_: pa.DataType) -> type[np.signedinteger[Any]] | None:
+    t = pa.types
+    if t.is_string(type_) or t.is_binary(type_) or t.is_list(type_) or t.is_map(type_):
+        return np.int32
+    if t.is_large_string(type_) or t.is_large_binary(type_) or t.is_large_list(type_):
+        return np.int64
+    return None
+
+
+def _is_fixed(type_: pa.DataType) -> bool:
+    t = pa.types
+    return bool(
+        t.is_primitive(type_)
+        or t.is_decimal(type_)
+        or t.is_fixed_size_binary(type_)
+        or t.is_interval(type_)
+    )
+
+
+def _follow(
+    offsets: Any, dtype: Any, starts: Longs, stops: Longs, verify: Verify
+) -> tuple[Longs, Longs]:
+    """Turn ranges of rows into ranges of their children, through an offsets buffer."""
+    if len(starts) == 0:
+        return starts, stops
+    _verify_bytes(offsets, starts, stops + 1, np.dtype(dtype).itemsize, verify)
+    values = np.frombuffer(offsets, dtype)
+    return values[starts].astype(np.int64), values[stops].astype(np.int64)
+
+
+def _verify_bytes(buffer: Any, starts: Longs, stops: Longs, width: int, verify: Verify) -> None:
+    some = stops > starts
+    if buffer is not None and some.any():
+        verify(buffer.address + starts[some] * width, buffer.address + stops[some] * width)
+
+
+def _verify_bits(buffer: Any, starts: Longs, stops: Longs, verify: Verify) -> None:
+    _verify_bytes(buffer, starts // 8, (stops + 7) // 8, 1, verify)

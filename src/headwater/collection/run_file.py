@@ -1,0 +1,222 @@
+"""The bytes of a keyed run, format version 1: an Arrow stream, then how to trust it.
+
+A run is a *segment*: a whole object or a range of one. All integers are little-endian.
+
+    arrow     schema message, ONE uncompressed record batch, end-of-stream
+    footer    u32 length of head, head (msgpack array, see :class:`RunHead`), zeros to 8 bytes,
+              u64 per block: xxh3-64 of ``block_length`` bytes of ``arrow`` (the last may be short)
+              i64 per index entry: hash of the rows 0, ``index_stride``, 2 ``index_stride``, …
+              zeros until the segment's length is a multiple of 64
+    trailer   u64 length of footer, u64 xxh3-64 of (footer, the other 24 bytes of the trailer),
+              u8 format version, 7 zero bytes, magic ``HWKEYRUN``
+
+The three tile the segment, so every byte is under a checksum. Footer, trailer and Arrow's metadata
+(what lies outside the batch's body) are verified when the run is opened; the body block by block,
+when somebody is about to read it (:meth:`RunFile.verify`), once per opened run.
+
+One record batch: every column is one contiguous area, so a probe is a ``searchsorted`` and a
+``take`` and needs no list of batches. A block is a page (4 KiB): a probe touches about one place
+per key and column, and verifies no more than the pages it reads anyway (measured against 64 KiB in
+``docs/design/20261115_keyed_runs.md``). A tool that knows only Arrow can read a whole run as a
+stream and stops before the footer. The trailer's layout holds for all future versions.
+
+Kept by: :func:`encode`. Relied on by: ``collection/run.py``.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import xxhash
+
+from headwater.persist.errors import Corrupt, NewerFormat
+
+Longs = npt.NDArray[np.int64]
+
+VERSION: Final = 1
+BLOCK_LENGTH: Final = 4096
+INDEX_STRIDE: Final = 1024
+ALIGNMENT: Final = 64
+"""Segments begin at multiples of this in their object; :func:`encode` keeps it by its padding."""
+
+_MAGIC: Final = b"HWKEYRUN"
+_TRAILER: Final = struct.Struct("<QQB7s8s")
+_END_OF_STREAM: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+
+
+class CorruptRun(Corrupt):
+    """A keyed run whose bytes are not those that were written. ``region`` says where."""
+
+    def __init__(self, name: str, region: str, problem: str) -> None:
+        super().__init__(f"keyed run {name}, {region},", problem)
+        self.name, self.region = name, region
+
+
+class NewerRunFormat(NewerFormat):
+    """A keyed run written by a newer Headwater."""
+
+    def __init__(self, name: str, found: int) -> None:
+        super().__init__(f"keyed run {name}", found, VERSION)
+        self.found = found
+
+
+class RunHead(msgspec.Struct, frozen=True, array_like=True):
+    """The facts of a run that are known without reading its rows.
+
+    ``min_time``, ``max_time``, ``first_hash`` and ``last_hash`` are 0 where there are no rows.
+    """
+
+    rows: int
+    key: tuple[str, ...]
+    arrow_length: int
+    body_offset: int
+    body_length: int
+    block_length: int
+    index_stride: int
+    min_time: int
+    max_time: int
+    first_hash: int
+    last_hash: int
+
+
+def encode(batch: pa.RecordBatch, *, key: tuple[str, ...], hashes: Longs, times: Longs) -> bytes:
+    """Return the segment for a batch that is sorted by ``(hash, time)`` already."""
+    schema_message = batch.schema.serialize()
+    batch_message = batch.serialize()
+    body_length = pa.ipc.read_message(batch_message).body.size
+    arrow = b"".join((schema_message, batch_message, _END_OF_STREAM))
+    head = RunHead(
+        rows=batch.num_rows,
+        key=key,
+        arrow_length=len(arrow),
+        body_offset=schema_message.size + batch_message.size - body_length,
+        body_length=body_length,
+        block_length=BLOCK_LENGTH,
+        index_stride=INDEX_STRIDE,
+        min_time=int(times.min(initial=2**63 - 1)) if len(times) else 0,
+        max_time=int(times.max()) if len(times) else 0,
+        first_hash=int(hashes[0]) if len(hashes) else 0,
+        last_hash=int(hashes[-1]) if len(hashes) else 0,
+    )
+    footer = _encode_footer(head, memoryview(arrow), hashes[::INDEX_STRIDE])
+    trailer = _TRAILER.pack(len(footer), 0, VERSION, bytes(7), _MAGIC)
+    checksum = _footer_checksum(footer, trailer)
+    return b"".join((arrow, footer, trailer[:8], struct.pack("<Q", checksum), trailer[16:]))
+
+
+def _encode_footer(head: RunHead, arrow: memoryview, index: Longs) -> bytes:
+    packed = msgspec.msgpack.encode(head)
+    packed = struct.pack("<I", len(packed)) + packed
+    packed += bytes(-len(packed) % 8)
+    checksums = [
+        xxhash.xxh3_64_intdigest(arrow[start : start + head.block_length])
+        for start in range(0, len(arrow), head.block_length)
+    ]
+    footer = packed + np.array(checksums, "<u8").tobytes() + index.astype("<i8").tobytes()
+    return footer + bytes(-(len(arrow) + len(footer) + _TRAILER.size) % ALIGNMENT)
+
+
+def _footer_checksum(footer: Any, trailer: bytes) -> int:
+    digest = xxhash.xxh3_64(footer)
+    digest.update(trailer[:8])
+    digest.update(trailer[16:])
+    return digest.intdigest()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunFile:
+    """An opened segment: its verified head, and its blocks, verified as they are needed.
+
+    Invariant: ``verified[b]`` implies that block ``b`` matched its checksum since it was opened.
+    """
+
+    name: str
+    head: RunHead
+    arrow: pa.Buffer
+    checksums: npt.NDArray[np.uint64]
+    index: Longs
+    verified: npt.NDArray[np.bool_] = field(repr=False)
+
+    def verify(self, starts: Longs, stops: Longs) -> None:
+        """Verify the blocks that hold the byte ranges ``[start, stop)`` of the Arrow bytes."""
+        length = self.head.block_length
+        first, last = starts // length, (stops - 1) // length
+        spans = last - first
+        if spans.any():
+            counts = spans + 1
+            # Each range as its consecutive blocks, all ranges in one array.
+            within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+            first = np.repeat(first, counts) + within
+        self._verify_blocks(np.unique(first[~self.verified[first]]))
+
+    def verify_all(self) -> None:
+        """Verify every block that is not verified yet."""
+        self._verify_blocks(np.flatnonzero(~self.verified))
+
+    def _verify_blocks(self, blocks: Longs) -> None:
+        length, view = self.head.block_length, memoryview(self.arrow)
+        digest = xxhash.xxh3_64_intdigest
+        for block, expected in zip(blocks.tolist(), self.checksums[blocks].tolist(), strict=True):
+            if digest(view[block * length : (block + 1) * length]) != expected:
+                raise CorruptRun(self.name, f"block {block}", "its checksum does not match")
+        self.verified[blocks] = True
+
+    def batch(self) -> pa.RecordBatch:
+        """Return the rows, zero-copy and lazily: verify what you are about to read."""
+        return pa.ipc.open_stream(self.arrow).read_next_batch()
+
+
+def decode(segment: pa.Buffer, name: str) -> RunFile:
+    """Open a segment; footer and metadata are verified here, the rows are not."""
+    footer, trailer_start = _decode_envelope(segment, name)
+    view = memoryview(footer)
+    try:
+        (head_length,) = struct.unpack_from("<I", view)
+        head = msgspec.msgpack.decode(view[4 : 4 + head_length], type=RunHead)
+    except (struct.error, msgspec.MsgspecError) as error:
+        raise CorruptRun(name, "footer", f"its head cannot be read ({error})") from error
+    blocks = -(-head.arrow_length // head.block_length)
+    entries = -(-head.rows // head.index_stride)
+    arrays = 4 + head_length + -(4 + head_length) % 8
+    if head.arrow_length + footer.size != trailer_start or arrays + 8 * (blocks + entries) > len(
+        view
+    ):
+        raise CorruptRun(name, "footer", "its lengths do not add up")
+    run_file = RunFile(
+        name=name,
+        head=head,
+        arrow=segment.slice(0, head.arrow_length),
+        checksums=np.frombuffer(view, "<u8", blocks, arrays),
+        index=np.frombuffer(view, "<i8", entries, arrays + 8 * blocks),
+        verified=np.zeros(blocks, np.bool_),
+    )
+    body_end = head.body_offset + head.body_length
+    run_file.verify(np.array([0, body_end]), np.array([head.body_offset, head.arrow_length]))
+    return run_file
+
+
+def _decode_envelope(segment: pa.Buffer, name: str) -> tuple[pa.Buffer, int]:
+    trailer_start = segment.size - _TRAILER.size
+    if trailer_start < 0:
+        raise CorruptRun(name, "trailer", f"{segment.size} bytes are too few: it was cut")
+    trailer = segment.slice(trailer_start).to_pybytes()
+    footer_length, checksum, version, _, magic = _TRAILER.unpack(trailer)
+    if magic != _MAGIC:
+        raise CorruptRun(
+            name, "trailer", "it does not end as a run does: it was cut or overwritten"
+        )
+    if footer_length > trailer_start:
+        raise CorruptRun(name, "trailer", "its footer is longer than the segment")
+    footer = segment.slice(trailer_start - footer_length, footer_length)
+    if _footer_checksum(footer, trailer) != checksum:
+        raise CorruptRun(name, "footer", "its checksum does not match")
+    # After the checksum: a flipped version byte is a corruption, not a newer format.
+    if version != VERSION:
+        raise NewerRunFormat(name, version)
+    return footer, trailer_start
