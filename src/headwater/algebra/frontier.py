@@ -9,15 +9,23 @@ frontier is *closed*: no time is beyond it. Frontiers form a lattice under
 
 Invariant: no element is ``<=`` another. Kept by :meth:`Frontier.of`, refused otherwise by the
 constructor, so that every ``Frontier`` in the program holds it. Relied on by everybody.
+
+**Advancing.** Once nobody reads before ``F`` any more, a time ``s`` may be replaced by
+
+    s advanced by F  =  the meet of join(s, f) over all f in F      (nothing, where no join exists)
+
+because for every time ``t`` beyond ``F``: ``s <= t`` iff ``s.advanced <= t``. It is the best such
+replacement: times that no reader beyond ``F`` can tell apart become equal, so their updates cancel.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import reduce
 from typing import Generic, TypeVar
 
-from headwater.algebra.order import PartialOrder, join
+from headwater.algebra.order import PartialOrder, join, meet
 
 T = TypeVar("T", bound=PartialOrder)
 
@@ -80,7 +88,20 @@ class Frontier(Generic[T]):
 
     def join(self, other: Frontier[T]) -> Frontier[T]:
         """Return the later of both: beyond it is what is beyond both."""
-        return Frontier(_minimal(join(a, b) for a in self._elements for b in other._elements))
+        bounds = (join(a, b) for a in self._elements for b in other._elements)
+        return Frontier(_minimal(bound for bound in bounds if bound is not None))
+
+    def advance(self, time: T) -> T | None:
+        """Return the time that stands for ``time`` to every reader beyond this frontier.
+
+        ``None`` says that no time beyond this frontier is at or after ``time``, so that an update
+        at it may be forgotten; with a closed frontier that is every update.
+
+        >>> Frontier.of(5).advance(3), Frontier.of(5).advance(8), Frontier.closed().advance(3)
+        (5, 8, None)
+        """
+        bounds = [bound for f in self._elements if (bound := join(time, f)) is not None]
+        return reduce(meet, bounds) if bounds else None
 
     def __le__(self, other: Frontier[T]) -> bool:
         return all(self.allows(time) for time in other._elements)

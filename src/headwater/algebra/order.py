@@ -5,7 +5,12 @@ partial order, such as :class:`headwater.algebra.partitioned.PartitionedOffset`.
 times ``a, b, c`` (checked in ``tests/properties``):
 
     a <= a;   a <= b and b <= a imply a == b;   a <= b and b <= c imply a <= c
-    join(a, b) is the least c with a <= c and b <= c;   meet(a, b) the greatest below both
+    join(a, b) is the least c with a <= c and b <= c, where any such c exists, else ``None``
+    meet(a, b) is the greatest c with c <= a and c <= b; it always exists
+
+Joins are *bounded*: two times of different partitions have no time above both, so there is
+nothing to return, and :class:`~headwater.algebra.frontier.Frontier` needs nothing: the set beyond
+both is empty. A total order has all joins.
 """
 
 from __future__ import annotations
@@ -22,17 +27,25 @@ class PartialOrder(Protocol):
 T = TypeVar("T", bound=PartialOrder)
 
 
-def join(a: T, b: T) -> T:
-    """Return the least time greater than or equal to both."""
+def join(a: T, b: T) -> T | None:
+    """Return the least time greater than or equal to both; ``None`` where no time is.
+
+    >>> join(3, 5)
+    5
+    """
     if a <= b:
         return b
     if b <= a:
         return a
-    return cast("T", cast("Any", a).join(b))
+    return cast("T | None", cast("Any", a).join(b))
 
 
 def meet(a: T, b: T) -> T:
-    """Return the greatest time less than or equal to both."""
+    """Return the greatest time less than or equal to both.
+
+    >>> meet(3, 5)
+    3
+    """
     if a <= b:
         return a
     if b <= a:

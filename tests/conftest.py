@@ -1,0 +1,46 @@
+"""What every test run has in common: Hypothesis profiles, and what may skip.
+
+In CI (``CI=true``) a skipped test fails the run unless its reason speaks of Kafka, whose server
+cannot be had from a wheel: a suite that quietly stops testing is worse than one that fails.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import settings
+
+# No deadline: a slow machine is not a wrong answer. The blob reproduces a failure anywhere.
+settings.register_profile("dev", max_examples=100, deadline=None, print_blob=True)
+settings.register_profile("ci", max_examples=300, deadline=None, print_blob=True)
+settings.register_profile("nightly", max_examples=5_000, deadline=None, print_blob=True)
+
+IN_CI = os.environ.get("CI", "").lower() in {"1", "true", "yes"}
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if IN_CI else "dev"))
+
+
+def _forbidden_skips(config: pytest.Config) -> list[str]:
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None or not IN_CI:
+        return []
+    # A skip's longrepr is (path, line, reason), also when it comes from another process.
+    reasons = ((r.nodeid, str(r.longrepr)) for r in reporter.stats.get("skipped", []))
+    return [f"{test}: {reason}" for test, reason in reasons if "kafka" not in reason.lower()]
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail a CI run that skipped what it must not."""
+    if _forbidden_skips(session.config) and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Say which skips failed the run."""
+    skips = _forbidden_skips(config)
+    if skips:
+        terminalreporter.section("skipped, which CI does not permit", red=True)
+        for skip in skips:
+            terminalreporter.line(skip)
