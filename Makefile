@@ -1,0 +1,67 @@
+# Every target sets up what it needs in .venv; none needs another to have been typed before.
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+FAST := not spark and not server and not soak
+SLOW := (spark or server) and not soak
+WORKERS ?= 2
+
+.PHONY: help setup java psql test test-fast test-slow lint format demo bench soak clean
+
+help: ## show this list
+	@grep -E '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:.*## /\t/' | while IFS=$$'\t' read -r target text; do printf '  make %-10s %s\n' "$$target" "$$text"; done
+
+setup: $(READY) java psql ## make .venv ready, at the pinned versions
+
+$(READY): pyproject.toml constraints.txt scripts/setup
+	@scripts/setup $(VENV)
+	@touch $@
+
+java:
+	@scripts/setup --java
+
+psql:
+	@scripts/setup --psql
+
+# The order is that of the price of an answer: style, types, layers, pure tests, then servers.
+test: java $(READY) psql ## lint, then every test but the soak
+	@$(MAKE) lint
+	@mkdir -p build
+	@$(BIN)/python -m pytest -m "$(FAST)" -n $(WORKERS) 2>&1 | tee build/test-fast.log
+	@$(BIN)/python -m pytest -m "$(SLOW)" 2>&1 | tee build/test-slow.log
+	@echo "without Spark and servers: $$(tail -n 1 build/test-fast.log)"
+	@echo "with Spark and servers:    $$(tail -n 1 build/test-slow.log)"
+
+test-fast: $(READY) ## only the tests without Spark and servers (under a minute)
+	@$(BIN)/python -m pytest -m "$(FAST)" -n $(WORKERS)
+
+test-slow: java $(READY) psql ## only the tests with Spark and servers
+	@$(BIN)/python -m pytest -m "$(SLOW)"
+
+lint: $(READY) ## ruff, mypy --strict, import-linter
+	@$(BIN)/ruff check --quiet
+	@$(BIN)/ruff format --quiet --check
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+
+format: $(READY) ## let ruff lay out and fix what it can
+	@$(BIN)/ruff check --quiet --fix
+	@$(BIN)/ruff format --quiet
+
+demo: java $(READY) ## the main job, on real files
+	@$(BIN)/headwater demo
+
+bench: java $(READY) ## every benchmark, as tables; asserts nothing
+	@for bench in benches/[!_]*.py; do echo "== $$bench"; $(BIN)/python "$$bench"; done
+
+soak: java $(READY) psql ## the long tests
+	@$(BIN)/python -m pytest -m soak
+
+clean: ## remove .venv and everything that was made
+	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@find src tests benches -name __pycache__ -type d -prune -exec rm -rf {} +
