@@ -1,0 +1,182 @@
+"""The statements read by recursive descent: what PostgreSQL does not have, or sqlglot leaves unparsed.
+
+Each function takes one whole statement and returns its value; :mod:`.parse` chooses by the first
+words. The grammar stands in the docstrings of :mod:`.statements`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headwater.adapter.errors import DuplicateColumn, InvalidDefinition, Unsupported
+from headwater.adapter.sql import statements
+from headwater.adapter.sql.tokens import Cursor, Source, is_word
+
+
+def create_materialization(source: Source) -> statements.Statement:
+    """``CREATE MATERIALIZATION … INTO SQLITE (…) (binding, …)``."""
+    cursor = Cursor(source)
+    cursor.expect("CREATE", "MATERIALIZATION")
+    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    name = cursor.relation()
+    cursor.expect("INTO")
+    if not cursor.accept("SQLITE"):
+        raise Unsupported(f"INTO {cursor.identifier().upper()}", detail="There is SQLITE.")
+    options = _options(cursor)
+    if tuple(options) != ("PATH",):
+        raise InvalidDefinition(
+            "INTO SQLITE takes the option PATH and no other",
+            hint="Write INTO SQLITE (PATH '/directory/file.db').",
+        )
+    cursor.expect("(")
+    bindings = [_binding(cursor)]
+    while cursor.accept(","):
+        bindings.append(_binding(cursor))
+    cursor.expect(")")
+    if cursor.peek("WITH"):
+        raise Unsupported("an option of a materialization")
+    cursor.finish()
+    targets = [binding.target_table for binding in bindings]
+    for index, target in enumerate(targets):
+        if target in targets[:index]:
+            raise InvalidDefinition(f'two bindings have the target "{target}"')
+    return statements.CreateMaterialization(name, "sqlite", options, tuple(bindings), if_not_exists)
+
+
+def _options(cursor: Cursor) -> dict[str, str]:
+    """``(NAME 'value', …)``."""
+    options: dict[str, str] = {}
+    cursor.expect("(")
+    while True:
+        name = cursor.identifier().upper()
+        if name in options:
+            raise InvalidDefinition(f"option {name} is given twice")
+        options[name] = cursor.string()
+        if not cursor.accept(","):
+            break
+    cursor.expect(")")
+    return options
+
+
+def _binding(cursor: Cursor) -> statements.Binding:
+    """``view AS "target" KEY (column, …)``."""
+    view = cursor.relation()
+    cursor.expect("AS")
+    target = cursor.identifier()
+    cursor.expect("KEY")
+    key = cursor.names()
+    for index, column in enumerate(key):
+        if column in key[:index]:
+            raise DuplicateColumn(column)
+    if cursor.peek("REDUCE") or cursor.peek("DELTA"):
+        raise Unsupported("REDUCE or DELTA UPDATES of a binding")
+    return statements.Binding(view, target, key)
+
+
+def drop(source: Source) -> statements.Statement:
+    """``DROP kind [IF EXISTS] name [RESTRICT]``."""
+    cursor = Cursor(source)
+    cursor.expect("DROP")
+    kind: statements.DropKind
+    if cursor.accept("TABLE"):
+        kind = "table"
+    elif cursor.accept("MATERIALIZED", "VIEW"):
+        kind = "materialized view"
+    elif cursor.accept("MATERIALIZATION"):
+        kind = "materialization"
+    else:
+        raise Unsupported(f"DROP {cursor.identifier().upper()}")
+    if_exists = cursor.accept("IF", "EXISTS")
+    name = cursor.relation()
+    if cursor.peek("CASCADE") or cursor.peek(","):
+        raise Unsupported("DROP … CASCADE, or of several objects")
+    cursor.accept("RESTRICT")
+    cursor.finish()
+    return statements.Drop(kind, name, if_exists)
+
+
+def show(source: Source) -> statements.Statement:
+    """``SHOW TABLES`` or ``SHOW name``."""
+    cursor = Cursor(source)
+    cursor.expect("SHOW")
+    if cursor.accept("TABLES"):
+        cursor.finish()
+        return statements.ShowTables()
+    if cursor.accept("TIME", "ZONE"):
+        name = "timezone"
+    elif cursor.accept("TRANSACTION", "ISOLATION", "LEVEL"):
+        name = "transaction_isolation"
+    else:
+        name = cursor.identifier().lower()
+    cursor.finish()
+    return statements.Show(name)
+
+
+def set_variable(source: Source) -> statements.Statement:
+    """``SET [SESSION] name {TO | =} value``; a list of values is kept as its text."""
+    cursor = Cursor(source)
+    cursor.expect("SET")
+    if cursor.peek("LOCAL") or cursor.peek("TRANSACTION"):
+        raise Unsupported("SET LOCAL or SET TRANSACTION")
+    cursor.accept("SESSION")
+    if cursor.peek("CHARACTERISTICS"):
+        raise Unsupported("SET SESSION CHARACTERISTICS")
+    if cursor.accept("TIME", "ZONE"):
+        name = "timezone"
+    else:
+        name = cursor.identifier().lower()
+        if not cursor.accept("TO"):
+            cursor.expect("=")
+    if cursor.accept("DEFAULT"):
+        cursor.finish()
+        return statements.SetVariable(name, None)
+    value = cursor.rest()
+    if len(value.tokens) == 1 and not is_word(value.tokens[0], value.tokens[0].text.upper()):
+        return statements.SetVariable(name, str(value.tokens[0].text))
+    return statements.SetVariable(name, value.text)
+
+
+def reset_variable(source: Source) -> statements.Statement:
+    """``RESET name``."""
+    cursor = Cursor(source)
+    cursor.expect("RESET")
+    name = cursor.identifier().lower()
+    cursor.finish()
+    return statements.SetVariable(name, None)
+
+
+def begin(source: Source) -> statements.Statement:
+    """``BEGIN`` or ``START TRANSACTION``, with an isolation level or none."""
+    cursor = Cursor(source)
+    if not cursor.accept("BEGIN"):
+        cursor.expect("START", "TRANSACTION")
+    cursor.accept_any("TRANSACTION", "WORK")
+    # What a client asks for here is never more than it gets: strict serializability.
+    while cursor.accept("ISOLATION", "LEVEL"):
+        for level in (("SERIALIZABLE",), ("REPEATABLE", "READ"), ("READ", "COMMITTED")):
+            if cursor.accept(*level):
+                break
+        else:
+            raise cursor.error()
+        cursor.accept(",")
+    if cursor.peek("READ") or cursor.peek("DEFERRABLE") or cursor.peek("NOT"):
+        raise Unsupported("an access mode of a transaction")
+    cursor.finish()
+    return statements.Begin()
+
+
+def end(
+    words: tuple[str, ...], statement: statements.Commit | statements.Rollback
+) -> Callable[[Source], statements.Statement]:
+    """A reader of ``words [TRANSACTION | WORK]``, which means ``statement``."""
+
+    def read(source: Source) -> statements.Statement:
+        cursor = Cursor(source)
+        cursor.expect(*words)
+        cursor.accept_any("TRANSACTION", "WORK")
+        if not cursor.at_end and (cursor.peek("TO") or cursor.peek("AND")):
+            raise Unsupported("a savepoint or a chained transaction")
+        cursor.finish()
+        return statement
+
+    return read

@@ -1,0 +1,207 @@
+"""The statements we understand, as one closed union of frozen values.
+
+Definition: :data:`Statement` is everything :func:`headwater.adapter.sql.parse.parse` can return.
+A statement holds what the text *says*, with names folded as PostgreSQL folds them (unquoted to
+lower case, the schema ``public`` and the database ``headwater`` dropped), never what it *means*:
+whether a table exists and whether types agree is for whoever executes it.
+
+Invariants kept by the parser, relied on by every backend:
+
+- names are non-empty and unqualified; key columns are columns of their table;
+- a row of :class:`Insert` holds Python values only (see :data:`Value`), so that no text of the
+  client travels further as SQL except ``query_sql`` and ``where_sql``, which parse as
+  PostgreSQL's dialect;
+- ``query_sql`` is one query without ``AS OF`` and without a trailing semicolon.
+
+A ``match`` over the union is proved exhaustive by mypy, so that a new statement shows where it is
+not yet handled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from types import MappingProxyType
+from typing import Literal
+
+import pyarrow as pa
+
+Value = None | bool | int | Decimal | float | str | bytes | date | datetime
+"""A literal. A ``str`` is of unknown type until it meets its column, as in PostgreSQL."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnDef:
+    """One column of a ``CREATE TABLE``. A key column is never nullable."""
+
+    name: str
+    type: pa.DataType
+    nullable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTable:
+    """``CREATE TABLE [IF NOT EXISTS] name (column type [NOT NULL], …, [PRIMARY KEY (…)])``."""
+
+    name: str
+    columns: tuple[ColumnDef, ...]
+    key: tuple[str, ...] = ()
+    if_not_exists: bool = False
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns as an Arrow schema, nullability included."""
+        return pa.schema(
+            [pa.field(column.name, column.type, column.nullable) for column in self.columns]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """``INSERT INTO table [(columns)] VALUES (literal, …), …``; ``columns`` None means all."""
+
+    table: str
+    columns: tuple[str, ...] | None
+    rows: tuple[tuple[Value, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """``DELETE FROM table [WHERE …]``; ``where_sql`` None means every row."""
+
+    table: str
+    where_sql: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CreateMaterializedView:
+    """``CREATE MATERIALIZED VIEW [IF NOT EXISTS] name AS query`` over ``tables``."""
+
+    name: str
+    query_sql: str
+    tables: tuple[str, ...]
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """``view AS "target" KEY (columns)``: one collection delivered to one endpoint table."""
+
+    view: str
+    target_table: str
+    key: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CreateMaterialization:
+    """``CREATE MATERIALIZATION name INTO SQLITE (OPTION 'value', …) (binding, …)``.
+
+    Names of options are in capitals, as written in the documentation.
+    """
+
+    name: str
+    endpoint: Literal["sqlite"]
+    options: Mapping[str, str]
+    bindings: tuple[Binding, ...]
+    if_not_exists: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "options", MappingProxyType(dict(self.options)))
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """A query over ``tables`` (those outside it, each once).
+
+    ``as_of`` is milliseconds since the Unix epoch; None leaves the choice to the timeline.
+    """
+
+    query_sql: str
+    as_of: int | None
+    tables: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionColumn:
+    """One session function of a :class:`SelectSession`, its argument and its column name."""
+
+    function: str
+    argument: str | None
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class SelectSession:
+    """``SELECT version(), current_user, …``: a query about the session alone, in no table.
+
+    Clients send it while they connect. The wire answers it; no backend sees it.
+    """
+
+    columns: tuple[SessionColumn, ...]
+
+
+DropKind = Literal["table", "materialized view", "materialization"]
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """``DROP kind [IF EXISTS] name``."""
+
+    kind: DropKind
+    name: str
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """``SHOW name``: the value of a session variable, name in lower case."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShowTables:
+    """``SHOW TABLES``."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetVariable:
+    """``SET name = value`` for the session; ``value`` None restores the default."""
+
+    name: str
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """``BEGIN`` or ``START TRANSACTION``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """``COMMIT`` or ``END``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rollback:
+    """``ROLLBACK`` or ``ABORT``."""
+
+
+Statement = (
+    CreateTable
+    | Insert
+    | Delete
+    | CreateMaterializedView
+    | CreateMaterialization
+    | Select
+    | SelectSession
+    | Drop
+    | Show
+    | ShowTables
+    | SetVariable
+    | Begin
+    | Commit
+    | Rollback
+)

@@ -1,0 +1,200 @@
+"""The client's text as tokens, cut into statements, with a cursor for recursive descent.
+
+sqlglot's PostgreSQL tokenizer does the lexing (quotes, dollar quotes, comments, numbers), so that
+our own statements and the queries inside them agree on where a string ends. Its notion of
+*commands*, whose rest is swallowed as one string, is switched off: we parse those ourselves.
+
+Positions are characters from 0 in the whole text the client sent; errors report them from 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from sqlglot.dialects import Postgres
+from sqlglot.errors import TokenError
+from sqlglot.tokens import TokenType
+
+from headwater.adapter.errors import SqlSyntaxError, Unsupported
+
+DATABASE = "headwater"
+SCHEMA = "public"
+
+_QUOTED = (
+    TokenType.IDENTIFIER,
+    TokenType.STRING,
+    TokenType.HEREDOC_STRING,
+    TokenType.BYTE_STRING,
+    TokenType.NUMBER,
+)
+_STRINGS = (TokenType.STRING, TokenType.HEREDOC_STRING, TokenType.BYTE_STRING)
+
+
+class _Tokenizer(Postgres.Tokenizer):  # type: ignore[misc]  # sqlglot is Any here
+    COMMANDS: ClassVar[set[Any]] = set()
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One statement's text: the tokens of it, and the whole text their positions refer to."""
+
+    whole: str
+    tokens: tuple[Any, ...]
+
+    @property
+    def text(self) -> str:
+        """The statement alone, without its semicolon and the comments around it."""
+        return self.whole[self.tokens[0].start : self.tokens[-1].end + 1]
+
+
+def split(sql: str) -> tuple[Source, ...]:
+    """The statements of ``sql``; empty ones (``;;``, comments only) are none."""
+    try:
+        tokens = _Tokenizer(dialect=Postgres()).tokenize(sql)
+    except TokenError as error:
+        # The tokenizer gives up at the end of an unterminated string or comment.
+        raise SqlSyntaxError(None, detail="A quoted string or comment does not end.") from error
+    statements: list[Source] = []
+    current: list[Any] = []
+    for token in tokens:
+        if token.token_type != TokenType.SEMICOLON:
+            current.append(token)
+        elif current:
+            statements.append(Source(sql, tuple(current)))
+            current = []
+    if current:
+        statements.append(Source(sql, tuple(current)))
+    return tuple(statements)
+
+
+def is_word(token: Any, *words: str) -> bool:
+    """Whether the token is one of these keywords, written without quotes."""
+    return token.token_type not in _QUOTED and token.text.upper() in words
+
+
+class Cursor:
+    """A place in a statement's tokens, moved forward by what is recognised."""
+
+    def __init__(self, source: Source, start: int = 0) -> None:
+        self._source = source
+        self._tokens: Sequence[Any] = source.tokens
+        self._next = start
+
+    @property
+    def index(self) -> int:
+        """How many tokens have been passed."""
+        return self._next
+
+    @property
+    def at_end(self) -> bool:
+        """Whether every token has been passed."""
+        return self._next == len(self._tokens)
+
+    def peek(self, *words: str) -> bool:
+        """Whether the next tokens are these keywords, in this order."""
+        upcoming = self._tokens[self._next : self._next + len(words)]
+        return len(upcoming) == len(words) and all(
+            is_word(token, word) for token, word in zip(upcoming, words, strict=True)
+        )
+
+    def accept(self, *words: str) -> bool:
+        """Pass these keywords if they are next."""
+        if not self.peek(*words):
+            return False
+        self._next += len(words)
+        return True
+
+    def accept_any(self, *words: str) -> bool:
+        """Pass one of these keywords if it is next."""
+        return any(self.accept(word) for word in words)
+
+    def expect(self, *words: str) -> None:
+        """Pass these keywords or complain at the first that is missing."""
+        for word in words:
+            if not self.accept(word):
+                raise self.error()
+
+    def peek_type(self, *token_types: Any) -> bool:
+        """Whether the next token is of one of these types."""
+        return not self.at_end and self._tokens[self._next].token_type in token_types
+
+    def accept_type(self, token_type: Any) -> str | None:
+        """Pass a token of this type and give its text, or None."""
+        if self.at_end or self._tokens[self._next].token_type != token_type:
+            return None
+        self._next += 1
+        return str(self._tokens[self._next - 1].text)
+
+    def string(self) -> str:
+        """A quoted string."""
+        for token_type in _STRINGS:
+            text = self.accept_type(token_type)
+            if text is not None:
+                return text
+        raise self.error()
+
+    def identifier(self) -> str:
+        """One name: quoted as it stands, unquoted in lower case."""
+        quoted = self.accept_type(TokenType.IDENTIFIER)
+        if quoted is not None:
+            if not quoted:
+                raise self.error()
+            return quoted
+        if self.at_end or self._tokens[self._next].token_type in _QUOTED:
+            raise self.error()
+        word = str(self._tokens[self._next].text)
+        if not (word[0].isalpha() or word[0] == "_"):
+            raise self.error()
+        self._next += 1
+        return word.lower()
+
+    def relation(self) -> str:
+        """A relation's name, which may be written with our schema and database."""
+        parts = [self.identifier()]
+        while self.accept_type(TokenType.DOT) is not None:
+            parts.append(self.identifier())
+        return unqualified(parts)
+
+    def names(self) -> tuple[str, ...]:
+        """``(name, …)``."""
+        self.expect("(")
+        names = [self.identifier()]
+        while self.accept(","):
+            names.append(self.identifier())
+        self.expect(")")
+        return tuple(names)
+
+    def finish(self) -> None:
+        """Complain unless every token has been passed."""
+        if not self.at_end:
+            raise self.error()
+
+    def rest(self) -> Source:
+        """What has not been passed, as a text of its own."""
+        if self.at_end:
+            raise self.error()
+        return Source(self._source.whole, tuple(self._tokens[self._next :]))
+
+    def error(self) -> SqlSyntaxError:
+        """The complaint about the next token."""
+        if self.at_end:
+            return SqlSyntaxError(None, position=self._tokens[-1].end + 2)
+        return syntax_error(self._source, self._tokens[self._next])
+
+
+def syntax_error(source: Source, token: Any) -> SqlSyntaxError:
+    """The complaint about this token."""
+    near = source.whole[token.start : token.end + 1]
+    return SqlSyntaxError(near, position=token.start + 1)
+
+
+def unqualified(parts: Sequence[str]) -> str:
+    """``[[headwater.]public.]name`` → ``name``; any other schema is refused."""
+    *qualifiers, name = parts
+    if tuple(qualifiers) not in ((), (SCHEMA,), (DATABASE, SCHEMA)):
+        raise Unsupported(
+            f'schema "{".".join(qualifiers)}"', detail=f'There is one schema, "{SCHEMA}".'
+        )
+    return name

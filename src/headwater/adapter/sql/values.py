@@ -1,0 +1,219 @@
+"""Literals, and the rows of an ``INSERT`` as one Arrow batch.
+
+- :func:`evaluate`: a literal expression → :data:`~.statements.Value`. Constants only: nothing is
+  computed here, so that the meaning of an expression has one home, Spark.
+- :func:`assign`: a value → the value its column stores, by PostgreSQL's *assignment* casts: a
+  string of unknown type is read by the type's input function, numbers are rounded (numeric half
+  away from zero, float half to even) and range-checked, and what has no such cast is refused.
+- :func:`as_batch`: an :class:`~.statements.Insert` and the table's schema → a batch of exactly
+  that schema: columns in the table's order, those not named NULL, NOT NULL checked.
+"""
+
+from __future__ import annotations
+
+import struct
+from datetime import UTC, date, datetime, time
+from decimal import ROUND_HALF_UP, Decimal, localcontext
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from headwater.adapter.errors import (
+    DuplicateColumn,
+    NotNullViolation,
+    OutOfRange,
+    TypeMismatch,
+    UnknownColumn,
+    Unsupported,
+    WrongRowWidth,
+)
+from headwater.adapter.sql import text
+from headwater.adapter.sql.statements import Insert, Value
+from headwater.adapter.sql.types import arrow_type, wire_type
+
+_DIGITS_MAX = 2_000  # Enough for every finite double written out; a bound on the work per literal.
+
+
+def evaluate(expression: Any) -> Value:
+    """The value of a literal: number, string, NULL, boolean, a sign, parentheses, a cast."""
+    if isinstance(expression, exp.Literal):
+        return str(expression.this) if expression.is_string else _number(str(expression.this))
+    if isinstance(expression, exp.Null):
+        return None
+    if isinstance(expression, exp.Boolean):
+        return bool(expression.this)
+    if isinstance(expression, exp.ByteString | exp.RawString):  # E'…' and $$…$$
+        return str(expression.this)
+    if isinstance(expression, exp.Paren):
+        return evaluate(expression.this)
+    if isinstance(expression, exp.Neg):
+        operand = evaluate(expression.this)
+        if operand is None:
+            return None
+        if isinstance(operand, Decimal):
+            return operand.copy_negate()  # Unary minus would round to the context's 28 digits.
+        if isinstance(operand, int | float) and not isinstance(operand, bool):
+            return -operand
+    if isinstance(expression, exp.Cast) and not isinstance(expression, exp.TryCast):
+        return assign(evaluate(expression.this), arrow_type(expression.to))
+    raise Unsupported(
+        f"the expression {expression.sql(dialect='postgres')} in VALUES",
+        detail="A row of VALUES holds literals: numbers, strings, NULL, booleans and their casts.",
+    )
+
+
+def _number(written: str) -> int | Decimal:
+    if len(written) > _DIGITS_MAX:
+        raise OutOfRange("numeric", f"{written[:20]}…")
+    return int(written) if written.isascii() and written.isdigit() else Decimal(written)
+
+
+def assign(value: Value, target: pa.DataType) -> Value:
+    """What a column of type ``target`` stores for ``value``."""
+    if value is None:
+        return None
+    if pa.types.is_string(target):
+        return value if isinstance(value, str) else _cast_to_text(value)
+    if isinstance(value, str):
+        value = text.from_text(value, target)
+    if pa.types.is_integer(target):
+        return _to_integer(value, target)
+    if pa.types.is_floating(target):
+        return _to_float(value, target)
+    if pa.types.is_decimal(target):
+        return _to_numeric(value, target)
+    if pa.types.is_date(target):
+        if isinstance(value, datetime):
+            return value.date()
+        if isinstance(value, date):
+            return value
+    if pa.types.is_timestamp(target) and isinstance(value, date):
+        return _to_timestamp(value, zoned=target.tz is not None)
+    if pa.types.is_boolean(target) and isinstance(value, bool):
+        return value
+    if pa.types.is_binary(target) and isinstance(value, bytes):
+        return value
+    raise _mismatch(value, target)
+
+
+def _mismatch(value: Value, target: pa.DataType) -> TypeMismatch:
+    return TypeMismatch(wire_type(target).name, _type_name(value))
+
+
+def _type_name(value: Value) -> str:
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int):
+        return "integer"
+    if isinstance(value, Decimal):
+        return "numeric"
+    if isinstance(value, float):
+        return "double precision"
+    if isinstance(value, bytes):
+        return "bytea"
+    if isinstance(value, datetime):
+        return "timestamp" if value.tzinfo is None else "timestamp with time zone"
+    return "date" if isinstance(value, date) else "text"
+
+
+def _cast_to_text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Decimal):
+        return text.numeric_to_text(value)
+    if isinstance(value, float):
+        return text.float_to_text(value)
+    if isinstance(value, bytes):
+        return text.bytea_to_text(value)
+    if isinstance(value, datetime):
+        return text.timestamp_to_text(value)
+    return text.date_to_text(value) if isinstance(value, date) else str(value)
+
+
+def _to_integer(value: Value, target: pa.DataType) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | Decimal | float):
+        raise _mismatch(value, target)
+    name = wire_type(target).name
+    if isinstance(value, float):
+        if value != value or value in (float("inf"), float("-inf")):
+            raise OutOfRange(name, value)
+        whole = round(value)
+    elif isinstance(value, Decimal):
+        if value.adjusted() > _DIGITS_MAX:
+            raise OutOfRange(name, value)
+        whole = int(value.to_integral_value(ROUND_HALF_UP))
+    else:
+        whole = value
+    bound = 1 << (target.bit_width - 1)
+    if not -bound <= whole < bound:
+        raise OutOfRange(name, whole)
+    return whole
+
+
+def _to_float(value: Value, target: pa.DataType) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | Decimal | float):
+        raise _mismatch(value, target)
+    try:
+        double = float(value)
+        if double in (float("inf"), float("-inf")) and not isinstance(value, float):
+            raise OutOfRange(wire_type(target).name, value)
+        if pa.types.is_float32(target):
+            (double,) = struct.unpack("f", struct.pack("f", double))
+    except OverflowError:
+        raise OutOfRange(wire_type(target).name, value) from None
+    return double
+
+
+def _to_numeric(value: Value, target: pa.DataType) -> Decimal:
+    if isinstance(value, bool) or not isinstance(value, int | Decimal | float):
+        raise _mismatch(value, target)
+    name = wire_type(target).name
+    # PostgreSQL casts a double to numeric through its 15 significant digits.
+    exact = Decimal(f"{value:.15g}") if isinstance(value, float) else Decimal(value)
+    if not exact.is_finite() or exact.adjusted() >= target.precision:
+        raise OutOfRange(name, value)
+    with localcontext() as context:
+        context.prec = _DIGITS_MAX
+        scaled = exact.quantize(Decimal(1).scaleb(-target.scale), ROUND_HALF_UP)
+    if len(scaled.as_tuple().digits) > target.precision and scaled != 0:
+        raise OutOfRange(name, value)
+    return scaled
+
+
+def _to_timestamp(value: date, *, zoned: bool) -> datetime:
+    instant = value if isinstance(value, datetime) else datetime.combine(value, time())
+    if zoned:
+        return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
+    return instant if instant.tzinfo is None else instant.astimezone(UTC).replace(tzinfo=None)
+
+
+def as_batch(insert: Insert, schema: pa.Schema) -> pa.RecordBatch:
+    """The rows of ``insert`` as a batch of ``schema``, the schema of its table."""
+    named = insert.columns
+    if named is None:
+        # As in PostgreSQL, a shorter row fills the first columns.
+        width = max(len(row) for row in insert.rows)
+        if width > len(schema.names):
+            raise WrongRowWidth(width, len(schema.names))
+        named = tuple(schema.names[:width])
+    for index, column in enumerate(named):
+        if column not in schema.names:
+            raise UnknownColumn(column, insert.table)
+        if column in named[:index]:
+            raise DuplicateColumn(column)
+    for row in insert.rows:
+        if len(row) != len(named):
+            raise WrongRowWidth(len(row), len(named))
+
+    arrays = []
+    for field in schema:
+        if field.name in named:
+            index = named.index(field.name)
+            stored = [assign(row[index], field.type) for row in insert.rows]
+        else:
+            stored = [None] * len(insert.rows)
+        if not field.nullable and None in stored:
+            raise NotNullViolation(field.name, insert.table)
+        arrays.append(pa.array(stored, field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
