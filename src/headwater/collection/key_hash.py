@@ -117,7 +117,9 @@ def key_hash(columns: Sequence[Any]) -> Hashes:
 def _one_array(column: Any) -> Any:
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if pa.types.is_dictionary(array.type):
-        return array.dictionary_decode()
+        array = array.dictionary_decode()
+    if key_form(array.type) in (KeyForm.STRING, KeyForm.BINARY):
+        array = array.cast(pa.large_binary())  # Arrow cannot filter its view types
     return array
 
 
@@ -128,7 +130,7 @@ def _hash_value(array: Any, seeds: Seeds, one_seed: bool) -> Seeds:
         case KeyForm.NULL:
             return seeds
         case KeyForm.STRING | KeyForm.BINARY:
-            return _hash_bytes(array.cast(pa.large_binary()), seeds, one_seed)
+            return _hash_bytes(array, seeds, one_seed)
         case KeyForm.DECIMAL:
             return _hash_bytes(_plain_digits(array).cast(pa.large_binary()), seeds, one_seed)
         case KeyForm.DOUBLE:

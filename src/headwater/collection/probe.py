@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 from headwater.base.errors import InvalidUsage
 from headwater.collection.key import keys_equal, require_same_form
 from headwater.collection.key_hash import HASH, Hashes, key_hash
-from headwater.collection.run import Run
+from headwater.collection.run import Run, plain_type
 from headwater.persist.consolidate import TIME
 
 Longs = npt.NDArray[np.int64]
@@ -62,7 +62,10 @@ def probe(
     ``schema``: the stored columns of the arrangement, where some runs may be older (a missing
     column reads as NULL) or there may be no run at all.
     """
-    key_columns = list(keys.columns) if isinstance(keys, pa.Table) else list(keys)
+    key_columns = [
+        column.cast(plain_type(column.type))
+        for column in (keys.columns if isinstance(keys, pa.Table) else keys)
+    ]
     if not key_columns:
         raise InvalidUsage("a probe needs at least one key column")
     _check_keys(runs, key_columns)

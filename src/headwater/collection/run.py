@@ -99,7 +99,7 @@ def _checked(updates: pa.Table, key: Sequence[str]) -> pa.Table:
     if not key or not set(key) <= set(names) - set(SYSTEM_COLUMNS):
         raise InvalidRun(f"the key {list(key)} must name data columns of {names}")
     for position, field in enumerate(updates.schema):
-        plain = _plain_type(field.type)
+        plain = plain_type(field.type)
         if not is_storable(plain):
             raise InvalidRun(f"column {field.name} of type {field.type} cannot be stored in a run")
         if plain != field.type:
@@ -113,9 +113,10 @@ def _checked(updates: pa.Table, key: Sequence[str]) -> pa.Table:
     return updates
 
 
-def _plain_type(type_: pa.DataType) -> pa.DataType:
+def plain_type(type_: pa.DataType) -> pa.DataType:
+    """Return the type as which a column is stored: no dictionaries, no views."""
     if pa.types.is_dictionary(type_):
-        return _plain_type(type_.value_type)
+        return plain_type(type_.value_type)
     if pa.types.is_string_view(type_):
         return pa.string()
     if pa.types.is_binary_view(type_):
