@@ -1,4 +1,4 @@
-"""In CI only the tests of Kafka may skip: the rule of ``tests/conftest.py``, in a run of its own."""
+"""In CI only tests of Kafka may skip: the rule of ``tests/conftest.py``, in a run of its own."""
 
 from __future__ import annotations
 
