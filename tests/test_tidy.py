@@ -107,8 +107,11 @@ def clock_or_chance(module: Module) -> Iterator[str]:
     for line, name in _calls_and_imports(module.tree):
         if clock.search(name):
             yield f"line {line}: {name}; take a Clock"
-        if name.startswith("random."):
+        if name.startswith("random.") and name != "random.Random":
             yield f"line {line}: {name}; be given a seeded Random"
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Call) and ast.unparse(node) in {"Random()", "random.Random()"}:
+            yield f"line {node.lineno}: a Random without a seed; be given one"
 
 
 def prints(module: Module) -> Iterator[str]:
@@ -201,6 +204,7 @@ SAMPLES: list[tuple[Rule, str]] = [
     (clock_or_chance, "import datetime\nx = datetime.datetime.now()\n"),
     (clock_or_chance, "from random import choice\n"),
     (clock_or_chance, "import random\n"),
+    (clock_or_chance, "from random import Random\nx = Random()\n"),
     (prints, "print('hello')\n"),
     (spark_actions, "rows = updates.collect()\n"),
     (vague_names, "class StateManager:\n    pass\n"),
