@@ -1,4 +1,4 @@
-"""The statements read by recursive descent: what PostgreSQL does not have, or sqlglot leaves unparsed.
+"""The statements read by recursive descent: not PostgreSQL's, or left unparsed by sqlglot.
 
 Each function takes one whole statement and returns its value; :mod:`.parse` chooses by the first
 words. The grammar stands in the docstrings of :mod:`.statements`.

@@ -90,7 +90,7 @@ def float_to_text(value: float, *, size: int = 8) -> str:
 def _shortest_single(value: float) -> str:
     for figures in range(6, 9):
         text = f"{value:.{figures - 1}e}"
-        if struct.pack("f", float(text)) == struct.pack("f", value):
+        if struct.pack("!f", float(text)) == struct.pack("!f", value):
             return text
     return f"{value:.8e}"
 

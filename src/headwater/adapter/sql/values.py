@@ -159,7 +159,7 @@ def _to_float(value: Value, target: pa.DataType) -> float:
         if double in (float("inf"), float("-inf")) and not isinstance(value, float):
             raise OutOfRange(wire_type(target).name, value)
         if pa.types.is_float32(target):
-            (double,) = struct.unpack("f", struct.pack("f", double))
+            (double,) = struct.unpack("!f", struct.pack("!f", double))
     except OverflowError:
         raise OutOfRange(wire_type(target).name, value) from None
     return double

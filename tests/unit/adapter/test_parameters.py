@@ -1,0 +1,81 @@
+"""Parameters become literals by token, never by text."""
+
+from __future__ import annotations
+
+import pytest
+
+from headwater.adapter.errors import AdapterError
+from headwater.adapter.pgwire.parameters import bind, count, only_statement
+from headwater.adapter.sql.parse import parse
+from headwater.adapter.sql.statements import Insert
+from headwater.adapter.sql.tokens import Source
+
+UNKNOWN, BOOL, INT8, FLOAT8, DATE, NUMERIC, UUID = 0, 16, 20, 701, 1082, 1700, 2950
+
+
+def source(sql: str) -> Source:
+    found = only_statement(sql)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("sql", "values", "oids", "bound"),
+    [
+        ("select $1", ["a"], [UNKNOWN], "select 'a'"),
+        ("select $1", ["it's; --"], [25], "select 'it''s; --'"),
+        ("select $2, $1, $2", ["a", "5"], [UNKNOWN, INT8], "select 5, 'a', 5"),
+        ("select 1 -$1", ["-5"], [INT8], "select 1 -(-5)"),
+        ("select '$1', $1 -- $1", [None], [INT8], "select '$1', NULL"),
+        ("select $$ $1 $$, $1;", ["t"], [BOOL], "select $$ $1 $$, TRUE"),
+        ("select $1", ["7"], [NUMERIC], "select 7.0"),
+        ("select $1", ["-1e2"], [NUMERIC], "select (-100.0)"),
+        ("select $1", ["NaN"], [FLOAT8], "select 'NaN'::double precision"),
+        ("select $1", ["2026-01-02"], [DATE], "select '2026-01-02'::date"),
+        ("select * from t as of $1", ["12"], [INT8], "select * from t as of 12"),
+        ("select $10", ["x"] * 9 + ["y"], [UNKNOWN] * 10, "select 'y'"),
+    ],
+)
+def test_bound(sql: str, values: list[str | None], oids: list[int], bound: str) -> None:
+    assert count(source(sql)) == len(oids)
+    assert bind(source(sql), values, oids) == bound
+
+
+@pytest.mark.parametrize(
+    ("value", "oid", "sqlstate"),
+    [
+        ("1; drop table t", INT8, "22P02"),
+        ("1) --", NUMERIC, "22P02"),
+        ("x' or 'a", DATE, "22007"),
+        ("0", UUID, "0A000"),
+    ],
+)
+def test_a_value_that_is_not_of_its_type_is_refused(value: str, oid: int, sqlstate: str) -> None:
+    with pytest.raises(AdapterError) as refused:
+        bind(source("select $1"), [value], [oid])
+    assert refused.value.sqlstate == sqlstate
+
+
+@pytest.mark.parametrize("value", ["'", "''", "\\", "\\'", "'; drop table t; --", "$1", "é\n", ""])
+def test_a_string_arrives_as_it_was_sent(value: str) -> None:
+    (statement,) = parse(bind(source("insert into t values ($1)"), [value], [UNKNOWN]))
+    assert statement == Insert("t", None, ((value,),))
+
+
+def test_numbers_must_agree() -> None:
+    with pytest.raises(AdapterError) as refused:
+        bind(source("select $1"), [], [UNKNOWN])
+    assert refused.value.sqlstate == "08P01"
+
+
+def test_there_is_no_parameter_zero() -> None:
+    with pytest.raises(AdapterError) as refused:
+        count(source("select $0"))
+    assert refused.value.sqlstate == "08P01"
+
+
+def test_one_statement_can_be_prepared() -> None:
+    assert only_statement("-- nothing") is None
+    with pytest.raises(AdapterError) as refused:
+        only_statement("select 1; select 2")
+    assert refused.value.sqlstate == "08P01"
