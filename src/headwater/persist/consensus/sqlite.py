@@ -1,0 +1,263 @@
+"""The log as one table of a SQLite database in WAL mode with full sync.
+
+**Commit.** ``append`` is one ``IMMEDIATE`` transaction: it takes SQLite's only write lock, then
+reads the head, then inserts iff the entry follows it. No other writer, of this process or
+another, can come between. ``synchronous=FULL`` syncs the WAL at every commit.
+
+**Birth.** A new database is made under a temporary name, complete with table and format number,
+and then *linked* to its name. So a database under that name is always a whole, valid log, and of
+two processes which make it at once one loses without harm.
+
+**Reading only** creates nothing. SQLite's ``mode=ro`` makes the ``-wal`` and ``-shm`` files of a
+WAL database where they are missing, so what is done depends on the ``-wal`` file:
+
+- It exists: somebody writes, or crashed. Open ``mode=ro`` and stay open; this sees every commit
+  of the writer. It needs ``-shm`` to be there or the directory to be writable.
+- It does not: the last writer has closed, and the database file holds everything. Read it as
+  ``immutable``, for one operation only, since a writer may come at any time; after it, look
+  again: if there is a ``-wal`` now, or the file has changed, discard what was read and repeat.
+  (On kernels before 6.13 two changes within one clock tick, some 4 ms, look like one.)
+
+**Sorting of failures.** Before ``COMMIT`` is issued nothing can have happened: Determinate. From
+then on only what :data:`REFUSALS` lists is: the disk is full, others hold the lock. An I/O error is
+Indeterminate, and the connection is replaced, so that the next call reads what is really there.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Lock
+from typing import Final, TypeVar
+from urllib.parse import quote
+from uuid import uuid4
+
+from headwater.base.errors import Determinate, ExternalError, Indeterminate, InvalidUsage
+from headwater.base.ids import SeqNo
+from headwater.persist.blob.directory import DurableDirectories, sync_directory
+from headwater.persist.consensus.seqno import check_limit, check_seqno, check_truncation, follows
+from headwater.persist.location import AppendOutcome, Committed, LogEntry, LostRace
+
+APPLICATION_ID: Final = 0x48574C47  # "HWLG"
+FORMAT: Final = 1
+BUSY_TIMEOUT_S: Final = 5.0
+QUIET_READ_ATTEMPTS_MAX: Final = 100
+
+# Primary result code → what to do. With these SQLite says it did nothing.
+REFUSALS: Final = {
+    sqlite3.SQLITE_BUSY: "another process holds the log; try again",
+    sqlite3.SQLITE_LOCKED: "another process holds the log; try again",
+    sqlite3.SQLITE_FULL: "the disk is full; free space there or move the log to a larger disk",
+    sqlite3.SQLITE_READONLY: "it is read-only; give this user write access, or open read-only",
+    sqlite3.SQLITE_PERM: "permission denied; give this user access to it",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened; check that path and directory exist, and that "
+    "this user may write the directory (with a -wal file but no -shm file, also to read)",
+    sqlite3.SQLITE_NOTADB: "it is not a SQLite database; check the path",
+    sqlite3.SQLITE_TOOBIG: "the entry is too big; put large content into the blob",
+}
+
+Read = TypeVar("Read")
+
+
+class SqliteConsensus:
+    """One log in one file; made durably if absent, unless ``read_only``. Threads may share it."""
+
+    def __init__(self, path: Path, read_only: bool = False) -> None:
+        self._path = path.absolute()
+        self._wal = Path(f"{self._path}-wal")
+        self._read_only = read_only
+        self._lock = Lock()
+        self.closed = False
+        self._connection: sqlite3.Connection | None = None
+        if not self._path.exists():
+            if read_only:
+                raise Determinate(f"{self._path}: no such log; check the location's path")
+            self._make()
+        with self._lock:  # find out now that it is somebody else's file, or a newer format
+            self._read(lambda _connection: None)
+
+    def head(self) -> SeqNo | None:
+        """Return the newest sequence number."""
+        with self._lock:
+            return self._read(_head)
+
+    def append(self, seqno: SeqNo, data: bytes) -> AppendOutcome:
+        """Commit ``data`` at ``seqno`` iff that is 0 for an empty log, else exactly head + 1."""
+        check_seqno(seqno)
+        with self._lock, self._transaction() as connection:
+            head = _head(connection)
+            if not follows(seqno, head):
+                return LostRace(head)
+            connection.execute("INSERT INTO log (seqno, data) VALUES (?, ?)", (seqno, data))
+        return Committed()
+
+    def scan(self, start: SeqNo, limit: int) -> tuple[LogEntry, ...]:
+        """Return up to ``limit`` entries from ``start`` on, ascending."""
+        check_seqno(start)
+        check_limit(limit)
+        with self._lock:
+            rows = self._read(
+                lambda connection: connection.execute(
+                    "SELECT seqno, data FROM log WHERE seqno >= ? ORDER BY seqno LIMIT ?",
+                    (start, limit),
+                ).fetchall()
+            )
+        return tuple(LogEntry(SeqNo(seqno), data) for seqno, data in rows)
+
+    def truncate(self, seqno: SeqNo) -> int:
+        """Delete all entries before ``seqno`` (at most head); return how many."""
+        check_seqno(seqno)
+        with self._lock, self._transaction() as connection:
+            check_truncation(seqno, _head(connection))
+            return connection.execute("DELETE FROM log WHERE seqno < ?", (seqno,)).rowcount
+
+    def close(self) -> None:
+        """Close the connection; the last writer's close folds the WAL into the database."""
+        with self._lock:
+            self.closed = True
+            self._drop()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """Run the body with the write lock held, and commit it."""
+        if self._read_only:
+            raise InvalidUsage(f"{self._path} was opened read-only; open it for writing")
+        committing = False
+        try:
+            connection = self._connected("rw")
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                yield connection
+                committing = True
+                connection.execute("COMMIT")
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+        except sqlite3.Error as cause:
+            self._drop()
+            raise self._external(cause, nothing_happened=not committing) from cause
+
+    def _read(self, read: Callable[[sqlite3.Connection], Read]) -> Read:
+        """Run a query on whichever connection shows everything committed (module docstring)."""
+        try:
+            if not self._read_only:
+                return read(self._connected("rw"))
+            for _ in range(QUIET_READ_ATTEMPTS_MAX):
+                if self._connection is not None or self._wal.exists():
+                    return read(self._connected("ro"))
+                before = self._fingerprint()
+                found = self._read_immutable(read)
+                if not self._wal.exists() and self._fingerprint() == before:
+                    return found
+        except sqlite3.Error as cause:
+            self._drop()
+            raise self._external(cause, nothing_happened=False) from cause
+        raise Determinate(f"{self._path}: changed under every attempt to read it; try again")
+
+    def _read_immutable(self, read: Callable[[sqlite3.Connection], Read]) -> Read:
+        connection = self._connect("ro&immutable=1")
+        try:
+            return read(connection)
+        finally:
+            connection.close()
+
+    def _fingerprint(self) -> tuple[int, int, int]:
+        # By name, never through a descriptor of our own: closing one would release the POSIX
+        # locks that SQLite holds on the same file for another connection of this process.
+        try:
+            status = self._path.stat()
+        except OSError as cause:
+            raise Determinate(f"{self._path}: {cause.strerror}; check the path") from cause
+        return (status.st_ino, status.st_size, status.st_mtime_ns)
+
+    def _connected(self, mode: str) -> sqlite3.Connection:
+        if self.closed:
+            raise InvalidUsage(f"{self._path} was closed; open it again")
+        if self._connection is None:
+            self._connection = self._connect(mode)
+        return self._connection
+
+    def _connect(self, mode: str) -> sqlite3.Connection:
+        """Open an existing log; refuse a file that is something else."""
+        connection = _open(self._path, mode)
+        try:
+            connection.execute("PRAGMA synchronous=FULL")
+            connection.execute("PRAGMA fullfsync=ON")  # means something on macOS only
+            (application_id,) = connection.execute("PRAGMA application_id").fetchone()
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            if application_id != APPLICATION_ID:
+                raise Determinate(f"{self._path} is not a Headwater log; check the path")
+            if version != FORMAT:
+                raise Determinate(
+                    f"{self._path} has log format {version}, this Headwater knows {FORMAT}; "
+                    "use the version that wrote it, or a later one"
+                )
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _make(self) -> None:
+        """Make an empty log and give it its name, unless somebody was quicker."""
+        unborn = self._path.with_name(f"{self._path.name}~{uuid4().hex}")
+        try:
+            DurableDirectories(self._path.parent).ensure(self._path.parent)
+            try:
+                connection = _open(unborn, "rwc")
+                try:
+                    connection.execute("PRAGMA synchronous=FULL")
+                    (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
+                    if mode != "wal":
+                        raise Determinate(f"{self._path}: no WAL here; use a local file system")
+                    connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+                    connection.execute(f"PRAGMA user_version={FORMAT}")
+                    connection.execute(
+                        "CREATE TABLE log (seqno INTEGER PRIMARY KEY, data BLOB NOT NULL)"
+                    )
+                finally:
+                    connection.close()  # folds the WAL into the file and syncs it
+                with suppress(FileExistsError):
+                    os.link(unborn, self._path)
+                sync_directory(self._path.parent)
+            finally:
+                for leftover in ("", "-wal", "-shm", "-journal"):
+                    with suppress(OSError):
+                        Path(f"{unborn}{leftover}").unlink()
+        except sqlite3.Error as cause:
+            raise self._external(cause, nothing_happened=True) from cause
+        except OSError as cause:
+            raise Determinate(
+                f"{self._path}: {cause.strerror}; check the path, its permissions and free space"
+            ) from cause
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(sqlite3.Error):
+                connection.close()
+
+    def _external(self, cause: sqlite3.Error, *, nothing_happened: bool) -> ExternalError:
+        """Sort an error of SQLite by whether its effect may have happened."""
+        code: int | None = getattr(cause, "sqlite_errorcode", None)
+        remedy = None if code is None else REFUSALS.get(code & 0xFF)
+        if remedy is not None:
+            return Determinate(f"{self._path}: {cause}: {remedy}")
+        return (Determinate if nothing_happened else Indeterminate)(f"{self._path}: {cause}")
+
+
+def _open(path: Path, mode: str) -> sqlite3.Connection:
+    return sqlite3.connect(
+        f"file:{quote(str(path))}?mode={mode}",
+        uri=True,
+        timeout=BUSY_TIMEOUT_S,
+        isolation_level=None,  # transactions begin where we say so
+        check_same_thread=False,  # our lock serializes the threads
+    )
+
+
+def _head(connection: sqlite3.Connection) -> SeqNo | None:
+    (head,) = connection.execute("SELECT max(seqno) FROM log").fetchone()
+    return None if head is None else SeqNo(head)
