@@ -107,7 +107,10 @@ _BITS: Final = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 
 def _bits(column: Any) -> Any:
     """Read floats as integers of the same bits, so that identity does not hang on Arrow's taste."""
-    return column.view(_BITS[column.type.bit_width])
+    bits = _BITS[column.type.bit_width]
+    if isinstance(column, pa.ChunkedArray):
+        return pa.chunked_array([chunk.view(bits) for chunk in column.chunks], bits)
+    return column.view(bits)
 
 
 def _canonical(value: Any, type_: pa.DataType) -> bytes | None:
@@ -129,9 +132,10 @@ def _canonical(value: Any, type_: pa.DataType) -> bytes | None:
         return struct.pack("<d", value.as_py())
     if t.is_floating(type_):
         return struct.pack("<f", value.as_py())  # exact for half and single precision
-    if t.is_binary(type_) or t.is_large_binary(type_):
-        return bytes(value.as_py())
-    return str(value.cast(pa.string()) if not t.is_decimal(type_) else value.as_py()).encode()
+    if t.is_temporal(type_) and not t.is_interval(type_):
+        return str(value.value).encode()  # the stored number: as_py() would cut nanoseconds
+    plain = value.as_py()
+    return plain if isinstance(plain, bytes) else str(plain).encode()
 
 
 def _entries(value: Any) -> Iterator[tuple[Any, Any]]:

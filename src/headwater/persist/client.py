@@ -1,0 +1,382 @@
+"""The public door of persist: open a location, create collections, write, seal, read.
+
+    client = open_location("data")
+    write, read = client.create_or_load("orders", schema, key=("id",))
+    write.write(updates).result()          # durable, whether sealed or not
+    write.seal(101).result()               # times before 101 are complete
+    read.snapshot(100).to_table()          # definite: the same for ever
+
+Calls return futures, take effect in the order in which they were made (over all clones of a
+client), and are committed in groups. A future that resolved is durable. The location has one writer
+at a time (the role ``server``) and any number of readers.
+"""
+
+from __future__ import annotations
+
+import secrets
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from headwater.algebra.frontier import Frontier
+from headwater.base.clock import Clock
+from headwater.base.ids import BatchId, GlobalId, RoleName
+from headwater.persist import evolution
+from headwater.persist.batch import Part, Times
+from headwater.persist.blob import open_blob
+from headwater.persist.commands import (
+    AllowCompaction,
+    Atomic,
+    Command,
+    CompareAndAppend,
+    Created,
+    CreateOrLoad,
+    Destroy,
+    Destroyed,
+    Loaded,
+    Outcome,
+    Seal,
+    Write,
+)
+from headwater.persist.consensus import open_consensus
+from headwater.persist.core import SERVER, Core, Settings, this_process
+from headwater.persist.decision import collection_named, collection_of
+from headwater.persist.errors import SchemaMismatch
+from headwater.persist.evolution import DIFF, ERROR_SCHEMA, TIME
+from headwater.persist.layout import PARQUET, Layout, Layouts
+from headwater.persist.location import Blob, Consensus
+from headwater.persist.maintenance import Maintenance
+from headwater.persist.part import Pending, check_updates
+from headwater.persist.read import (
+    Listen,
+    Snapshot,
+    check_readable,
+    latest_readable,
+    take_snapshot,
+)
+
+Rows = Iterable[tuple[Mapping[str, Any], int, int]]
+
+
+def frontier(time: int | Times | None) -> Times:
+    """Return a frontier: of one time, as given, or (``None``) closed."""
+    if time is None:
+        return Frontier.closed()
+    return Frontier.of(time) if isinstance(time, int) else time
+
+
+def open_location(
+    location: str | Path = "",
+    *,
+    blob: str | Blob | None = None,
+    consensus: str | Consensus | None = None,
+    read_only: bool = False,
+    role: RoleName = SERVER,
+    reentrance_id: str = "",
+    take_over: bool = False,
+    holder: str = "",
+    clock: Clock | None = None,
+    settings: Settings | None = None,
+    layouts: Sequence[Layout] = (),
+) -> Client:
+    """Open a location, as its one writer or read-only.
+
+    ``location`` is a local directory (blob in ``blob/``, log in ``log.db``) unless ``blob`` and
+    ``consensus`` say otherwise. A writer takes the role: free, or by the same ``reentrance_id``,
+    or by ``take_over``; a reader takes nothing and writes nothing anywhere.
+    """
+    root = Path(location)
+    if blob is None or isinstance(blob, str):
+        blob = open_blob(blob or str(root / "blob"), read_only=read_only)
+    if consensus is None or isinstance(consensus, str):
+        url = consensus or f"sqlite://{quote(str((root / 'log.db').absolute()))}"
+        consensus = open_consensus(url, read_only=read_only)
+    core = Core(
+        blob,
+        consensus,
+        read_only=read_only,
+        clock=clock,
+        settings=settings,
+        layouts=Layouts(*layouts),
+    )
+    try:
+        if read_only:
+            core.open_reader()
+        else:
+            core.open_writer(role, holder or this_process(), reentrance_id, take_over)
+            if core.settings.maintenance:
+                Maintenance(core).start()
+    except BaseException:
+        core.stop(release=False)
+        raise
+    return Client(core)
+
+
+class Client:
+    """A handle on a running location. Clones share it; the last one to go stops it."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        core.clients += 1
+        self._finalizer = weakref.finalize(self, _drop, core)
+
+    @property
+    def core(self) -> Core:
+        """What all handles share: for the layers above and the tools."""
+        return self._core
+
+    def clone(self) -> Client:
+        """Return another handle on the same runtime."""
+        return Client(self._core)
+
+    def stop(self) -> None:
+        """Finish pending work, then take nothing new: further calls raise ``Stopped``."""
+        self._core.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def create_or_load(
+        self,
+        name: str,
+        schema: pa.Schema,
+        *,
+        key: Sequence[str] = (),
+        layout: str = PARQUET.name,
+        timeline: str | None = None,
+        start: int = 0,
+    ) -> tuple[WriteHandle, ReadHandle]:
+        """Create a collection, or find it: same layout, key and a compatible schema."""
+        _ = self._core.layouts[layout]
+        command = CreateOrLoad(
+            name,
+            evolution.to_bytes(schema),
+            tuple(key),
+            layout,
+            timeline=timeline,
+            start=start,
+        )
+        outcome = self._core.submit(command).result()
+        assert isinstance(outcome, Created | Loaded)
+        return WriteHandle(self._core, outcome.id), ReadHandle(self._core, outcome.id)
+
+    def reader(self, name: str) -> ReadHandle:
+        """Return the read half of an existing collection (also on a read-only runtime)."""
+        return ReadHandle(self._core, collection_named(self._core.state, name).id)
+
+    def destroy(self, name: str) -> bool:
+        """Destroy a collection for ever; whether there was one."""
+        outcome = self._core.submit(Destroy(name)).result()
+        return isinstance(outcome, Destroyed) and outcome.existed
+
+    def atomic(self) -> AtomicWrite:
+        """Collect operations over many collections that commit as one."""
+        return AtomicWrite(self._core)
+
+
+def _drop(core: Core) -> None:
+    core.clients -= 1
+    if core.clients == 0:
+        core.stop()
+
+
+def new_token() -> BatchId:
+    """Return a token that recognises one write for ever."""
+    return BatchId(secrets.token_hex(8))
+
+
+def pending_parts(
+    core: Core, gid: GlobalId, updates: pa.Table | Rows, errors: pa.Table | None = None
+) -> list[Pending]:
+    """Check updates against the collection's schema, and get them ready to be written."""
+    collection = collection_of(core.state, gid)
+    schema = evolution.from_bytes(collection.schemas[-1])
+    table = updates if isinstance(updates, pa.Table) else rows_to_updates(updates, schema)
+    version = len(collection.schemas) - 1
+    table = check_updates(collection.name, table, schema)
+    pending = [Pending(table, version, collection.layout, collection.key, errors=False)]
+    if errors is not None:
+        table = check_updates(collection.name, errors, ERROR_SCHEMA)
+        pending.append(Pending(table, version, collection.layout, collection.key, errors=True))
+    return [item for item in pending if item.updates.num_rows]
+
+
+def rows_to_updates(rows: Rows, schema: pa.Schema) -> pa.Table:
+    """Return ``(row, time, diff)`` triples as a table of updates."""
+    triples = list(rows)
+    try:
+        data = pa.Table.from_pylist([dict(row) for row, _, _ in triples], schema=schema)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        raise SchemaMismatch("", str(error)) from error
+    times = pa.array([time for _, time, _ in triples], pa.int64())
+    diffs = pa.array([diff for _, _, diff in triples], pa.int64())
+    return data.append_column(TIME, times).append_column(DIFF, diffs)
+
+
+class WriteHandle:
+    """The write half of a collection."""
+
+    def __init__(self, core: Core, gid: GlobalId) -> None:
+        self._core = core
+        self.id = gid
+
+    @property
+    def upper(self) -> Times:
+        """The sealed frontier, as this process knows it."""
+        state = self._core.state
+        return state.upper(collection_of(state, self.id))
+
+    def write(
+        self,
+        updates: pa.Table | Rows,
+        *,
+        errors: pa.Table | None = None,
+        token: BatchId | None = None,
+    ) -> Future[Outcome]:
+        """Make updates durable, at times not before the upper; sealing is another matter."""
+        name = token or new_token()
+        pending = pending_parts(self._core, self.id, updates, errors)
+        return self._core.submit_parts(pending, lambda parts: Write(self.id, name, parts))
+
+    def seal(self, upper: int | Times | None) -> Future[Outcome]:
+        """Declare every time before ``upper`` complete (``None``: for ever)."""
+        return self._core.submit(Seal((self.id,), frontier(upper)))
+
+    def allow_compaction(self, since: int | Times | None) -> Future[Outcome]:
+        """Give up reading before ``since``; past the seal is allowed."""
+        return self._core.submit(AllowCompaction(((self.id, frontier(since)),)))
+
+    def compare_and_append(
+        self,
+        updates: pa.Table | Rows,
+        lower: int | Times,
+        upper: int | Times | None,
+        *,
+        errors: pa.Table | None = None,
+        token: BatchId | None = None,
+    ) -> Future[Outcome]:
+        """Append the updates of ``[lower, upper)`` iff the upper is ``lower``: one atomic step."""
+        name, low, high = token or new_token(), frontier(lower), frontier(upper)
+        pending = pending_parts(self._core, self.id, updates, errors)
+        return self._core.submit_parts(
+            pending, lambda parts: CompareAndAppend(self.id, name, low, high, parts)
+        )
+
+
+class AtomicWrite:
+    """Operations over many collections that take effect together or not at all."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._pending: list[Pending] = []
+        self._build: list[tuple[int, Any]] = []
+
+    def write(
+        self, handle: WriteHandle, updates: pa.Table | Rows, token: BatchId | None = None
+    ) -> Self:
+        """Write; the same collection may appear more than once."""
+        name = token or new_token()
+        return self._add(
+            pending_parts(self._own(handle), handle.id, updates),
+            lambda parts: Write(handle.id, name, parts),
+        )
+
+    def seal(self, handles: Sequence[WriteHandle], upper: int | Times | None) -> Self:
+        """Seal some collections at one time."""
+        for handle in handles:
+            self._own(handle)
+        return self.add(Seal(tuple(handle.id for handle in handles), frontier(upper)))
+
+    def allow_compaction(self, since: Mapping[WriteHandle, int]) -> Self:
+        """Allow compaction of some collections."""
+        return self.add(AllowCompaction(tuple((h.id, frontier(t)) for h, t in since.items())))
+
+    def compare_and_append(
+        self,
+        handle: WriteHandle,
+        updates: pa.Table | Rows,
+        lower: int | Times,
+        upper: int | Times | None,
+        token: BatchId | None = None,
+    ) -> Self:
+        """Append; a mismatch of any makes the whole have no effect."""
+        name, low, high = token or new_token(), frontier(lower), frontier(upper)
+        return self._add(
+            pending_parts(self._own(handle), handle.id, updates),
+            lambda parts: CompareAndAppend(handle.id, name, low, high, parts),
+        )
+
+    def add(self, command: Command) -> Self:
+        """Add any command."""
+        return self._add([], lambda _: command)
+
+    def _own(self, handle: WriteHandle) -> Core:
+        if handle._core is not self._core:
+            raise SchemaMismatch("", "a handle of another runtime cannot join this atomic write")
+        return self._core
+
+    def _add(self, pending: list[Pending], build: Any) -> Self:
+        self._pending.extend(pending)
+        self._build.append((len(pending), build))
+        return self
+
+    def commit(self) -> Future[Outcome]:
+        """Commit all of it, in the order given."""
+
+        def command(parts: tuple[Part, ...]) -> Command:
+            commands, at = [], 0
+            for count, build in self._build:
+                commands.append(build(parts[at : at + count]))
+                at += count
+            return Atomic(tuple(commands))
+
+        return self._core.submit_parts(self._pending, command)
+
+
+class ReadHandle:
+    """The read half of a collection."""
+
+    def __init__(self, core: Core, gid: GlobalId) -> None:
+        self._core = core
+        self.id = gid
+
+    @property
+    def upper(self) -> Times:
+        """The sealed frontier."""
+        state = self._core.state
+        return state.upper(collection_of(state, self.id))
+
+    @property
+    def since(self) -> Times:
+        """The first time at which it can be read."""
+        return collection_of(self._core.state, self.id).since
+
+    def snapshot(self, as_of: int | None = None, timeout: float | None = None) -> Snapshot:
+        """Return the collection at ``as_of`` (default: the newest sealed time); waits for it."""
+        if as_of is None:
+            as_of = latest_readable(self._core, self.id)
+        snapshot = take_snapshot(self._core, self.id, as_of, timeout)
+        if snapshot is None:
+            raise TimeoutError(f"time {as_of} was not sealed within {timeout} s")
+        return snapshot
+
+    def listen(self, as_of: int) -> Listen:
+        """Return the updates strictly after ``as_of``, as they are sealed."""
+        collection = collection_of(self._core.state, self.id)
+        check_readable(collection.name, collection, as_of)
+        return Listen(self._core, collection, as_of)
+
+    def snapshot_and_listen(
+        self, as_of: int, timeout: float | None = None
+    ) -> tuple[Snapshot, Listen]:
+        """Return both, with nothing lost or doubled between them."""
+        listen = self.listen(as_of)  # Registered first: its hold covers the snapshot's wait.
+        return self.snapshot(as_of, timeout), listen

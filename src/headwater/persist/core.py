@@ -1,0 +1,379 @@
+"""The runtime of one location in one process: what all handles of it share.
+
+It keeps the newest state this process has seen, tells waiters when that moves, hands out step
+numbers for part names, and remembers what this process is reading (*pins* on objects, *holds* on
+history), so that its own garbage collection and merges leave that alone. Pins and holds live in
+memory only: they are for speed and comfort. What must survive is a reader in the log.
+
+Two kinds: a **writer** owns a role and commits through its :class:`~.machine.Machine`; a **reader**
+follows the log and writes nothing anywhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import socket
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Self, TypeVar
+
+from headwater.algebra.frontier import Frontier
+from headwater.base.clock import Clock, SystemClock
+from headwater.base.errors import ExternalError, HeadwaterError
+from headwater.base.ids import Epoch, GlobalId, RoleName
+from headwater.base.retry import Retry, RetryPolicy, RetryState
+from headwater.persist import log
+from headwater.persist.batch import Part, Segment, Times
+from headwater.persist.cache import CACHE_BYTES_DEFAULT, SegmentCache
+from headwater.persist.commands import Acquired, AcquireRole, Command, Outcome, ReleaseRole
+from headwater.persist.errors import ReadOnly, Stopped
+from headwater.persist.layout import Layouts
+from headwater.persist.location import Blob, Consensus
+from headwater.persist.machine import Machine
+from headwater.persist.metrics import Metrics
+from headwater.persist.part import PartName, Pending, write_parts
+from headwater.persist.state import State
+
+SERVER = RoleName("server")
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a runtime behaves; every number has its unit in its name."""
+
+    cache_bytes: int = CACHE_BYTES_DEFAULT
+    poll_ms: int = 100
+    """How often an independent reader looks at the log."""
+    rollup_entries: int = 512
+    rollup_bytes: int = 4 * 1024 * 1024
+    merge_threads: int = 1
+    maintenance: bool = True
+    """Merges, rollups and garbage collection in the background. Never needed for correctness."""
+    child_merge_rows: int = 100_000
+    """Merges of more updates than this run in a child process, away from our interpreter lock."""
+    audit_fraction: float = 0.01
+    """Share of parts skipped by statistics that are read anyway, to prove the skip right."""
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+
+
+def this_process() -> str:
+    """Describe this process, for whoever finds the lock taken."""
+    return f"pid {os.getpid()} on {socket.gethostname()}"
+
+
+class Core:
+    """One location, in one process."""
+
+    def __init__(
+        self,
+        blob: Blob,
+        consensus: Consensus,
+        *,
+        read_only: bool,
+        clock: Clock | None = None,
+        settings: Settings | None = None,
+        layouts: Layouts | None = None,
+    ) -> None:
+        self.blob = blob
+        self.consensus = consensus
+        self.read_only = read_only
+        self.clock = clock or SystemClock()
+        self.settings = settings or Settings()
+        self.layouts = layouts or Layouts()
+        self.metrics = Metrics()
+        self.cache = SegmentCache(blob, self.metrics, self.settings.cache_bytes)
+        self.machine: Machine | None = None
+        self.clients = 0
+        self.on_stop: list[Callable[[], None]] = []
+        self._state = State()
+        self._moved = threading.Condition()
+        self._listeners: list[Callable[[State], None]] = []
+        self._stopped: HeadwaterError | None = None
+        self._prepare = ThreadPoolExecutor(2, thread_name_prefix="headwater-parts")
+        self._steps = threading.Lock()
+        self._next_step = 1
+        self._open_steps: set[int] = set()
+        self._pins: Counter[str] = Counter()
+        self._holds: Counter[tuple[GlobalId, int]] = Counter()
+        self._reading = threading.Lock()
+        self._retry_state: RetryState | None = None
+
+    # ---- opening and stopping ----------------------------------------------------------------
+
+    def open_reader(self) -> None:
+        """Load the state; from then on :meth:`refresh` follows the log."""
+        self._publish(self.retrying(lambda: log.load(self.consensus, self.blob)))
+
+    def open_writer(self, role: RoleName, holder: str, reentrance_id: str, take_over: bool) -> None:
+        """Load the state, take the role, and begin to commit."""
+        if self.read_only:
+            raise ReadOnly
+        state = self.retrying(lambda: log.load(self.consensus, self.blob))
+        self._publish(state)
+        machine = Machine(
+            self.consensus,
+            self.blob,
+            role=role,
+            clock=self.clock,
+            state=state,
+            retry=self.settings.retry,
+            metrics=self.metrics,
+            on_commit=self._publish,
+        )
+        outcome = machine.commit_now(AcquireRole(role, holder, reentrance_id, take_over))
+        assert isinstance(outcome, Acquired)
+        machine.epoch = outcome.epoch
+        self.machine = machine
+        machine.start(self._closed_step)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether no new work is taken."""
+        return self._stopped is not None
+
+    def stop(self, *, release: bool = True) -> None:
+        """Finish pending work, release the role, take nothing new. Safe to call again."""
+        with self._moved:
+            if self._stopped is not None:
+                return
+            self._stopped = Stopped()
+            self._moved.notify_all()
+        for hook in reversed(self.on_stop):
+            hook()
+        # Parts still being written finish: their futures were promised.
+        self._prepare.shutdown(wait=True)
+        machine = self.machine
+        if machine is not None:
+            if release and machine.failure is None:
+                # If this fails the role stays held: its reentrance id, or a take-over, frees it.
+                with contextlib.suppress(HeadwaterError):
+                    machine.submit(ReleaseRole(machine.role, machine.epoch)).result()
+            machine.stop()
+        self.blob.close()
+        self.consensus.close()
+
+    # ---- state -------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> State:
+        """The newest state this process has seen."""
+        return self._state
+
+    @property
+    def epoch(self) -> Epoch:
+        """Our epoch; 0 for a reader."""
+        return Epoch(0) if self.machine is None else self.machine.epoch
+
+    @property
+    def retry_state(self) -> RetryState | None:
+        """What is failing just now: attempts, cause, next try."""
+        if self.machine is not None and self.machine.retry_state is not None:
+            return self.machine.retry_state
+        return self._retry_state
+
+    def subscribe(self, listener: Callable[[State], None]) -> None:
+        """Call ``listener`` with every new state, in the committing thread: be quick."""
+        self._listeners.append(listener)
+
+    def _publish(self, state: State) -> None:
+        with self._moved:
+            if state.seqno > self._state.seqno:
+                self._state = state
+                self._moved.notify_all()
+        for listener in self._listeners:
+            listener(state)
+
+    def wake(self) -> None:
+        """Let every waiter look again."""
+        with self._moved:
+            self._moved.notify_all()
+
+    def refresh(self) -> State:
+        """Return the newest state of the location itself, by a linearizable read of the log."""
+        state = self.retrying(lambda: log.follow(self.consensus, self.blob, self._state))
+        if self.machine is None:
+            self._publish(state)
+        return state
+
+    def wait(
+        self, ready: Callable[[State], Result | None], timeout: float | None = None
+    ) -> Result | None:
+        """Wait until ``ready(state)`` is not None and return it; None when time is up."""
+        deadline = None if timeout is None else self.clock.now_ms() + round(timeout * 1000)
+        while True:
+            found = ready(self._state)
+            if found is not None:
+                return found
+            with self._moved:
+                if self._stopped is not None:
+                    raise self._stopped
+                if self.machine is not None and self.machine.failure is not None:
+                    raise self.machine.failure
+                if ready(self._state) is None:
+                    rest = None if deadline is None else (deadline - self.clock.now_ms()) / 1000
+                    if rest is not None and rest <= 0:
+                        return None
+                    tick = 1.0 if self.machine is not None else self.settings.poll_ms / 1000
+                    self._moved.wait(tick if rest is None else min(rest, tick))
+            if self.machine is None:
+                self.refresh()
+
+    def retrying(self, call: Callable[[], Result]) -> Result:
+        """Run an idempotent call against storage until it succeeds or attempts are used up."""
+        retry = Retry(self.settings.retry, self.clock, observe=self._observe)
+        while True:
+            try:
+                result = call()
+            except ExternalError as error:
+                self.metrics.failures.labels("retried").inc()
+                if self.stopped or not retry.again(error):
+                    raise
+                continue
+            retry.over()
+            return result
+
+    def _observe(self, state: RetryState | None) -> None:
+        self._retry_state = state
+
+    # ---- committing --------------------------------------------------------------------------
+
+    def submit(self, command: Command) -> Future[Outcome]:
+        """Queue a command."""
+        return self._machine().submit(command)
+
+    def submit_parts(
+        self, pending: Sequence[Pending], command: Callable[[tuple[Part, ...]], Command]
+    ) -> Future[Outcome]:
+        """Queue a command whose parts are written meanwhile; it keeps its place in the order."""
+        machine = self._machine()
+        if not pending or sum(item.updates.nbytes for item in pending) <= 4096:
+            return machine.submit(command(self.write_parts(pending)))
+        prepared: Future[Command] = Future()
+        step = self._take_step()
+        try:
+            future = machine.submit_prepared(prepared)
+        except BaseException:
+            self._close_step(step)
+            raise
+        future.add_done_callback(lambda _: self._close_step(step))
+
+        def prepare() -> None:
+            try:
+                prepared.set_result(command(self.write_parts(pending, step)))
+            except BaseException as error:  # noqa: BLE001 - handed to whoever waits
+                prepared.set_exception(error)
+
+        self._prepare.submit(prepare)
+        return future
+
+    def write_parts(self, pending: Sequence[Pending], step: int | None = None) -> tuple[Part, ...]:
+        """Write parts under a step of ours; invisible until a command refers to them."""
+        if not pending:
+            return ()
+        name = PartName(self._machine().role, self.epoch, step or 0, secrets.token_hex(8))
+        return self.retrying(
+            lambda: write_parts(pending, blob=self.blob, name=name, layouts=self.layouts)
+        )
+
+    def _machine(self) -> Machine:
+        if self.machine is None:
+            raise ReadOnly
+        if self._stopped is not None:
+            raise self._stopped
+        return self.machine
+
+    # ---- steps: which part names are still in use --------------------------------------------
+
+    def _take_step(self) -> int:
+        with self._steps:
+            step, self._next_step = self._next_step, self._next_step + 1
+            self._open_steps.add(step)
+            return step
+
+    def _close_step(self, step: int) -> None:
+        with self._steps:
+            self._open_steps.discard(step)
+
+    def _closed_step(self) -> int:
+        with self._steps:
+            return min(self._open_steps, default=self._next_step)
+
+    def step(self) -> Step:
+        """Open a step: parts written under it are safe from the sweep until it is closed."""
+        return Step(self, self._take_step())
+
+    # ---- what this process is reading --------------------------------------------------------
+
+    def pin(self, parts: Iterable[Part]) -> Callable[[], None]:
+        """Keep the objects of ``parts`` from our own garbage collection until released."""
+        keys = [part.where.key for part in parts if isinstance(part.where, Segment)]
+        with self._reading:
+            self._pins.update(keys)
+
+        def release() -> None:
+            with self._reading:
+                self._pins.subtract(keys)
+                for key in keys:
+                    if self._pins[key] <= 0:
+                        del self._pins[key]
+
+        return release
+
+    def pinned(self) -> frozenset[str]:
+        """The objects somebody in this process is reading."""
+        with self._reading:
+            return frozenset(self._pins)
+
+    def hold(self, gid: GlobalId, time: int) -> Callable[[], None]:
+        """Keep our own merges from advancing times past ``time`` until released."""
+        with self._reading:
+            self._holds[gid, time] += 1
+
+        def release() -> None:
+            with self._reading:
+                self._holds[gid, time] -= 1
+                if self._holds[gid, time] <= 0:
+                    del self._holds[gid, time]
+
+        return release
+
+    def merge_since(self, gid: GlobalId, since: Times) -> Times:
+        """Return how far a merge may advance times now."""
+        with self._reading:
+            held = [time for holder, time in self._holds if holder == gid]
+        return since.meet(Frontier.of(min(held))) if held else since
+
+
+class Step:
+    """A piece of work that writes parts and then commits, or does not."""
+
+    def __init__(self, core: Core, number: int) -> None:
+        self._core = core
+        self.number = number
+
+    def name(self, attempt: str | None = None) -> PartName:
+        """Return a part name under this step; a task gives its own attempt."""
+        machine = self._core.machine
+        assert machine is not None
+        return PartName(machine.role, machine.epoch, self.number, attempt or secrets.token_hex(8))
+
+    def write(self, pending: Sequence[Pending]) -> tuple[Part, ...]:
+        """Write parts under this step."""
+        return self._core.write_parts(pending, self.number)
+
+    def close(self) -> None:
+        """The step's parts are committed, or will never be."""
+        self._core._close_step(self.number)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,114 @@
+"""Layouts: how the updates of a part become bytes, and back.
+
+A layout turns a table of updates (data columns, ``__time``, ``__diff``) into the bytes of one
+segment. It may sort the rows; it never adds, drops or changes one. Its bytes detect any change of
+themselves: ``decode`` raises :class:`~headwater.persist.errors.Corrupt` rather than wrong rows.
+
+- ``inline``: one Arrow record batch without its schema, for small writes kept in the log (whose
+  entries and rollups are checksummed as a whole).
+- ``parquet``: cold and exchanged data, with page checksums that Spark verifies too.
+- further ones are registered by the layers above (keyed runs, in ``collection``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headwater.persist.errors import Corrupt, LayoutMismatch
+
+
+class Layout(Protocol):
+    """How a part's updates are laid out."""
+
+    @property
+    def name(self) -> str:
+        """Stored with every part."""
+        ...
+
+    def encode(self, updates: pa.Table, key: tuple[str, ...]) -> bytes:
+        """Return the bytes of a segment with these updates."""
+        ...
+
+    def decode(self, data: Any, schema: pa.Schema, what: str) -> pa.Table:
+        """Return the updates of a segment; ``data`` is a buffer, ``what`` names it in errors."""
+        ...
+
+
+class InlineLayout:
+    """One record batch, its schema known from the collection."""
+
+    name: Final = "inline"
+
+    def encode(self, updates: pa.Table, key: tuple[str, ...]) -> bytes:  # noqa: ARG002
+        """Return the updates as one IPC message."""
+        batches = updates.combine_chunks().to_batches()
+        if not batches:
+            batches = [pa.RecordBatch.from_pylist([], schema=updates.schema)]
+        (batch,) = batches
+        return bytes(batch.serialize())
+
+    def decode(self, data: Any, schema: pa.Schema, what: str) -> pa.Table:
+        """Return the updates of one IPC message."""
+        try:
+            batch = pa.ipc.read_record_batch(pa.py_buffer(data), schema)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise Corrupt(what, str(error)) from error
+        return pa.Table.from_batches([batch], schema=schema)
+
+
+class ParquetLayout:
+    """A Parquet file with page checksums."""
+
+    name: Final = "parquet"
+
+    def encode(self, updates: pa.Table, key: tuple[str, ...]) -> bytes:  # noqa: ARG002
+        """Return a whole Parquet file."""
+        sink = pa.BufferOutputStream()
+        pq.write_table(
+            updates,
+            sink,
+            compression="zstd",
+            compression_level=1,
+            write_page_checksum=True,
+            write_page_index=False,
+        )
+        return bytes(sink.getvalue())
+
+    def decode(self, data: Any, schema: pa.Schema, what: str) -> pa.Table:
+        """Return the rows of a Parquet file, every page verified."""
+        try:
+            source = pa.BufferReader(pa.py_buffer(data))
+            # One file is one part: threads here would compete with the reader's own.
+            table = pq.ParquetFile(source, page_checksum_verification=True).read(use_threads=False)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise Corrupt(what, str(error)) from error
+        if table.schema.names != schema.names:
+            raise Corrupt(what, f"it has columns {table.schema.names}, not {schema.names}")
+        return table.cast(schema)
+
+
+INLINE: Final = InlineLayout()
+PARQUET: Final = ParquetLayout()
+
+
+class Layouts:
+    """The layouts known to a runtime, by name."""
+
+    def __init__(self, *extra: Layout) -> None:
+        known: tuple[Layout, ...] = (INLINE, PARQUET, *extra)
+        self._by_name: Mapping[str, Layout] = {layout.name: layout for layout in known}
+
+    def __getitem__(self, name: str) -> Layout:
+        """Return the layout called ``name``."""
+        layout = self._by_name.get(name)
+        if layout is None:
+            known = ", ".join(sorted(self._by_name))
+            raise LayoutMismatch(name, f"layout {name!r} is not known here (known: {known})")
+        return layout
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._by_name

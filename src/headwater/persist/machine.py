@@ -1,0 +1,358 @@
+"""The one loop that commits.
+
+Requests are taken in the order in which they were submitted, decided on the newest state, and
+committed as one entry: group commit. A request's future resolves when its entry is durable, or when
+it was refused on a state that is confirmed to be the newest.
+
+    submit ──▶ queue ──▶ decide all ──▶ append(head + 1) ──▶ resolve futures, publish the state
+                             ▲                 │
+                             └── lost race ────┘   (read what won, decide again)
+
+After an Indeterminate failure the log itself says what happened: the entry at that sequence number
+has our nonce, or another's, or is not there yet and is appended again, byte for byte. Until that is
+known nothing else is committed, so nothing overtakes an unresolved request. When the attempts are
+used up the futures get the Indeterminate error, and the entry *stays unresolved*: the next request
+begins with finding out.
+
+Invariant: at most one entry of ours is in flight. Relied on by: ``Role.last_entry``, which resolves
+a lost reply even when the entry itself was truncated away.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Final
+
+from headwater.base.clock import Clock
+from headwater.base.errors import Determinate, ExternalError, HeadwaterError, Indeterminate
+from headwater.base.ids import Epoch, RoleName, SeqNo
+from headwater.base.retry import Retry, RetryPolicy, RetryState
+from headwater.persist import log
+from headwater.persist.changes import Change, Entry, RoleSet
+from headwater.persist.commands import Command, Outcome, UpperMismatch
+from headwater.persist.decide import decide
+from headwater.persist.encoding import decode_entry, encode_entry
+from headwater.persist.errors import Fenced, Stopped
+from headwater.persist.location import Blob, Committed, Consensus, LostRace
+from headwater.persist.metrics import Metrics
+from headwater.persist.state import State, apply, apply_change
+
+GROUP_MAX: Final = 512
+QUEUE_MAX: Final = 10_000
+
+
+@dataclass(slots=True)
+class _Request:
+    prepared: Future[Command]
+    """The command; done at once for most, later where parts are still being written."""
+    future: Future[Outcome]
+
+
+@dataclass(frozen=True, slots=True)
+class _InFlight:
+    entry: Entry
+    data: bytes
+
+
+class Machine:
+    """Decides and commits for one role of one location."""
+
+    def __init__(
+        self,
+        consensus: Consensus,
+        blob: Blob,
+        *,
+        role: RoleName,
+        clock: Clock,
+        state: State,
+        retry: RetryPolicy,
+        metrics: Metrics,
+        on_commit: Callable[[State], None],
+    ) -> None:
+        self.role = role
+        self.epoch = Epoch(0)
+        self.retry_state: RetryState | None = None
+        self.failure: HeadwaterError | None = None
+        self._consensus = consensus
+        self._blob = blob
+        self._clock = clock
+        self._state = state
+        self._policy = retry
+        self._metrics = metrics
+        self._on_commit = on_commit
+        self._closed_step: Callable[[], int] = lambda: 0
+        self._unresolved: _InFlight | None = None
+        self._queue: deque[_Request] = deque()
+        self._wake = threading.Condition()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="headwater-commit", daemon=True)
+
+    @property
+    def state(self) -> State:
+        """The newest state this process has seen."""
+        return self._state
+
+    def start(self, closed_step: Callable[[], int]) -> None:
+        """Begin to take requests in the background."""
+        self._closed_step = closed_step
+        self._thread.start()
+
+    def submit(self, command: Command) -> Future[Outcome]:
+        """Queue a command; its place in the order is taken when this returns."""
+        prepared: Future[Command] = Future()
+        prepared.set_result(command)
+        return self.submit_prepared(prepared)
+
+    def submit_prepared(self, prepared: Future[Command]) -> Future[Outcome]:
+        """Queue a command whose parts are still being written; it keeps its place meanwhile."""
+        request = _Request(prepared, Future())
+        with self._wake:
+            while len(self._queue) >= QUEUE_MAX and not self._stopping:
+                self._wake.wait()
+            if self._stopping:
+                raise self.failure or Stopped()
+            self._queue.append(request)
+            self._wake.notify_all()
+        return request.future
+
+    def stop(self) -> None:
+        """Finish what was submitted, take nothing new."""
+        with self._wake:
+            self._stopping = True
+            self._wake.notify_all()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    # ---- the loop ----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while group := self._next_group():
+            try:
+                self.commit(group)
+            except Fenced as error:
+                self._fail(error, group)
+            except ExternalError as error:
+                self._resolve(group, [error] * len(group))
+            except BaseException as error:
+                # A bug, or a corrupted log: nothing more can be promised by this process.
+                failure = Stopped(f"the runtime failed: {type(error).__name__}: {error}")
+                failure.__cause__ = error
+                self._fail(failure, group)
+                if not isinstance(error, HeadwaterError):
+                    raise
+
+    def _next_group(self) -> list[_Request]:
+        with self._wake:
+            while not self._queue:
+                if self._stopping:
+                    return []
+                self._wake.wait()
+            first = self._queue[0]
+        # Wait outside the lock: others may go on submitting behind it.
+        first.prepared.exception()
+        group: list[_Request] = []
+        with self._wake:
+            while self._queue and len(group) < GROUP_MAX and self._queue[0].prepared.done():
+                group.append(self._queue.popleft())
+            self._wake.notify_all()
+        return group
+
+    def _fail(self, failure: HeadwaterError, group: list[_Request]) -> None:
+        with self._wake:
+            self.failure = failure
+            self._stopping = True
+            group.extend(self._queue)
+            self._queue.clear()
+            self._wake.notify_all()
+        self._resolve(group, [failure] * len(group))
+
+    @staticmethod
+    def _resolve(group: list[_Request], results: list[Outcome | BaseException]) -> None:
+        for request, result in zip(group, results, strict=True):
+            if request.future.done():
+                continue
+            if isinstance(result, BaseException):
+                request.future.set_exception(result)
+            else:
+                request.future.set_result(result)
+
+    def commit_now(self, command: Command) -> Outcome:
+        """Commit one command in the calling thread, before :meth:`start`."""
+        prepared: Future[Command] = Future()
+        prepared.set_result(command)
+        request = _Request(prepared, Future())
+        self.commit([request])
+        return request.future.result()
+
+    def commit(self, group: list[_Request]) -> None:
+        """Decide and commit a group; every future of it is resolved when this returns."""
+        retry = Retry(self._policy, self._clock, observe=self._observe)
+        self._settle(retry)
+        confirmed = False
+        while True:
+            if self.epoch:
+                self._check_epoch()
+            results, changes = self._decide(group)
+            refused = any(isinstance(r, HeadwaterError | UpperMismatch) for r in results)
+            if refused and not confirmed:
+                # What we refuse must be refused on the newest state, not on an old one.
+                confirmed = True
+                if self._catch_up(retry):
+                    continue
+            if not changes:
+                break
+            if self._append(self._entry(changes), retry):
+                break
+            confirmed = True
+        self._resolve(group, results)
+        self._metrics.requests.inc(len(group))
+
+    def _decide(
+        self, group: list[_Request]
+    ) -> tuple[list[Outcome | BaseException], tuple[Change, ...]]:
+        state, changes = self._state, list[Change]()
+        results: list[Outcome | BaseException] = []
+        now_ms = max(state.clock_ms, self._clock.now_ms())
+        for request in group:
+            failure = request.prepared.exception()
+            if failure is not None:
+                results.append(failure)
+                continue
+            try:
+                decision = decide(state, request.prepared.result(), now_ms)
+            except HeadwaterError as error:
+                results.append(error)
+                continue
+            for change in decision.changes:
+                state = apply_change(state, change)
+            changes.extend(decision.changes)
+            results.append(decision.outcome)
+        return results, tuple(changes)
+
+    def _entry(self, changes: tuple[Change, ...]) -> _InFlight:
+        state = self._state
+        entry = Entry(
+            seqno=SeqNo(state.seqno + 1),
+            nonce=secrets.token_hex(8),
+            role=self.role,
+            epoch=self._entry_epoch(changes),
+            clock_ms=max(state.clock_ms, self._clock.now_ms()),
+            rollup=state.rollups[-1].seqno if state.rollups else SeqNo(-1),
+            closed_step=self._closed_step(),
+            changes=changes,
+        )
+        return _InFlight(entry, encode_entry(entry))
+
+    def _entry_epoch(self, changes: tuple[Change, ...]) -> Epoch:
+        for change in changes:
+            if isinstance(change, RoleSet) and change.role == self.role:
+                return change.value.epoch
+        return self.epoch
+
+    def _check_epoch(self) -> None:
+        current = self._state.roles.get(self.role)
+        if current is None or current.epoch != self.epoch:
+            holder = "nobody" if current is None else current.holder
+            raise Fenced(self.role, self.epoch, self._state.epoch(self.role), holder)
+
+    # ---- meeting the log ---------------------------------------------------------------------
+
+    def _append(self, in_flight: _InFlight, retry: Retry) -> bool:
+        """Append an entry; whether it is ours that stands there. The state is caught up."""
+        while True:
+            try:
+                outcome = self._consensus.append(in_flight.entry.seqno, in_flight.data)
+            except Determinate as error:
+                self._metrics.failures.labels("determinate").inc()
+                if not retry.again(error):
+                    retry.over()
+                    raise
+                continue
+            except Indeterminate as error:
+                self._metrics.failures.labels("indeterminate").inc()
+                self._unresolved = in_flight
+                if not retry.again(error):
+                    raise
+                return self._settle(retry)
+            retry.over()
+            match outcome:
+                case Committed():
+                    self._advance_to(in_flight)
+                    return True
+                case LostRace():
+                    self._metrics.races_lost.inc()
+                    self._catch_up(retry)
+                    return False
+
+    def _settle(self, retry: Retry) -> bool:
+        """Find out what became of the entry in flight, if there is one; whether it committed."""
+        while self._unresolved is not None:
+            in_flight = self._unresolved
+            try:
+                before = self._state
+                stored = self._consensus.scan(in_flight.entry.seqno, 1)
+                if stored and stored[0].seqno == in_flight.entry.seqno:
+                    ours = (
+                        decode_entry(stored[0].seqno, stored[0].data).nonce == in_flight.entry.nonce
+                    )
+                    if ours:
+                        self._unresolved = None
+                        retry.over()
+                        self._advance_to(in_flight)
+                        return True
+                elif not stored:
+                    # Not there (yet): the same bytes again can only commit once.
+                    outcome = self._consensus.append(in_flight.entry.seqno, in_flight.data)
+                    if isinstance(outcome, Committed):
+                        self._unresolved = None
+                        retry.over()
+                        self._advance_to(in_flight)
+                        return True
+                    continue
+                # Another's entry is there, or ours was truncated away: the role remembers.
+                state = log.follow(self._consensus, self._blob, before)
+                self._publish(state)
+                self._unresolved = None
+                retry.over()
+                role = state.roles.get(self.role)
+                return role is not None and role.last_entry == in_flight.entry.nonce
+            except ExternalError as error:
+                self._metrics.failures.labels("unresolved").inc()
+                if not retry.again(error):
+                    raise Indeterminate(
+                        f"entry {in_flight.entry.seqno} is unresolved: {error}"
+                    ) from error
+        return False
+
+    def _catch_up(self, retry: Retry) -> bool:
+        """Read what others committed; whether there was anything."""
+        while True:
+            try:
+                state = log.follow(self._consensus, self._blob, self._state)
+            except ExternalError as error:
+                self._metrics.failures.labels("read").inc()
+                if not retry.again(error):
+                    raise
+                continue
+            retry.over()
+            moved = state.seqno != self._state.seqno
+            self._publish(state)
+            return moved
+
+    def _advance_to(self, in_flight: _InFlight) -> None:
+        self._metrics.entries.inc()
+        self._metrics.entry_bytes.inc(len(in_flight.data))
+        self._publish(apply(self._state, in_flight.entry))
+
+    def _publish(self, state: State) -> None:
+        if state.seqno != self._state.seqno:
+            self._state = state
+            self._on_commit(state)
+
+    def _observe(self, state: RetryState | None) -> None:
+        self.retry_state = state

@@ -1,0 +1,197 @@
+"""Merges, rollups, garbage: work in the background that is never needed for correctness.
+
+One thread looks at the state after commits and does one thing at a time:
+
+- **merge** what ``persist/trace.py`` asks for;
+- **roll up** when enough entries or bytes have gathered since the last rollup, then truncate the
+  log up to it;
+- **collect** objects that nobody refers to any more: delete them, then forget them in the log (in
+  this order, so that a crash in between only deletes again);
+- **sweep** once after opening: objects under part names of a stale epoch, or of a closed step of
+  ours, that the log does not know. Those of open steps are somebody's work in progress.
+
+It may be killed at any point, and it may fail: what failed is tried again after the next commit.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Final
+
+from headwater.base.errors import HeadwaterError
+from headwater.base.ids import GlobalId, SeqNo
+from headwater.persist import trace
+from headwater.persist.commands import (
+    AddRollup,
+    ApplyMerge,
+    Done,
+    ForgetGarbage,
+)
+from headwater.persist.compact import merge
+from headwater.persist.core import Core
+from headwater.persist.encoding import encode_state
+from headwater.persist.log import rollup_key
+from headwater.persist.part import PartMissing, PartName, create_object
+from headwater.persist.state import CollectionState, State
+
+GARBAGE_BATCH_MAX: Final = 256
+IDLE_SECONDS: Final = 1.0
+
+
+def leaked(state: State, keys: list[str]) -> list[str]:
+    """Return those of the listed objects that nobody refers to and nobody will (pure)."""
+    found = []
+    for key in keys:
+        if key in state.references or key in state.garbage:
+            continue
+        name = PartName.parse(key)
+        if name is not None:
+            role = state.roles.get(name.role)
+            if role is None:
+                continue
+            stale = name.epoch < role.epoch
+            closed = name.epoch == role.epoch and 0 < name.step < role.closed_step
+            if stale or closed:
+                found.append(key)
+        elif key.startswith("rollup/") and state.rollups:
+            known = {rollup.key for rollup in state.rollups}
+            if key not in known and key < rollup_key(state.rollups[0].seqno):
+                found.append(key)
+    return found
+
+
+class Maintenance:
+    """The background work of one writer."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._wake = threading.Event()
+        self._stop = False
+        self._entries = 0
+        self._last_rollup: tuple[SeqNo, float] = (SeqNo(-1), 0.0)
+        self.last_error: str = ""
+        self._looked: dict[GlobalId, CollectionState] = {}
+        self._thread = threading.Thread(target=self._run, name="headwater-maintain", daemon=True)
+
+    def start(self) -> None:
+        """Begin, and go on until stopped."""
+        self._core.subscribe(lambda _: self._wake.set())
+        self._core.on_stop.append(self.stop)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop after the piece of work in hand."""
+        self._stop = True
+        self._wake.set()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _run(self) -> None:
+        self._quietly(self.sweep)
+        while not self._stop:
+            self._wake.wait(IDLE_SECONDS)
+            self._wake.clear()
+            if not self._stop:
+                self._quietly(self.once)
+
+    def _quietly(self, work: object) -> None:
+        assert callable(work)
+        try:
+            work()
+        except (HeadwaterError, PartMissing) as error:
+            self.last_error = f"{type(error).__name__}: {error}"
+
+    def once(self) -> None:
+        """Do everything that is due."""
+        self.merge_all()
+        self.roll_up()
+        self.collect()
+
+    # ---- merging -----------------------------------------------------------------------------
+
+    def merge_all(self) -> None:
+        """Merge until every collection is well."""
+        for gid, collection in list(self._core.state.collections.items()):
+            if self._looked.get(gid) is collection:
+                continue
+            while not self._stop and self.merge_one(gid):
+                pass
+            current = self._core.state.collections.get(gid)
+            if current is not None:
+                self._looked[gid] = current
+        for gone in set(self._looked) - set(self._core.state.collections):
+            del self._looked[gone]
+
+    def merge_one(self, gid: GlobalId) -> bool:
+        """Do one merge of a collection, if one is due; whether it was applied."""
+        core = self._core
+        collection = core.state.collections.get(gid)
+        if collection is None or collection.layout not in core.layouts:
+            return False
+        inputs = trace.next_merge(collection)
+        if not inputs:
+            return False
+        since = core.merge_since(gid, collection.since)
+        for batch in inputs:
+            since = since.join(batch.since) if not since.is_closed else since
+        with core.step() as step:
+            parts = merge(
+                collection,
+                inputs,
+                since,
+                blob=core.blob,
+                fetch=core.cache.fetch,
+                layouts=core.layouts,
+                name=step.name,
+            )
+            numbers = tuple(batch.no for batch in inputs)
+            outcome = core.submit(ApplyMerge(gid, numbers, since, parts)).result()
+        if isinstance(outcome, Done):
+            core.metrics.merges.inc()
+            core.metrics.merged_rows.inc(sum(batch.rows for batch in inputs))
+        return isinstance(outcome, Done)
+
+    # ---- rollups -----------------------------------------------------------------------------
+
+    def roll_up(self, *, force: bool = False) -> None:
+        """Write a rollup and truncate the log, if enough has gathered."""
+        core, state = self._core, self._core.state
+        last_seqno, last_bytes = self._last_rollup
+        if state.rollups and state.rollups[-1].seqno > last_seqno:
+            last_seqno = state.rollups[-1].seqno
+        written = core.metrics.entry_bytes._value.get()
+        entries = state.seqno - last_seqno
+        many = entries >= core.settings.rollup_entries
+        large = written - last_bytes >= core.settings.rollup_bytes
+        if not force and not many and not large:
+            return
+        key = rollup_key(state.seqno)
+        data = encode_state(state)
+        core.retrying(lambda: create_object(core.blob, key, data))
+        core.submit(AddRollup(state.seqno, key)).result()
+        core.metrics.rollups.inc()
+        self._last_rollup = (state.seqno, written)
+        core.retrying(lambda: core.consensus.truncate(SeqNo(state.seqno + 1)))
+
+    # ---- garbage -----------------------------------------------------------------------------
+
+    def collect(self) -> None:
+        """Delete unreferenced objects, then forget them in the log."""
+        core = self._core
+        pinned = core.pinned()
+        keys = [key for key in core.state.garbage if key not in pinned][:GARBAGE_BATCH_MAX]
+        if not keys:
+            return
+        for key in keys:
+            core.retrying(lambda key=key: core.blob.delete(key))  # type: ignore[misc]
+        core.submit(ForgetGarbage(tuple(keys))).result()
+        core.metrics.collected.inc(len(keys))
+
+    def sweep(self) -> None:
+        """Delete what was written and never committed."""
+        core = self._core
+        listed = core.retrying(lambda: [info.key for info in core.blob.list()])
+        # Listed first, state second: an object committed in between is then known to the state.
+        for key in leaked(core.refresh(), listed):
+            core.retrying(lambda key=key: core.blob.delete(key))  # type: ignore[misc]
+            core.metrics.collected.inc()

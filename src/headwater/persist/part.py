@@ -1,0 +1,201 @@
+"""Parts: updates written to where they stay, and read back, verified.
+
+Writing: small updates go inline into the log; larger ones become segments of one blob object,
+created exclusively under a name that carries role, epoch, step and attempt:
+
+    part/<role>/<epoch>-<step>-<attempt>
+
+so that an object nobody refers to can be told garbage from work in progress: it is garbage once its
+epoch is stale or its step is closed in the log. Nothing is visible before the log says so.
+
+Reading: checksum of the segment, then the layout's own checks, then the window, then the newest
+schema (columns the part lacks are NULL).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+
+from headwater.base.errors import Indeterminate
+from headwater.base.ids import Epoch, RoleName
+from headwater.persist import evolution, stats
+from headwater.persist.batch import Inline, Part, Segment
+from headwater.persist.errors import Corrupt, SchemaMismatch
+from headwater.persist.evolution import DIFF, ERROR_SCHEMA, TIME
+from headwater.persist.layout import INLINE, PARQUET, Layouts
+from headwater.persist.location import Blob
+from headwater.persist.state import CollectionState
+
+INLINE_BYTES_MAX: Final = 8 * 1024
+PART_ROWS_TARGET: Final = 1_000_000
+
+
+class PartName(msgspec.Struct, frozen=True):
+    """What the key of a part object says."""
+
+    role: RoleName
+    epoch: Epoch
+    step: int
+    attempt: str
+
+    @property
+    def key(self) -> str:
+        """The object's key."""
+        return f"part/{self.role}/{self.epoch}-{self.step}-{self.attempt}"
+
+    @staticmethod
+    def parse(key: str) -> PartName | None:
+        """Read a key back; ``None`` if it names no part."""
+        found = re.fullmatch(r"part/(.+)/(\d+)-(\d+)-([a-z0-9.]+)", key)
+        if found is None:
+            return None
+        role, epoch, step, attempt = found.groups()
+        return PartName(RoleName(role), Epoch(int(epoch)), int(step), attempt)
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """Updates of one side of one collection on their way into a part."""
+
+    updates: pa.Table
+    schema: int
+    layout: str
+    key: tuple[str, ...]
+    errors: bool
+    consolidated: bool = False
+
+
+def check_updates(name: str, updates: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return ``updates`` in exactly ``schema`` plus system columns, or refuse them."""
+    expected = evolution.updates_schema(schema)
+    if updates.schema.names != expected.names:
+        raise SchemaMismatch(name, f"columns are {updates.schema.names}, not {expected.names}")
+    for field in expected:
+        given = updates.schema.field(field.name)
+        if given.type != field.type:
+            raise SchemaMismatch(
+                name, f"column {field.name!r} has type {given.type}, not {field.type}"
+            )
+        if not field.nullable and updates.column(field.name).null_count:
+            raise SchemaMismatch(name, f"column {field.name!r} is NOT NULL and has NULLs")
+    return updates.cast(expected) if updates.schema != expected else updates
+
+
+def write_parts(
+    pending: Sequence[Pending], *, blob: Blob, name: PartName, layouts: Layouts
+) -> tuple[Part, ...]:
+    """Write everything, in at most one object; return a descriptor for each, in order."""
+    parts: list[Part] = []
+    body = bytearray()
+    for item in pending:
+        assert item.updates.num_rows, "an empty part is no part"
+        small = item.updates.nbytes <= INLINE_BYTES_MAX
+        if small:
+            data = INLINE.encode(item.updates, item.key)
+            where: Inline | Segment = Inline(data)
+            layout = INLINE.name
+        else:
+            layout = PARQUET.name if item.errors else item.layout
+            data = layouts[layout].encode(item.updates, item.key)
+            # Segments start on 64-byte boundaries, so that Arrow buffers stay aligned when mapped.
+            body.extend(b"\0" * (-len(body) % 64))
+            where = Segment(name.key, len(body), len(data), xxhash.xxh3_64_intdigest(data))
+            body.extend(data)
+        times = pc.min_max(item.updates.column(TIME))
+        parts.append(
+            Part(
+                where=where,
+                layout=layout,
+                schema=item.schema,
+                errors=item.errors,
+                rows=item.updates.num_rows,
+                diff_sum=pc.sum(item.updates.column(DIFF)).as_py(),
+                time_min=times["min"].as_py(),
+                time_max=times["max"].as_py(),
+                stats={} if small else stats.of(item.updates),
+                consolidated=item.consolidated,
+            )
+        )
+    if body:
+        create_object(blob, name.key, bytes(body))
+    return tuple(parts)
+
+
+def create_object(blob: Blob, key: str, data: bytes) -> None:
+    """Create an object; a retry that finds its own first attempt is fine, a stranger's is not."""
+    if not blob.create(key, data) and blob.get(key) != data:
+        raise Indeterminate(f"object {key} exists with other content")
+
+
+class Fetch(Protocol):
+    """Where the bytes of segments come from (a cache in front of a blob)."""
+
+    def __call__(self, segment: Segment) -> Any:
+        """Return a buffer with the segment's bytes; ``None`` if the object is gone."""
+        ...
+
+
+class PartMissing(Exception):
+    """The object of a part is not there (any more)."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(key)
+        self.key = key
+
+
+def verify_segment(segment: Segment, data: Any, what: str) -> None:
+    """Check the bytes of a segment against what the log says of them."""
+    found = len(memoryview(data).cast("B")) if not isinstance(data, bytes) else len(data)
+    if found != segment.length:
+        raise Corrupt(what, f"it has {found} bytes, not {segment.length}")
+    if xxhash.xxh3_64_intdigest(data) != segment.checksum:
+        raise Corrupt(what, "its checksum does not match")
+
+
+def read_part(
+    part: Part, collection: CollectionState, *, fetch: Fetch, layouts: Layouts
+) -> pa.Table:
+    """Return the updates of a part, through its window, in the collection's newest schema."""
+    if part.errors:
+        written = newest = evolution.updates_schema(ERROR_SCHEMA)
+    else:
+        written = evolution.with_system_columns(collection.schemas[part.schema])
+        newest = evolution.with_system_columns(collection.schemas[-1])
+    match part.where:
+        case Inline(data):
+            what = f"an inline part of collection {collection.name!r}"
+            updates = layouts[part.layout].decode(data, written, what)
+        case Segment() as segment:
+            what = f"object {segment.key} at {segment.offset}"
+            found = fetch(segment)
+            if found is None:
+                raise PartMissing(segment.key)
+            verify_segment(segment, found, what)
+            updates = layouts[part.layout].decode(found, written, what)
+    if updates.num_rows != part.rows:
+        raise Corrupt(what, f"it has {updates.num_rows} rows, not {part.rows}")
+    if part.window is not None:
+        lower, upper = part.window
+        time = updates.column(TIME)
+        updates = updates.filter(
+            pc.and_(pc.greater_equal(time, lower), pc.less(time, pa.scalar(upper, pa.int64())))
+        )
+    return updates if written.names == newest.names else _evolve(updates, newest)
+
+
+def _evolve(updates: pa.Table, newest: pa.Schema) -> pa.Table:
+    columns = [
+        updates.column(field.name)
+        if field.name in updates.schema.names
+        else pa.nulls(updates.num_rows, field.type)
+        for field in newest
+    ]
+    return pa.table(columns, schema=newest)

@@ -1,0 +1,407 @@
+"""Reading: a collection at a time, and from a time on.
+
+**Snapshot**: the collection at ``as_of``: every update at times <= ``as_of``, from one state. The
+state is a value, so a snapshot says the same for ever; its objects are pinned against our own
+garbage collection. A reader in another process has no pin: where an object was collected under it,
+the newest state is fetched and reading starts again, or a named error is raised. Never some rows.
+
+**Listen**: updates strictly after ``as_of``, each exactly once, at its own time, delivered when
+sealed, with progress. Between two events nothing is lost or doubled: both are cut out of immutable
+states by the interval ``[frontier, upper)``. A batch whose times were compacted past our frontier
+cannot be cut so; that is an error (only a listener without a hold can meet it), not wrong rows.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+import pyarrow as pa
+
+from headwater.algebra.frontier import Frontier
+from headwater.base.ids import GlobalId
+from headwater.persist import evolution
+from headwater.persist.batch import TIME_LIMIT, Part, Times
+from headwater.persist.compact import advance
+from headwater.persist.consolidate import consolidate
+from headwater.persist.core import Core
+from headwater.persist.decision import collection_of
+from headwater.persist.errors import (
+    AsOfBeforeSince,
+    ClosedCollection,
+    CollectionHasErrors,
+    Corrupt,
+    PartCollected,
+    TimeOutOfBounds,
+)
+from headwater.persist.evolution import DIFF, ERROR_SCHEMA, TIME
+from headwater.persist.part import PartMissing, read_part
+from headwater.persist.state import CollectionState, State, bound
+from headwater.persist.stats import Predicate, may_match
+
+REFETCH_MAX: Final = 8
+
+
+def parts_at(collection: CollectionState, as_of: int) -> Iterator[Part]:
+    """Return the parts that can have updates at times <= ``as_of``."""
+    for batch in collection.batches:
+        if bound(batch.lower) > as_of:
+            return
+        for part in batch.parts:
+            # A merged part may hold times advanced to a since beyond as_of only if since passed
+            # it; the caller has checked that it has not.
+            seen = part.through(0, as_of + 1)
+            if seen is not None:
+                yield seen
+
+
+def check_readable(name: str, collection: CollectionState, as_of: int) -> None:
+    """Refuse a time before since."""
+    if not 0 <= as_of < TIME_LIMIT - 1:
+        raise TimeOutOfBounds(f"reading collection {name!r}", as_of)
+    if not collection.since.allows(as_of):
+        raise AsOfBeforeSince(name, as_of, collection.since)
+
+
+class Snapshot:
+    """A collection at a time; see the module's docstring."""
+
+    def __init__(
+        self,
+        core: Core,
+        collection: CollectionState,
+        as_of: int,
+        parts: Sequence[Part],
+        predicates: tuple[Predicate, ...] = (),
+        columns: tuple[str, ...] | None = None,
+    ) -> None:
+        self.as_of = as_of
+        self.name = collection.name
+        self.id = collection.id
+        self._core = core
+        self._collection = collection
+        self._predicates = predicates
+        self._columns = columns
+        self._parts = tuple(parts)
+        self._finalizer = weakref.finalize(self, core.pin(self._parts))
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The data columns."""
+        return evolution.from_bytes(self._collection.schemas[-1])
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """What it is made of."""
+        return self._parts
+
+    @property
+    def collection(self) -> CollectionState:
+        """The collection, in the state the snapshot was taken from."""
+        return self._collection
+
+    def where(self, *predicates: Predicate) -> Snapshot:
+        """Return the snapshot of only the rows that satisfy all predicates."""
+        return self._with(self._parts, (*self._predicates, *predicates), self._columns)
+
+    def select(self, *columns: str) -> Snapshot:
+        """Return the snapshot of only these columns (rows may then be equal and add up)."""
+        return self._with(self._parts, self._predicates, columns)
+
+    def split(self, count: int) -> list[Snapshot]:
+        """Return up to ``count`` snapshots that together are this one."""
+        pieces = [self._parts[index::count] for index in range(max(1, count))]
+        return [self._with(p, self._predicates, self._columns) for p in pieces if p] or [self]
+
+    def _with(
+        self,
+        parts: Sequence[Part],
+        predicates: tuple[Predicate, ...],
+        columns: tuple[str, ...] | None,
+    ) -> Snapshot:
+        return Snapshot(self._core, self._collection, self.as_of, parts, predicates, columns)
+
+    def updates(self) -> Iterator[pa.Table]:
+        """Yield the updates part by part, times advanced to ``as_of``; memory is one part's.
+
+        Not consolidated across parts. Raises :class:`PartCollected` if an object vanished under
+        an independent reader; nothing that was yielded before is to be used then.
+        """
+        self._check_errors()
+        for part in self._parts:
+            if not part.errors:
+                try:
+                    yield self._read(part)
+                except PartMissing as missing:
+                    raise PartCollected(self.name, missing.key) from missing
+
+    def to_table(self) -> pa.Table:
+        """Return the multiset at ``as_of``: data columns and ``__diff``, consolidated."""
+        snapshot = self
+        for _ in range(REFETCH_MAX):
+            try:
+                snapshot._check_errors()
+                side = [part for part in snapshot._parts if not part.errors]
+                return snapshot._table(side)
+            except PartMissing as missing:
+                gone = missing.key
+                snapshot = snapshot._refetched(gone)
+        raise PartCollected(self.name, gone)
+
+    def errors(self) -> pa.Table:
+        """Return the error side at ``as_of``."""
+        empty = evolution.updates_schema(ERROR_SCHEMA).empty_table()
+        tables = [self._read(part) for part in self._parts if part.errors] or [empty]
+        return consolidate(pa.concat_tables(tables)).drop_columns([TIME])
+
+    def _check_errors(self) -> None:
+        if any(part.errors for part in self._parts):
+            errors = self.errors()
+            if errors.num_rows:
+                messages = tuple(errors.column("message").to_pylist())
+                raise CollectionHasErrors(self.name, self.as_of, messages)
+
+    def _table(self, parts: Sequence[Part]) -> pa.Table:
+        schema = evolution.updates_schema(self.schema)
+        if self._columns is not None:
+            schema = evolution.updates_schema(pa.schema([schema.field(c) for c in self._columns]))
+        tables = [self._read(part) for part in parts]
+        kept = [table for table in tables if table is not None and table.num_rows]
+        if not kept:
+            return schema.empty_table().drop_columns([TIME])
+        single = len(kept) == 1 and len(parts) == 1 and self._columns is None
+        whole = kept[0] if single else pa.concat_tables(kept)
+        if single and parts[0].consolidated and parts[0].time_max <= bound(self._collection.since):
+            # One merged part, all at one time: nothing in it can add up.
+            return whole.drop_columns([TIME])
+        return consolidate(whole).drop_columns([TIME])
+
+    def _read(self, part: Part) -> pa.Table:
+        if not part.errors and self._skips(part):
+            return evolution.with_system_columns(self._collection.schemas[-1]).empty_table()
+        updates = read_part(
+            part, self._collection, fetch=self._core.cache.fetch, layouts=self._core.layouts
+        )
+        self._core.metrics.parts_read.inc()
+        updates = advance(updates, self.as_of)
+        if part.errors:
+            return updates
+        for predicate in self._predicates:
+            updates = updates.filter(predicate.matches(updates))
+        if self._columns is not None:
+            updates = updates.select([*self._columns, TIME, DIFF])
+        return updates
+
+    def _skips(self, part: Part) -> bool:
+        if all(may_match(part.stats, part.rows, predicate) for predicate in self._predicates):
+            return False
+        self._core.metrics.parts_skipped.inc()
+        # Which parts are audited must not depend on luck that a test cannot repeat.
+        sampled = Random(f"{self.id}/{part.where}/{part.diff_sum}").random()
+        if sampled < self._core.settings.audit_fraction:
+            self._audit(part)
+        return True
+
+    def _audit(self, part: Part) -> None:
+        self._core.metrics.parts_audited.inc()
+        updates = read_part(
+            part, self._collection, fetch=self._core.cache.fetch, layouts=self._core.layouts
+        )
+        for predicate in self._predicates:
+            updates = updates.filter(predicate.matches(updates))
+        if updates.num_rows:
+            raise Corrupt(
+                f"statistics of a part of collection {self.name!r}",
+                f"they excluded {updates.num_rows} rows that satisfy {self._predicates}",
+            )
+
+    def _refetched(self, gone: str) -> Snapshot:
+        state = self._core.refresh()
+        collection = collection_of(state, self.id)
+        check_readable(self.name, collection, self.as_of)
+        parts = tuple(parts_at(collection, self.as_of))
+        if any(part.where == old.where for part in parts for old in self._parts) and any(
+            getattr(part.where, "key", None) == gone for part in parts
+        ):
+            raise Corrupt(f"object {gone}", "the log refers to it and it is not there")
+        return Snapshot(self._core, collection, self.as_of, parts, self._predicates, self._columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Updates:
+    """Updates at times in ``[lower, upper)``, each exactly once; both sides."""
+
+    lower: Times
+    upper: Times
+    ok: pa.Table
+    errors: pa.Table
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Nothing before ``upper`` will come any more."""
+
+    upper: Times
+
+
+Event = Updates | Progress
+
+
+class _Hold:
+    """A hold of this process on a collection's history, moved along as a listener gets on."""
+
+    def __init__(self, core: Core, gid: GlobalId, time: int) -> None:
+        self._core = core
+        self._id = gid
+        self._release = core.hold(gid, time)
+
+    def move(self, time: int) -> None:
+        taken = self._core.hold(self._id, time)
+        self._release()
+        self._release = taken
+
+    def release(self) -> None:
+        self._release()
+        self._release = _nothing
+
+
+def _nothing() -> None:
+    pass
+
+
+class Listen:
+    """Updates strictly after a time; see the module's docstring. Iterate, or call ``next``."""
+
+    def __init__(self, core: Core, collection: CollectionState, as_of: int) -> None:
+        self._core = core
+        self._id = collection.id
+        self._name = collection.name
+        self._frontier: Times = Frontier.of(as_of + 1)
+        self._pending: list[Event] = []
+        self._hold = _Hold(core, self._id, as_of)
+        self._finalizer = weakref.finalize(self, self._hold.release)
+
+    @property
+    def frontier(self) -> Times:
+        """Everything before it has been delivered."""
+        return self._frontier
+
+    def fetch(self, timeout: float | None = None) -> Event | None:
+        """Return the next event; ``None`` if there is none in time, or the collection closed."""
+        if self._pending:
+            return self._pending.pop(0)
+        if self._frontier.is_closed:
+            return None
+        state = self._core.wait(self._moved, timeout)
+        if state is None:
+            return None
+        for _ in range(REFETCH_MAX):
+            try:
+                return self._cut(state)
+            except PartMissing as missing:
+                gone = missing.key
+                state = self._core.refresh()
+        raise PartCollected(self._name, gone)
+
+    def _moved(self, state: State) -> State | None:
+        collection = collection_of(state, self._id)
+        return state if self._frontier < state.upper(collection) else None
+
+    def _cut(self, state: State) -> Event:
+        collection = collection_of(state, self._id)
+        lower, upper = self._frontier, state.upper(collection)
+        ok: list[pa.Table] = []
+        errors: list[pa.Table] = []
+        for batch in collection.batches:
+            if not lower < batch.upper or not batch.parts:
+                continue
+            if not self._precise(batch.since, batch.lower):
+                raise AsOfBeforeSince(self._name, lower.only() - 1, collection.since)
+            for part in batch.parts:
+                seen = part.through(lower.only(), bound(upper))
+                if seen is not None:
+                    table = read_part(
+                        seen, collection, fetch=self._core.cache.fetch, layouts=self._core.layouts
+                    )
+                    if table.num_rows:
+                        (errors if part.errors else ok).append(table)
+        self._move_to(upper)
+        progress = Progress(upper)
+        if not ok and not errors:
+            return progress
+        self._pending.append(progress)
+        schema = evolution.with_system_columns(collection.schemas[-1])
+        none = evolution.updates_schema(ERROR_SCHEMA)
+        return Updates(
+            lower,
+            upper,
+            consolidate(pa.concat_tables(ok)) if ok else schema.empty_table(),
+            consolidate(pa.concat_tables(errors)) if errors else none.empty_table(),
+        )
+
+    def _precise(self, since: Times, lower: Times) -> bool:
+        """Whether times of a batch at or after our frontier are still its own."""
+        return since <= Frontier.of(max(self._frontier.only() - 1, bound(lower)))
+
+    def _move_to(self, upper: Times) -> None:
+        self._frontier = upper
+        if upper.is_closed:
+            self._hold.release()
+        else:
+            self._hold.move(upper.only() - 1)
+
+    def close(self) -> None:
+        """Stop listening and release what is held for it."""
+        self._finalizer()
+
+    def __iter__(self) -> Iterator[Event]:
+        while True:
+            event = self.fetch()
+            if event is None:
+                return
+            yield event
+
+
+def take_snapshot(
+    core: Core, gid: GlobalId, as_of: int, timeout: float | None = None
+) -> Snapshot | None:
+    """Wait until ``as_of`` is sealed and return the snapshot; ``None`` when time is up."""
+
+    def ready(state: State) -> CollectionState | None:
+        collection = collection_of(state, gid)
+        check_readable(collection.name, collection, as_of)
+        return None if state.upper(collection).allows(as_of) else collection
+
+    # Refused or known on what we have seen; a reader that lags looks at the log itself first.
+    collection = core.wait(ready, timeout)
+    if collection is None:
+        return None
+    return Snapshot(core, collection, as_of, tuple(parts_at(collection, as_of)))
+
+
+def latest_readable(core: Core, gid: GlobalId) -> int:
+    """Return the newest time that is sealed."""
+    state = core.state
+    collection = collection_of(state, gid)
+    upper = state.upper(collection)
+    if upper.is_closed:
+        times = [part.time_max for batch in collection.batches for part in batch.parts]
+        newest = max([bound(collection.since), *times]) if not collection.since.is_closed else 0
+        if collection.since.is_closed:
+            raise ClosedCollection(collection.name)
+        return newest
+    return max(upper.only() - 1, 0)
+
+
+__all__ = [
+    "Event",
+    "Listen",
+    "Progress",
+    "Snapshot",
+    "Updates",
+    "latest_readable",
+    "take_snapshot",
+]

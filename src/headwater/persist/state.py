@@ -1,0 +1,439 @@
+"""The state of a location, and how each change of the log moves it.
+
+``apply(state, entry) -> state`` is pure and total: the same entries give the same state for ever,
+in every process. States are immutable values; a reader keeps one as long as it likes.
+
+Invariants of a collection (``violations`` lists every breach; fsck and the simulations call it):
+
+- batches tile ``[0, batches[-1].upper)`` and hold nothing at or after ``upper``;
+  between the last batch's upper and the collection's upper there are no updates;
+- every batch's since <= the collection's since; no unsealed time is before ``upper``;
+- ``since`` and ``upper`` never move back; ``since`` <= every live reader's since;
+- ids and names are unique, also against the destroyed.
+
+The upper of a collection on a timeline is *derived*: ``max(own, timeline)``, unless it is *apart*
+(it has unsealed writes that the timeline must not step over). So ``advance`` costs the same
+whatever the number of collections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import immutables
+import msgspec
+
+from headwater.algebra.frontier import Frontier
+from headwater.base.ids import Epoch, GlobalId, RoleName, SeqNo
+from headwater.persist.batch import MINIMUM, TIME_LIMIT, Batch, Part, Segment, Times, Unsealed
+from headwater.persist.changes import (
+    Appended,
+    Change,
+    Codec,
+    Collected,
+    CollectionCreated,
+    CollectionDestroyed,
+    Entry,
+    IdReserved,
+    ItemSet,
+    Merged,
+    Reader,
+    ReaderSet,
+    Role,
+    RoleSet,
+    RolledUp,
+    SchemaAdded,
+    Sealed,
+    SinceMoved,
+    TimelineAdvanced,
+    Writer,
+    WriterSet,
+    Written,
+)
+from headwater.persist.errors import Corrupt
+
+OWNER: Final = "owner"
+"""The reader that ``allow_compaction`` moves."""
+
+TOKENS_KEPT: Final = 64
+"""How many tokens of writes a collection remembers, to answer a late retry with "already"."""
+
+replace = msgspec.structs.replace
+
+
+class CollectionState(msgspec.Struct, frozen=True):
+    """One collection: its frontiers, its batches, and who holds it."""
+
+    id: GlobalId
+    name: str
+    schemas: tuple[bytes, ...]
+    key: tuple[str, ...]
+    layout: str
+    codec: Codec
+    own_upper: Times
+    since: Times
+    timeline: str | None = None
+    batches: tuple[Batch, ...] = ()
+    unsealed: tuple[Unsealed, ...] = ()
+    next_batch: int = 0
+    tokens: tuple[str, ...] = ()
+    readers: dict[str, Reader] = {}
+    writers: dict[str, Writer] = {}
+
+    def parts(self) -> Iterator[Part]:
+        """Return every part, sealed and not."""
+        for batch in self.batches:
+            yield from batch.parts
+        for unsealed in self.unsealed:
+            yield from unsealed.parts
+
+
+class Timeline(msgspec.Struct, frozen=True):
+    """A timeline: how far it is, and which collections do not simply follow it."""
+
+    upper: int
+    apart: frozenset[GlobalId] = frozenset()
+
+
+class Rollup(msgspec.Struct, frozen=True):
+    """A whole state in blob."""
+
+    seqno: SeqNo
+    key: str
+
+
+class State(msgspec.Struct, frozen=True):
+    """The whole location, after the entry ``seqno``."""
+
+    seqno: SeqNo = SeqNo(-1)
+    clock_ms: int = 0
+    next_id: int = 1
+    reserved: frozenset[GlobalId] = frozenset()
+    """Ids that were handed out and are not bound yet."""
+    roles: immutables.Map[RoleName, Role] = immutables.Map()
+    timelines: immutables.Map[str, Timeline] = immutables.Map()
+    collections: immutables.Map[GlobalId, CollectionState] = immutables.Map()
+    graveyard: immutables.Map[str, GlobalId] = immutables.Map()
+    items: immutables.Map[str, bytes] = immutables.Map()
+    rollups: tuple[Rollup, ...] = ()
+    garbage: immutables.Map[str, SeqNo] = immutables.Map()
+    """Objects no collection refers to any more, with the entry that let them go."""
+    names: immutables.Map[str, GlobalId] = immutables.Map()
+    """Derived: name to id of the living."""
+    references: immutables.Map[str, int] = immutables.Map()
+    """Derived: how many parts refer to each object."""
+
+    def upper(self, collection: CollectionState) -> Times:
+        """Return the collection's upper: its own, or its timeline's where it just follows."""
+        if collection.timeline is None:
+            return collection.own_upper
+        timeline = self.timelines[collection.timeline]
+        if collection.id in timeline.apart:
+            return collection.own_upper
+        return collection.own_upper.join(Frontier.of(timeline.upper))
+
+    def epoch(self, role: RoleName) -> Epoch:
+        """Return the role's current epoch; 0 if it was never held."""
+        held = self.roles.get(role)
+        return Epoch(0) if held is None else held.epoch
+
+
+def bound(frontier: Times) -> int:
+    """Return the frontier as an exclusive integer bound."""
+    return TIME_LIMIT if frontier.is_closed else frontier.only()
+
+
+def seal(
+    collection: CollectionState, upper: Times, parts: tuple[Part, ...] = ()
+) -> CollectionState:
+    """Make a batch of ``parts`` and the unsealed updates before ``upper``; move the upper."""
+    limit = bound(upper)
+    taken: list[Part] = list(parts)
+    kept: list[Unsealed] = []
+    for unsealed in collection.unsealed:
+        rest: list[Part] = []
+        for part in unsealed.parts:
+            before, after = part.through(MINIMUM, limit), part.through(limit, TIME_LIMIT)
+            if before is not None:
+                taken.append(before)
+            if after is not None:
+                rest.append(after)
+        if rest:
+            kept.append(Unsealed(unsealed.token, tuple(rest)))
+    return replace(_append(collection, tuple(taken), upper), own_upper=upper, unsealed=tuple(kept))
+
+
+def _append(collection: CollectionState, parts: tuple[Part, ...], upper: Times) -> CollectionState:
+    """Add a batch that reaches from the last batch to ``upper``; an empty one is not kept."""
+    if not parts:
+        return collection
+    lower = collection.batches[-1].upper if collection.batches else Frontier.of(MINIMUM)
+    batch = Batch(collection.next_batch, lower, upper, Frontier.of(MINIMUM), parts)
+    return replace(
+        collection,
+        batches=(*collection.batches, batch),
+        next_batch=collection.next_batch + 1,
+    )
+
+
+def _remember(collection: CollectionState, token: str) -> tuple[str, ...]:
+    return (*collection.tokens, token)[-TOKENS_KEPT:]
+
+
+def _merge(collection: CollectionState, change: Merged) -> CollectionState:
+    numbers = [batch.no for batch in collection.batches]
+    first = numbers.index(change.inputs[0])
+    last = first + len(change.inputs)
+    assert tuple(numbers[first:last]) == change.inputs, "merged batches are adjacent"
+    old = collection.batches[first:last]
+    merged = Batch(collection.next_batch, old[0].lower, old[-1].upper, change.since, change.parts)
+    return replace(
+        collection,
+        batches=(*collection.batches[:first], merged, *collection.batches[last:]),
+        next_batch=collection.next_batch + 1,
+    )
+
+
+def _advance(state: State, change: TimelineAdvanced) -> State:
+    timeline = state.timelines.get(change.timeline)
+    if timeline is None:
+        created = Timeline(change.upper)
+        return replace(state, timelines=state.timelines.set(change.timeline, created))
+    upper = Frontier.of(change.upper)
+    collections = state.collections
+    apart = set(timeline.apart)
+    for member in timeline.apart:
+        collection = collections[member]
+        if any(unsealed.time_min < change.upper for unsealed in collection.unsealed):
+            continue
+        if not upper <= collection.own_upper:
+            collections = collections.set(member, replace(collection, own_upper=upper))
+        if not collection.unsealed:
+            apart.discard(member)
+    advanced = Timeline(change.upper, frozenset(apart))
+    return replace(
+        state, collections=collections, timelines=state.timelines.set(change.timeline, advanced)
+    )
+
+
+def _change_collection(
+    state: State, collection: CollectionState, change: Change
+) -> CollectionState | None:
+    """Return the collection after the change; ``None`` if it is gone."""
+    match change:
+        case CollectionDestroyed():
+            return None
+        case SchemaAdded():
+            return replace(
+                collection, schemas=(*collection.schemas, change.schema), codec=change.codec
+            )
+        case Written():
+            return replace(
+                collection,
+                own_upper=state.upper(collection),
+                unsealed=(*collection.unsealed, change.unsealed),
+                tokens=_remember(collection, change.unsealed.token),
+            )
+        case Sealed():
+            return seal(collection, change.upper)
+        case Appended():
+            appended = seal(collection, change.upper, change.parts)
+            return replace(appended, tokens=_remember(collection, change.token))
+        case SinceMoved():
+            return replace(collection, since=change.since)
+        case ReaderSet():
+            readers = {k: v for k, v in collection.readers.items() if k != change.reader_id}
+            if change.reader is not None:
+                readers[change.reader_id] = change.reader
+            return replace(collection, readers=readers)
+        case WriterSet():
+            writers = {k: v for k, v in collection.writers.items() if k != change.writer_id}
+            if change.writer is not None:
+                writers[change.writer_id] = change.writer
+            return replace(collection, writers=writers)
+        case Merged():
+            return _merge(collection, change)
+        case _:
+            raise AssertionError(f"{type(change).__name__} is not a change of a collection")
+
+
+def _references(state: State, old: CollectionState | None, new: CollectionState | None) -> State:
+    """Recount the objects a collection refers to; those let go become garbage."""
+    references, garbage = state.references, state.garbage
+    before = {id(part): part for part in old.parts()} if old else {}
+    after = {id(part): part for part in new.parts()} if new else {}
+    for key, part in after.items():
+        if key not in before and isinstance(part.where, Segment):
+            count = references.get(part.where.key, 0)
+            references = references.set(part.where.key, count + 1)
+            if part.where.key in garbage:
+                garbage = garbage.delete(part.where.key)
+    for key, part in before.items():
+        if key not in after and isinstance(part.where, Segment):
+            count = references[part.where.key] - 1
+            if count:
+                references = references.set(part.where.key, count)
+            else:
+                references = references.delete(part.where.key)
+                garbage = garbage.set(part.where.key, state.seqno)
+    return replace(state, references=references, garbage=garbage)
+
+
+_MOVES_PARTS = (Written, Sealed, Appended, Merged, CollectionDestroyed)
+
+
+def apply_change(state: State, change: Change) -> State:
+    """Return the state after one change."""
+    match change:
+        case CollectionCreated():
+            created = CollectionState(
+                id=change.id,
+                name=change.name,
+                schemas=(change.schema,),
+                key=change.key,
+                layout=change.layout,
+                codec=change.codec,
+                own_upper=change.start,
+                since=change.start,
+                timeline=change.timeline,
+                readers={OWNER: Reader(change.start, OWNER)} if change.owner else {},
+            )
+            return replace(
+                state,
+                next_id=max(state.next_id, change.id + 1),
+                reserved=state.reserved - {change.id},
+                collections=state.collections.set(change.id, created),
+                names=state.names.set(change.name, change.id),
+            )
+        case IdReserved():
+            return replace(
+                state, next_id=change.id + 1, reserved=state.reserved | frozenset((change.id,))
+            )
+        case TimelineAdvanced():
+            return _advance(state, change)
+        case RoleSet():
+            return replace(state, roles=state.roles.set(change.role, change.value))
+        case ItemSet():
+            if change.value is not None:
+                return replace(state, items=state.items.set(change.key, change.value))
+            if change.key in state.items:
+                return replace(state, items=state.items.delete(change.key))
+            return state
+        case RolledUp():
+            # The previous one stays readable for whoever is just loading it.
+            kept = (*state.rollups[-1:], Rollup(change.seqno, change.key))
+            garbage = state.garbage
+            for old in state.rollups[:-1]:
+                garbage = garbage.set(old.key, state.seqno)
+            return replace(state, rollups=kept, garbage=garbage)
+        case Collected():
+            garbage = state.garbage
+            for key in change.keys:
+                if key in garbage:
+                    garbage = garbage.delete(key)
+            return replace(state, garbage=garbage)
+        case _:
+            return _apply_to_collection(state, change)
+
+
+def _apply_to_collection(state: State, change: Change) -> State:
+    assert not isinstance(
+        change,
+        CollectionCreated
+        | IdReserved
+        | TimelineAdvanced
+        | RoleSet
+        | ItemSet
+        | RolledUp
+        | Collected,
+    )
+    old = state.collections[change.id]
+    new = _change_collection(state, old, change)
+    if isinstance(change, _MOVES_PARTS):
+        state = _references(state, old, new)
+    timelines = state.timelines
+    if old.timeline is not None and isinstance(change, Written | CollectionDestroyed):
+        timeline = timelines[old.timeline]
+        member = frozenset((old.id,))
+        apart = timeline.apart | member if new is not None else timeline.apart - member
+        timelines = timelines.set(old.timeline, Timeline(timeline.upper, apart))
+    if new is None:
+        return replace(
+            state,
+            collections=state.collections.delete(old.id),
+            names=state.names.delete(old.name),
+            graveyard=state.graveyard.set(old.name, old.id),
+            timelines=timelines,
+        )
+    return replace(state, collections=state.collections.set(old.id, new), timelines=timelines)
+
+
+def apply(state: State, entry: Entry) -> State:
+    """Return the state after ``entry``; refuse an entry that cannot be the next one."""
+    if entry.seqno != state.seqno + 1:
+        raise Corrupt(f"log entry {entry.seqno}", f"it does not follow entry {state.seqno}")
+    current = state.epoch(entry.role)
+    if entry.epoch != current and not _takes_role(entry):
+        raise Corrupt(
+            f"log entry {entry.seqno}",
+            f"role {entry.role!r} wrote it in epoch {entry.epoch}, but is in epoch {current}",
+        )
+    state = replace(state, seqno=entry.seqno, clock_ms=max(state.clock_ms, entry.clock_ms))
+    for change in entry.changes:
+        state = apply_change(state, change)
+    role = state.roles.get(entry.role)
+    if role is not None and role.epoch == entry.epoch:
+        written = replace(
+            role, last_entry=entry.nonce, closed_step=max(role.closed_step, entry.closed_step)
+        )
+        state = replace(state, roles=state.roles.set(entry.role, written))
+    return state
+
+
+def _takes_role(entry: Entry) -> bool:
+    return any(
+        isinstance(change, RoleSet)
+        and change.role == entry.role
+        and change.value.epoch == entry.epoch
+        for change in entry.changes
+    )
+
+
+def violations(state: State) -> Iterator[str]:
+    """Name every broken invariant of a state."""
+    references: dict[str, int] = {}
+    for collection in state.collections.values():
+        where = f"collection {collection.name!r} (id {collection.id})"
+        upper, expected = state.upper(collection), Frontier.of(MINIMUM)
+        for batch in collection.batches:
+            if batch.lower != expected:
+                yield f"{where}: batch {batch.no} begins at {batch.lower}, not at {expected}"
+            if not batch.since <= collection.since:
+                yield f"{where}: batch {batch.no} is compacted to {batch.since}, past the since"
+            expected = batch.upper
+        if not expected <= upper:
+            yield f"{where}: its batches reach {expected}, past its upper {upper}"
+        for unsealed in collection.unsealed:
+            if not upper.allows(unsealed.time_min):
+                yield f"{where}: unsealed write {unsealed.token} is before the upper {upper}"
+        for part in collection.parts():
+            if isinstance(part.where, Segment):
+                references[part.where.key] = references.get(part.where.key, 0) + 1
+            if not 0 <= part.schema < len(collection.schemas):
+                yield f"{where}: a part names schema {part.schema}, which does not exist"
+        for reader_id, reader in collection.readers.items():
+            expired = reader.lease_ms and reader.expires_ms <= state.clock_ms
+            if not expired and not collection.since <= reader.since:
+                yield f"{where}: since {collection.since} passed reader {reader_id[:6]}…"
+        if state.names.get(collection.name) != collection.id:
+            yield f"{where}: its name belongs to id {state.names.get(collection.name)}"
+        if collection.name in state.graveyard:
+            yield f"{where}: its name was destroyed"
+        if collection.id >= state.next_id:
+            yield f"{where}: its id was never handed out"
+    if dict(state.references) != references:
+        yield "reference counts of objects are wrong"
+    for key in state.garbage:
+        if key in references:
+            yield f"object {key} is garbage and referenced"

@@ -1,0 +1,51 @@
+"""Which batches of a collection to merge next (pure).
+
+Rule: the sizes of batches fall at least by half from each one to the next newer. Where a newer
+batch has grown to more than half of its elder, the two are merged; a run of such neighbours is
+merged at once. So n appended batches leave O(log n), and every update is rewritten O(log n) times.
+
+A single batch is rewritten when its history can be compacted: it was never merged up to a since
+that has moved on, and more than half of its updates lie at times that would fall together.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headwater.persist.batch import Batch, Inline
+from headwater.persist.state import CollectionState
+
+FLOOR_ROWS: Final = 64
+"""Batches smaller than this count as this: tiny ones are merged by count, not by size."""
+
+FAN_IN_MAX: Final = 64
+
+MERGE_AT_LEAST: Final = 4
+"""Wait for a few small batches, so that one merge pays for several commits."""
+
+
+def _weight(batch: Batch) -> int:
+    return max(FLOOR_ROWS, batch.rows)
+
+
+def next_merge(collection: CollectionState) -> tuple[Batch, ...]:
+    """Return adjacent batches to merge, oldest first; empty if all is well."""
+    batches = collection.batches
+    for end in range(len(batches), 1, -1):
+        newest = batches[end - 1]
+        total = _weight(newest)
+        start = end - 1
+        # Reach back as long as what has been gathered outweighs half of the next elder.
+        while start > 0 and end - start < FAN_IN_MAX and 2 * total > _weight(batches[start - 1]):
+            start -= 1
+            total += _weight(batches[start])
+        if end - start > 1 and (
+            end - start >= MERGE_AT_LEAST or total > FLOOR_ROWS * MERGE_AT_LEAST
+        ):
+            return batches[start:end]
+    return ()
+
+
+def inline_bytes(collection: CollectionState) -> int:
+    """Return how many bytes of the collection live in the log."""
+    return sum(part.size_bytes for part in collection.parts() if isinstance(part.where, Inline))
