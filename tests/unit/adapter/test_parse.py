@@ -111,9 +111,9 @@ UNDERSTOOD: list[tuple[str, Statement]] = [
     ),
     (
         (
-            "insert into t values ('2026-01-02'::date, date '2026-01-02', cast('5' as int), -5::int,"
-            " '2026-01-02 03:04:05.6'::timestamp, timestamptz '2026-01-02 03:04+02', '\\x00ff'::bytea,"
-            " '1.5'::float8, 5::text, null::int, '2.345'::numeric(3,2))"
+            "insert into t values ('2026-01-02'::date, date '2026-01-02', cast('5' as int),"
+            " -5::int, '2026-01-02 03:04:05.6'::timestamp, timestamptz '2026-01-02 03:04+02',"
+            " '\\x00ff'::bytea, '1.5'::float8, 5::text, null::int, '2.345'::numeric(3,2))"
         ),
         Insert(
             "t",

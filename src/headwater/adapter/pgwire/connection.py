@@ -108,13 +108,18 @@ class WireConnection(Connection):  # type: ignore[misc]  # pg-mimic is Any here
         self._worker = Worker(backend, f"headwater-wire-{pid}")
 
     async def run(self) -> None:
-        """Serve the client until it leaves."""
+        """Serve the client until it leaves. Closing the session is :meth:`close_session`."""
         try:
             await super().run()
         except ConnectionError:
             LOG.debug("client of connection %d is gone", self.pid)
-        finally:
+
+    async def close_session(self) -> None:
+        """Close the backend's session after what it is doing."""
+        try:
             await self._worker.close()
+        except Exception:
+            LOG.exception("the session of connection %d did not close", self.pid)
 
     async def _dispatch(self, tag: bytes, payload: bytes) -> None:
         await super()._dispatch(tag, payload)

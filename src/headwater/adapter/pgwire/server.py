@@ -44,6 +44,7 @@ class _Connections(PgServer):  # type: ignore[misc]  # pg-mimic is Any here
         super().__init__(lambda: None, server_version=variables.SERVER_VERSION)
         self.parameter_status = dict(variables.REPORTED)
         self._backend = backend
+        self._sessions_closing: set[asyncio.Task[None]] = set()
 
     async def _handle_client(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -64,12 +65,17 @@ class _Connections(PgServer):  # type: ignore[misc]  # pg-mimic is Any here
             await connection.run()
         finally:
             self._connections.pop(pid, None)
+            # A task of its own: stopping cancels this one, and the session is closed all the same.
+            closing = asyncio.create_task(connection.close_session())
+            self._sessions_closing.add(closing)
+            closing.add_done_callback(self._sessions_closing.discard)
 
     async def stop(self) -> None:
         """Close the listener and every connection, and wait until their sessions are closed."""
         running = tuple(self._tasks)
         self.close()
         await asyncio.gather(*running, return_exceptions=True)
+        await asyncio.gather(*self._sessions_closing)
         await self.wait_closed()
 
 
