@@ -8,7 +8,7 @@ computed by Spark; ``tests/spark/test_key_hash.py`` computes them again, and wri
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import decimal
 import json
 from dataclasses import dataclass
@@ -83,14 +83,14 @@ def _value(type_: str, text: str | None) -> Any:
         case t if pa.types.is_decimal(t):
             return decimal.Decimal(text)
         case t if pa.types.is_date(t):
-            return datetime.date.fromisoformat(text)
+            return dt.date.fromisoformat(text)
         case t if pa.types.is_timestamp(t):
-            moment = datetime.datetime.fromisoformat(text)
-            return moment.replace(tzinfo=datetime.UTC if t.tz else None)
+            moment = dt.datetime.fromisoformat(text)
+            return moment.replace(tzinfo=dt.UTC if t.tz else None)
         case t if pa.types.is_time(t):
-            return datetime.time.fromisoformat(text)
+            return dt.time.fromisoformat(text)
         case t if pa.types.is_duration(t):
-            return datetime.timedelta(microseconds=int(text))
+            return dt.timedelta(microseconds=int(text))
         case t if pa.types.is_binary(t):
             return bytes.fromhex(text)
         case _:

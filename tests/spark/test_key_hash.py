@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import decimal
 import json
 import os
@@ -14,9 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.formats import key_hash_vectors
 
 from headwater.collection.key_hash import key_hash, key_hash_sql
-from tests.formats import key_hash_vectors
 
 pytestmark = pytest.mark.spark
 
@@ -87,8 +86,6 @@ def _text(random: Random) -> str:
     letters = "ab \u00e9\u4e2d\U0001f600'\\%\x00"
     return "".join(random.choices(letters, k=random.choice([0, 1, 3, 7, 8, 31, 32, 33, 100])))
 
-
-_EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001
 
 _KINDS: dict[str, tuple[pa.DataType, Callable[[Random], Any]]] = {
     "boolean": (pa.bool_(), lambda random: random.random() < 0.5),

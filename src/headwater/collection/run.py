@@ -54,12 +54,15 @@ class RunTooLarge(InvalidUsage):
         )
 
 
-def write_run(updates: pa.Table, key: Sequence[str]) -> bytes:
+def write_run(
+    updates: pa.Table, key: Sequence[str], *, index_stride: int = run_file.INDEX_STRIDE
+) -> bytes:
     """Return the bytes of the run with these updates.
 
     ``updates`` has the data columns, ``__time`` and ``__diff``, in any order of rows; ``__hash``
     is computed unless it is there. Dictionary and view columns are stored as plain ones. The bytes
-    are a function of the updates and their order; their length is a multiple of 64.
+    are a function of the updates and their order; their length is a multiple of 64. A probe
+    searches ``index_stride`` rows per key after the index in the footer.
     """
     updates = sort_updates(_checked(updates, key))
     combined = updates.combine_chunks()
@@ -75,6 +78,7 @@ def write_run(updates: pa.Table, key: Sequence[str]) -> bytes:
         key=tuple(key),
         hashes=column_longs(updates, HASH),
         times=column_longs(updates, TIME),
+        index_stride=index_stride,
     )
 
 

@@ -85,7 +85,14 @@ class RunHead(msgspec.Struct, frozen=True, array_like=True):
     last_hash: int
 
 
-def encode(batch: pa.RecordBatch, *, key: tuple[str, ...], hashes: Longs, times: Longs) -> bytes:
+def encode(
+    batch: pa.RecordBatch,
+    *,
+    key: tuple[str, ...],
+    hashes: Longs,
+    times: Longs,
+    index_stride: int = INDEX_STRIDE,
+) -> bytes:
     """Return the segment for a batch that is sorted by ``(hash, time)`` already."""
     schema_message = batch.schema.serialize()
     batch_message = batch.serialize()
@@ -98,13 +105,13 @@ def encode(batch: pa.RecordBatch, *, key: tuple[str, ...], hashes: Longs, times:
         body_offset=schema_message.size + batch_message.size - body_length,
         body_length=body_length,
         block_length=BLOCK_LENGTH,
-        index_stride=INDEX_STRIDE,
+        index_stride=index_stride,
         min_time=int(times.min(initial=2**63 - 1)) if len(times) else 0,
         max_time=int(times.max()) if len(times) else 0,
         first_hash=int(hashes[0]) if len(hashes) else 0,
         last_hash=int(hashes[-1]) if len(hashes) else 0,
     )
-    footer = _encode_footer(head, memoryview(arrow), hashes[::INDEX_STRIDE])
+    footer = _encode_footer(head, memoryview(arrow), hashes[::index_stride])
     trailer = _TRAILER.pack(len(footer), 0, VERSION, bytes(7), _MAGIC)
     checksum = _footer_checksum(footer, trailer)
     return b"".join((arrow, footer, trailer[:8], struct.pack("<Q", checksum), trailer[16:]))
