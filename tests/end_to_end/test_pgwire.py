@@ -305,7 +305,7 @@ def test_parameters_of_every_type(connection: psycopg.Connection[Any], format_: 
         b"\x00'\\",
     )
     connection.execute(EVERY_TYPE)
-    places = ", ".join([format_] * len(row))
+    places = ",".join([format_] * len(row))
     connection.execute(f"insert into every values ({places})", row)
     nulls = ", ".join(["%s"] * len(row))
     connection.execute(f"insert into every values ({nulls})", (None,) * len(row))

@@ -24,7 +24,7 @@ def source(sql: str) -> Source:
     [
         ("select $1", ["a"], [UNKNOWN], "select 'a'"),
         ("select $1", ["it's; --"], [25], "select 'it''s; --'"),
-        ("select $2, $1, $2", ["a", "5"], [UNKNOWN, INT8], "select 5, 'a', 5"),
+        ("select $2, $1, $2", ["a", "5"], [UNKNOWN, INT8], "select 5 , 'a' , 5"),
         ("select 1 -$1", ["-5"], [INT8], "select 1 -(-5)"),
         ("select '$1', $1 -- $1", [None], [INT8], "select '$1', NULL"),
         ("select $$ $1 $$, $1;", ["t"], [BOOL], "select $$ $1 $$, TRUE"),
@@ -33,6 +33,16 @@ def source(sql: str) -> Source:
         ("select $1", ["NaN"], [FLOAT8], "select 'NaN'::double precision"),
         ("select $1", ["2026-01-02"], [DATE], "select '2026-01-02'::date"),
         ("select * from t as of $1", ["12"], [INT8], "select * from t as of 12"),
+        ("values ($1,$2),($1,$2)", ["1", "2"], [INT8] * 2, "values (1 ,2 ),(1 ,2 )"),
+        ("select $1,$a$ $1 $a$,$1", ["1"], [INT8], "select 1 ,$a$ $1 $a$,1"),
+        ("select a$1, $1", ["1"], [INT8], "select a$1, 1"),
+        (
+            "select '$1,$2', \"$1,$2\", /* $1,$2 */ E'\\'$1,$2', $$$1,$2$$, $1 -- $1,$2",
+            ["1"],
+            [INT8],
+            "select '$1,$2', \"$1,$2\", /* $1,$2 */ E'\\'$1,$2', $$$1,$2$$, 1",
+        ),
+        ("select $1::int,$2", ["1", "2"], [INT8] * 2, "select 1 ::int,2"),
         ("select $10", ["x"] * 9 + ["y"], [UNKNOWN] * 10, "select 'y'"),
     ],
 )

@@ -9,6 +9,7 @@ value: a number by its digits, anything else quoted. A negative number stands in
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from decimal import Decimal
 
@@ -35,6 +36,14 @@ from headwater.adapter.sql.types import (
 )
 
 PARAMETERS_MAX = 65_535  # The protocol counts them in 16 bits.
+
+# What may hold a `$1` that is no parameter (strings, names, comments), and then the parameters.
+_LEXEME = re.compile(
+    r"""[eE]'(?:[^'\\]|\\.|'')*' | '(?:[^']|'')*' | "(?:[^"]|"")*" | --[^\n]* | /\*.*?\*/
+    | (?P<quote>\$(?:[^\W\d]\w*)?\$).*?(?P=quote) | [^\W\d][\w$]*
+    | (?P<parameter>\$\d+)(?=[^\s\w])""",
+    re.VERBOSE | re.DOTALL,
+)
 
 _UNTYPED = frozenset({0, 18, 19, TEXT.oid, 705, 1042, 1043})  # unknown, char, name, text, …
 _TYPED = {
@@ -116,7 +125,16 @@ def _quoted(value: str) -> str:
 
 def only_statement(sql: str) -> Source | None:
     """The one statement of a Parse message; None if it is empty."""
-    sources = split(sql)
+    sources = split(_LEXEME.sub(_spaced, sql))
     if len(sources) > 1:
         raise ProtocolError("cannot insert multiple commands into a prepared statement")
     return sources[0] if sources else None
+
+
+def _spaced(found: re.Match[str]) -> str:
+    """A parameter with a space after it.
+
+    sqlglot takes the ``$1,$`` of ``$1,$2`` for the start of a dollar quote unless there is a space
+    in it. The pattern only decides where a space is put; what is a parameter, its tokens decide.
+    """
+    return f"{found[0]} " if found["parameter"] else found[0]
