@@ -80,7 +80,14 @@ class S3Server:
 
     def create_bucket(self, name: str) -> None:
         """Make an empty bucket (at least three characters)."""
-        request = urllib.request.Request(f"{self.endpoint}/{name}", method="PUT")  # noqa: S310  # our own loopback server
+        self._request("PUT", name)
+
+    def delete_bucket(self, name: str) -> None:
+        """Delete an empty bucket."""
+        self._request("DELETE", name)
+
+    def _request(self, method: str, bucket: str) -> None:
+        request = urllib.request.Request(f"{self.endpoint}/{bucket}", method=method)  # noqa: S310  # our own loopback server
         with urllib.request.urlopen(request) as response:  # noqa: S310
             response.read()
 

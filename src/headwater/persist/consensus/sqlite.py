@@ -65,7 +65,10 @@ Read = TypeVar("Read")
 class SqliteConsensus:
     """One log in one file; made durably if absent, unless ``read_only``. Threads may share it."""
 
-    def __init__(self, path: Path, read_only: bool = False) -> None:
+    def __init__(
+        self, path: Path, read_only: bool = False, *, busy_timeout_s: float = BUSY_TIMEOUT_S
+    ) -> None:
+        self._busy_timeout_s = busy_timeout_s
         self._path = path.absolute()
         self._wal = Path(f"{self._path}-wal")
         self._read_only = read_only
@@ -182,7 +185,7 @@ class SqliteConsensus:
 
     def _connect(self, mode: str) -> sqlite3.Connection:
         """Open an existing log; refuse a file that is something else."""
-        connection = _open(self._path, mode)
+        connection = self._open(self._path, mode)
         try:
             connection.execute("PRAGMA synchronous=FULL")
             connection.execute("PRAGMA fullfsync=ON")  # means something on macOS only
@@ -200,13 +203,22 @@ class SqliteConsensus:
             raise
         return connection
 
+    def _open(self, path: Path, mode: str) -> sqlite3.Connection:
+        return sqlite3.connect(
+            f"file:{quote(str(path))}?mode={mode}",
+            uri=True,
+            timeout=self._busy_timeout_s,
+            isolation_level=None,  # transactions begin where we say so
+            check_same_thread=False,  # our lock serializes the threads
+        )
+
     def _make(self) -> None:
         """Make an empty log and give it its name, unless somebody was quicker."""
         unborn = self._path.with_name(f"{self._path.name}~{uuid4().hex}")
         try:
             DurableDirectories(self._path.parent).ensure(self._path.parent)
             try:
-                connection = _open(unborn, "rwc")
+                connection = self._open(unborn, "rwc")
                 try:
                     connection.execute("PRAGMA synchronous=FULL")
                     (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
@@ -246,16 +258,6 @@ class SqliteConsensus:
         if remedy is not None:
             return Determinate(f"{self._path}: {cause}: {remedy}")
         return (Determinate if nothing_happened else Indeterminate)(f"{self._path}: {cause}")
-
-
-def _open(path: Path, mode: str) -> sqlite3.Connection:
-    return sqlite3.connect(
-        f"file:{quote(str(path))}?mode={mode}",
-        uri=True,
-        timeout=BUSY_TIMEOUT_S,
-        isolation_level=None,  # transactions begin where we say so
-        check_same_thread=False,  # our lock serializes the threads
-    )
 
 
 def _head(connection: sqlite3.Connection) -> SeqNo | None:
