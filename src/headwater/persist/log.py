@@ -4,8 +4,8 @@ At all times (who keeps it in brackets):
 
 - the entries in Consensus are consecutive and end at the head                    (Consensus)
 - every entry names the newest rollup that existed when it was written; that rollup, or a newer
-  one, is in Blob                                                  (machine; ``persist/gc.py``)
-- entries after the newest rollup are all in Consensus                                     (gc)
+  one, is in Blob                                       (machine, maintenance)
+- entries after the newest rollup are all in Consensus                            (maintenance)
 
 So a state is found by: the head entry, its rollup, the entries after it. If a rollup or an entry
 is gone, the head has moved: begin again. Nothing here writes anything.
@@ -42,7 +42,7 @@ def load(consensus: Consensus, blob: Blob) -> State:
         if head is None:
             return State()
         try:
-            return follow(consensus, blob, _base(consensus, blob, head))
+            return _follow(consensus, _base(consensus, blob, head))
         except _Gone as error:
             if gone == f"{head}: {error}":
                 break  # The same thing is missing under the same head: it will not come back.
@@ -69,20 +69,20 @@ def _base(consensus: Consensus, blob: Blob, head: SeqNo) -> State:
 
 def follow(consensus: Consensus, blob: Blob, state: State) -> State:
     """Return ``state`` moved on by every entry after it."""
+    try:
+        return _follow(consensus, state)
+    except _Gone:
+        # Truncated past us, and again while we looked: start from whatever is there now.
+        return load(consensus, blob)
+
+
+def _follow(consensus: Consensus, state: State) -> State:
     while True:
         start = SeqNo(state.seqno + 1)
         entries = consensus.scan(start, SCAN_LIMIT)
         if entries and entries[0].seqno != start:
-            # Truncated past us: take the rollup that allowed it.
-            return follow(consensus, blob, _base_at_head(consensus, blob, start))
+            raise _Gone(f"entries {start} to {entries[0].seqno - 1} are missing")
         for stored in entries:
             state = apply(state, decode_entry(stored.seqno, stored.data))
         if len(entries) < SCAN_LIMIT:
             return state
-
-
-def _base_at_head(consensus: Consensus, blob: Blob, start: SeqNo) -> State:
-    head = consensus.head()
-    if head is None:
-        raise _Gone(f"entries from {start} on are missing")
-    return _base(consensus, blob, head)

@@ -33,7 +33,7 @@ from headwater.base.errors import Determinate, ExternalError, HeadwaterError, In
 from headwater.base.ids import Epoch, RoleName, SeqNo
 from headwater.base.retry import Retry, RetryPolicy, RetryState
 from headwater.persist import log
-from headwater.persist.changes import Change, Entry, RoleSet
+from headwater.persist.changes import Change, Entry, RoleSet, RolledUp
 from headwater.persist.commands import Command, Outcome, UpperMismatch
 from headwater.persist.decide import decide
 from headwater.persist.encoding import decode_entry, encode_entry
@@ -242,7 +242,7 @@ class Machine:
             role=self.role,
             epoch=self._entry_epoch(changes),
             clock_ms=max(state.clock_ms, self._clock.now_ms()),
-            rollup=state.rollups[-1].seqno if state.rollups else SeqNo(-1),
+            rollup=_newest_rollup(state, changes),
             closed_step=self._closed_step(),
             changes=changes,
         )
@@ -356,3 +356,14 @@ class Machine:
 
     def _observe(self, state: RetryState | None) -> None:
         self.retry_state = state
+
+
+def _newest_rollup(state: State, changes: tuple[Change, ...]) -> SeqNo:
+    """Return where an entry sends whoever finds it at the head; -1 for the beginning of the log.
+
+    The entry that announces a rollup counts it already: as soon as it is committed the log may be
+    truncated up to that rollup, and this entry may stay the head for ever.
+    """
+    announced = [change.seqno for change in changes if isinstance(change, RolledUp)]
+    known = [rollup.seqno for rollup in state.rollups[-1:]]
+    return max(announced + known, default=SeqNo(-1))
