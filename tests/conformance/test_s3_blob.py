@@ -10,7 +10,6 @@ from threading import Event, Thread
 from uuid import uuid4
 
 import pytest
-from obstore.store import S3Store
 
 from headwater.base.errors import Determinate, Indeterminate, InvalidUsage
 from headwater.persist.blob import S3Blob, open_blob
@@ -87,7 +86,7 @@ def test_a_server_that_is_gone_is_indeterminate() -> None:
 @contextmanager
 def answering(
     answer: Callable[[BaseHTTPRequestHandler], None], listing: bytes = b""
-) -> Iterator[S3Store]:
+) -> Iterator[S3Blob]:
     """Run a store that lists what it is told and answers everything else as told."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -107,14 +106,15 @@ def answering(
     serving = Thread(target=server.serve_forever)
     serving.start()
     try:
-        yield S3Store(
+        yield S3Blob.open(
             "bucket",
-            endpoint=f"http://127.0.0.1:{server.server_port}",
-            region="us-east-1",
-            access_key_id="test",
-            secret_access_key="test-secret",
-            client_options={"allow_http": True, "timeout": timedelta(milliseconds=300)},
-            retry_config={"max_retries": 0},
+            environment={
+                "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.server_port}",
+                "AWS_ACCESS_KEY_ID": "test",
+                "AWS_SECRET_ACCESS_KEY": "test-secret",
+                "AWS_REGION": "us-east-1",
+            },
+            request_timeout=timedelta(milliseconds=500),
         )
     finally:
         server.shutdown()
@@ -140,8 +140,7 @@ def test_statuses_are_sorted(status: int, failure: type[Exception]) -> None:
         requests.append(request.command)
         reply(request, status)
 
-    with answering(answer) as store:
-        blob = S3Blob(store)
+    with answering(answer) as blob:
         for call in (
             lambda: blob.get("k"),
             lambda: blob.get_range("k", 0, 1),
@@ -160,8 +159,7 @@ def test_a_silent_server_is_indeterminate() -> None:
     def answer(_request: BaseHTTPRequestHandler) -> None:
         end.wait(10)
 
-    with answering(answer) as store:
-        blob = S3Blob(store)
+    with answering(answer) as blob:
         try:
             with pytest.raises(Indeterminate):
                 blob.create("k", b"x")
@@ -175,8 +173,8 @@ def test_a_conflict_without_a_winner_is_not_taken_for_existing() -> None:
     def answer(request: BaseHTTPRequestHandler) -> None:
         reply(request, 409 if request.command == "PUT" else 404)
 
-    with answering(answer) as store, pytest.raises((Determinate, Indeterminate)):
-        S3Blob(store).create("k", b"x")
+    with answering(answer) as blob, pytest.raises((Determinate, Indeterminate)):
+        blob.create("k", b"x")
 
 
 def test_a_store_that_lists_out_of_order_is_refused() -> None:
@@ -186,5 +184,5 @@ def test_a_store_that_lists_out_of_order_is_refused() -> None:
         for key in (b"b", b"a")
     )
     refused = pytest.raises(Determinate, match="does not list in key order")
-    with answering(lambda _request: None, listing) as store, refused:
-        list(S3Blob(store).list())
+    with refused, answering(lambda _request: None, listing) as blob:
+        list(blob.list())

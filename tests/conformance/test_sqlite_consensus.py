@@ -171,6 +171,29 @@ def test_a_quiet_reader_beside_short_writers(tmp_path: Path) -> None:
         writing.result()
 
 
+@pytest.mark.parametrize("writer_stays", [False, True])
+def test_a_read_under_which_the_log_changed_is_repeated(tmp_path: Path, writer_stays: bool) -> None:
+    path = tmp_path / "log.sqlite"
+    fill(path, 1)
+    reads: list[int] = []
+    writers: list[SqliteConsensus] = []
+
+    def read(connection: sqlite3.Connection) -> int:
+        (head,) = connection.execute("SELECT max(seqno) FROM log").fetchone()
+        reads.append(head)
+        if len(reads) == 1:
+            writers.append(SqliteConsensus(path))
+            assert writers[0].append(SeqNo(1), b"") == Committed()
+            if not writer_stays:
+                writers[0].close()
+        return int(head)
+
+    with closing(SqliteConsensus(path, read_only=True)) as reader:
+        assert reader._read(read) == 1
+    assert reads == [0, 1]
+    writers[0].close()
+
+
 def test_read_only_refuses_effects_and_creates_nothing(tmp_path: Path) -> None:
     with pytest.raises(Determinate, match="no such log"):
         SqliteConsensus(tmp_path / "log.sqlite", read_only=True)

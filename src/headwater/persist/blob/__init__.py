@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -33,9 +32,7 @@ def open_blob(url_or_path: str, *, read_only: bool = False) -> Blob:
         case "file" if url.netloc in {"", "localhost"} and url.path:
             return FileBlob(Path(unquote(url.path)), read_only)
         case "s3" if url.netloc:
-            return S3Blob.open(
-                url.netloc, url.path.strip("/"), read_only=read_only, environment=os.environ
-            )
+            return S3Blob.open(url.netloc, url.path.strip("/"), read_only=read_only)
         case _:
             raise InvalidUsage(
                 f"{url_or_path!r} is no blob address: use a path, file:///a/path, "

@@ -70,6 +70,7 @@ class S3Blob:
         *,
         read_only: bool = False,
         environment: Mapping[str, str] = os.environ,
+        request_timeout: timedelta = REQUEST_TIMEOUT,
     ) -> S3Blob:
         """Connect as the usual ``AWS_*`` variables say; plain http if the endpoint is."""
         endpoint = environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
@@ -87,7 +88,7 @@ class S3Blob:
                 client_options={
                     "allow_http": bool(endpoint and endpoint.startswith("http://")),
                     "connect_timeout": CONNECT_TIMEOUT,
-                    "timeout": REQUEST_TIMEOUT,
+                    "timeout": request_timeout,
                 },
                 retry_config={"max_retries": 0},
             )
