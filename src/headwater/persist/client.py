@@ -13,6 +13,7 @@ at a time (the role ``server``) and any number of readers.
 
 from __future__ import annotations
 
+import atexit
 import secrets
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,6 +26,7 @@ import pyarrow as pa
 
 from headwater.algebra.frontier import Frontier
 from headwater.base.clock import Clock
+from headwater.base.errors import InvalidUsage
 from headwater.base.ids import BatchId, GlobalId, RoleName
 from headwater.persist import evolution
 from headwater.persist.batch import Part, Times
@@ -51,6 +53,7 @@ from headwater.persist.evolution import DIFF, ERROR_SCHEMA, TIME
 from headwater.persist.layout import PARQUET, Layout, Layouts
 from headwater.persist.location import Blob, Consensus
 from headwater.persist.maintenance import Maintenance
+from headwater.persist.notify import Notified, Notifier
 from headwater.persist.part import Pending, check_updates
 from headwater.persist.read import (
     Listen,
@@ -83,22 +86,21 @@ def open_location(
     clock: Clock | None = None,
     settings: Settings | None = None,
     layouts: Sequence[Layout] = (),
+    notified: bool = False,
 ) -> Client:
     """Open a location, as its one writer or read-only.
 
     ``location`` is a local directory (blob in ``blob/``, log in ``log.db``) unless ``blob`` and
     ``consensus`` say otherwise. A writer takes the role: free, or by the same ``reentrance_id``,
-    or by ``take_over``; a reader takes nothing and writes nothing anywhere.
+    or by ``take_over``; a reader takes nothing and writes nothing anywhere. A reader is independent
+    unless ``notified``: then it connects to the writer, if that has ``Settings.notify``, and hears
+    of every change at once.
     """
-    root = Path(location)
-    if blob is None or isinstance(blob, str):
-        blob = open_blob(blob or str(root / "blob"), read_only=read_only)
-    if consensus is None or isinstance(consensus, str):
-        url = consensus or f"sqlite://{quote(str((root / 'log.db').absolute()))}"
-        consensus = open_consensus(url, read_only=read_only)
+    if notified and not read_only:
+        raise InvalidUsage("only a reader can be notified; open with read_only=True")
+    ports = open_ports(location, blob=blob, consensus=consensus, read_only=read_only)
     core = Core(
-        blob,
-        consensus,
+        *ports,
         read_only=read_only,
         clock=clock,
         settings=settings,
@@ -107,14 +109,42 @@ def open_location(
     try:
         if read_only:
             core.open_reader()
+            if notified:
+                Notified(core).start()
         else:
             core.open_writer(role, holder or this_process(), reentrance_id, take_over)
+            if core.settings.notify:
+                Notifier(core).start()
             if core.settings.maintenance:
                 Maintenance(core).start()
     except BaseException:
         core.stop(release=False)
         raise
+    # Whoever does not stop it loses nothing; an orderly end of the process frees the role.
+    atexit.register(core.stop)
+    core.on_stop.append(lambda: atexit.unregister(core.stop))
     return Client(core)
+
+
+def open_ports(
+    location: str | Path = "",
+    *,
+    blob: str | Blob | None = None,
+    consensus: str | Consensus | None = None,
+    read_only: bool = False,
+) -> tuple[Blob, Consensus]:
+    """Open the two ports of a location; see :func:`open_location`."""
+    root = Path(location)
+    if blob is None or isinstance(blob, str):
+        blob = open_blob(blob or str(root / "blob"), read_only=read_only)
+    if consensus is None or isinstance(consensus, str):
+        url = consensus or f"sqlite://{quote(str((root / 'log.db').absolute()))}"
+        try:
+            consensus = open_consensus(url, read_only=read_only)
+        except BaseException:
+            blob.close()
+            raise
+    return blob, consensus
 
 
 class Client:
@@ -122,8 +152,9 @@ class Client:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        core.clients += 1
-        self._finalizer = weakref.finalize(self, _drop, core)
+        core.clients.add(id(self))
+        self._finalizer = weakref.finalize(self, _drop, core, id(self))
+        self._finalizer.atexit = False
 
     @property
     def core(self) -> Core:
@@ -170,7 +201,7 @@ class Client:
 
     def reader(self, name: str) -> ReadHandle:
         """Return the read half of an existing collection (also on a read-only runtime)."""
-        return ReadHandle(self._core, collection_named(self._core.state, name).id)
+        return ReadHandle(self._core, collection_named(self._core.look(), name).id)
 
     def destroy(self, name: str) -> bool:
         """Destroy a collection for ever; whether there was one."""
@@ -182,10 +213,10 @@ class Client:
         return AtomicWrite(self._core)
 
 
-def _drop(core: Core) -> None:
-    core.clients -= 1
-    if core.clients == 0:
-        core.stop()
+def _drop(core: Core, client: int) -> None:
+    core.clients.discard(client)
+    if not core.clients:
+        core.drop()
 
 
 def new_token() -> BatchId:
@@ -362,6 +393,7 @@ class ReadHandle:
     def snapshot(self, as_of: int | None = None, timeout: float | None = None) -> Snapshot:
         """Return the collection at ``as_of`` (default: the newest sealed time); waits for it."""
         if as_of is None:
+            self._core.look()
             as_of = latest_readable(self._core, self.id)
         snapshot = take_snapshot(self._core, self.id, as_of, timeout)
         if snapshot is None:

@@ -6,7 +6,11 @@ history), so that its own garbage collection and merges leave that alone. Pins a
 memory only: they are for speed and comfort. What must survive is a reader in the log.
 
 Two kinds: a **writer** owns a role and commits through its :class:`~.machine.Machine`; a **reader**
-follows the log and writes nothing anywhere.
+follows the log and writes nothing anywhere. A reader looks at the log when somebody waits, every
+``poll_ms``; one that the writer notifies (``persist/notify.py``) looks when it is told to.
+
+Stopping never waits for the thread that asks for it: asked by a thread of the runtime itself (a
+callback of a future dropped the last client, say), it goes on in a thread of its own.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Self, TypeVar
+from typing import Final, Self, TypeVar
 
 from headwater.algebra.frontier import Frontier
 from headwater.base.clock import Clock, SystemClock
@@ -31,7 +35,7 @@ from headwater.persist import log
 from headwater.persist.batch import Part, Segment, Times
 from headwater.persist.cache import CACHE_BYTES_DEFAULT, SegmentCache
 from headwater.persist.commands import Acquired, AcquireRole, Command, Outcome, ReleaseRole
-from headwater.persist.errors import ReadOnly, Stopped
+from headwater.persist.errors import Fenced, ReadOnly, Stopped
 from headwater.persist.layout import Layouts
 from headwater.persist.location import Blob, Consensus
 from headwater.persist.machine import Machine
@@ -40,6 +44,13 @@ from headwater.persist.part import PartName, Pending, write_parts
 from headwater.persist.state import State
 
 SERVER = RoleName("server")
+
+THREADS: Final = "headwater-"
+"""How the names of all threads of a runtime begin."""
+
+DROP_WAIT_S: Final = 5.0
+"""How long the drop of the last client waits for the end of the runtime. Bounded, because it may
+happen in any thread at any allocation, also where that thread holds a lock which the end needs."""
 
 Result = TypeVar("Result")
 
@@ -51,6 +62,12 @@ class Settings:
     cache_bytes: int = CACHE_BYTES_DEFAULT
     poll_ms: int = 100
     """How often an independent reader looks at the log."""
+    notified_poll_ms: int = 1_000
+    """How often a reader looks that is connected to the writer: entries of other roles, and
+    messages that got lost."""
+    notify: bool = False
+    """Whether a writer tells readers of new entries; it listens on ``notify_host`` then."""
+    notify_host: str = "127.0.0.1"
     rollup_entries: int = 512
     rollup_bytes: int = 4 * 1024 * 1024
     merge_threads: int = 1
@@ -90,7 +107,9 @@ class Core:
         self.metrics = Metrics()
         self.cache = SegmentCache(blob, self.metrics, self.settings.cache_bytes)
         self.machine: Machine | None = None
-        self.clients = 0
+        self.clients: set[int] = set()
+        self.notified = False
+        """Whether the writer tells us of new entries, just now."""
         self.on_stop: list[Callable[[], None]] = []
         self._state = State()
         self._moved = threading.Condition()
@@ -140,11 +159,39 @@ class Core:
 
     def stop(self, *, release: bool = True) -> None:
         """Finish pending work, release the role, take nothing new. Safe to call again."""
+        if not self._close_door():
+            return
+        if threading.current_thread().name.startswith(THREADS):
+            self._finish_apart(release)
+        else:
+            self._finish(release)
+
+    def drop(self) -> None:
+        """Stop because nobody is left to ask for anything; see ``DROP_WAIT_S``."""
+        if not self._close_door():
+            return
+        finishing = self._finish_apart(release=True)
+        if not threading.current_thread().name.startswith(THREADS):
+            finishing.join(DROP_WAIT_S)
+
+    def _close_door(self) -> bool:
+        """Take nothing new from now on; whether that is news."""
         with self._moved:
             if self._stopped is not None:
-                return
+                return False
             self._stopped = Stopped()
             self._moved.notify_all()
+            return True
+
+    def _finish_apart(self, release: bool) -> threading.Thread:
+        # Not a daemon: the interpreter waits for it, and with it for what was promised.
+        finishing = threading.Thread(
+            target=self._finish, args=(release,), name=f"{THREADS}stop", daemon=False
+        )
+        finishing.start()
+        return finishing
+
+    def _finish(self, release: bool) -> None:
         for hook in reversed(self.on_stop):
             hook()
         # Parts still being written finish: their futures were promised.
@@ -190,6 +237,13 @@ class Core:
         for listener in self._listeners:
             listener(state)
 
+    def look(self) -> State:
+        """Return the newest state a caller may expect to see: what every writer was told is in it.
+
+        A writer's own state has that; a reader looks at the log.
+        """
+        return self._state if self.machine is not None else self.refresh()
+
     def wake(self) -> None:
         """Let every waiter look again."""
         with self._moved:
@@ -202,15 +256,35 @@ class Core:
             self._publish(state)
         return state
 
+    def confirm(self) -> State:
+        """Return the newest state of the location, and be sure that the role is still ours.
+
+        What is answered from it is then not from the past: a fenced process is told so here.
+        """
+        state = self.refresh()
+        machine = self.machine
+        if machine is not None and state.epoch(machine.role) != machine.epoch:
+            holder = state.roles[machine.role].holder
+            raise Fenced(machine.role, machine.epoch, state.epoch(machine.role), holder)
+        return state
+
     def wait(
         self, ready: Callable[[State], Result | None], timeout: float | None = None
     ) -> Result | None:
         """Wait until ``ready(state)`` is not None and return it; None when time is up."""
         deadline = None if timeout is None else self.clock.now_ms() + round(timeout * 1000)
+        # Whether what we have seen is all we can know without looking at the log ourselves.
+        current = self.machine is not None
         while True:
             found = ready(self._state)
             if found is not None:
                 return found
+            if self._stopped is not None:
+                raise self._stopped
+            if not current:
+                self.refresh()
+                current = True
+                continue
             with self._moved:
                 if self._stopped is not None:
                     raise self._stopped
@@ -220,10 +294,16 @@ class Core:
                     rest = None if deadline is None else (deadline - self.clock.now_ms()) / 1000
                     if rest is not None and rest <= 0:
                         return None
-                    tick = 1.0 if self.machine is not None else self.settings.poll_ms / 1000
-                    self._moved.wait(tick if rest is None else min(rest, tick))
-            if self.machine is None:
-                self.refresh()
+                    tick = self._look_again_s()
+                    told = self._moved.wait(tick if rest is None else min(rest, tick))
+                    current = told or self.machine is not None
+
+    def _look_again_s(self) -> float:
+        """How long to wait for news before looking anyway."""
+        if self.machine is not None:
+            return 1.0
+        settings = self.settings
+        return (settings.notified_poll_ms if self.notified else settings.poll_ms) / 1000
 
     def retrying(self, call: Callable[[], Result]) -> Result:
         """Run an idempotent call against storage until it succeeds or attempts are used up."""
@@ -277,7 +357,11 @@ class Core:
         """Write parts under a step of ours; invisible until a command refers to them."""
         if not pending:
             return ()
-        name = PartName(self._machine().role, self.epoch, step or 0, secrets.token_hex(8))
+        machine = self.machine
+        if machine is None:
+            raise ReadOnly
+        # Not refused while stopping: what was submitted before is still to be written.
+        name = PartName(machine.role, machine.epoch, step or 0, secrets.token_hex(8))
         return self.retrying(
             lambda: write_parts(pending, blob=self.blob, name=name, layouts=self.layouts)
         )
