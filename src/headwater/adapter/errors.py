@@ -276,3 +276,16 @@ class ProtocolError(AdapterError):
 
     condition = "PROTOCOL_VIOLATION"
     sqlstate = "08P01"
+
+
+class UniqueViolation(AdapterError):
+    """A row whose primary key is there already."""
+
+    condition = "UNIQUE_VIOLATION"
+    sqlstate = "23505"
+
+    def __init__(self, relation: str, key: tuple[str, ...]) -> None:
+        super().__init__(
+            f'duplicate key value violates unique constraint "{relation}_pkey"',
+            detail=f"A row with this key ({', '.join(key)}) exists already.",
+        )

@@ -6,7 +6,7 @@ restart will need; it is moved only after the endpoint has confirmed. So at ever
 endpoint's checkpoint is at or after the hold, and resuming never misses and never repeats:
 
     open endpoint (fence) ─▶ checkpoint c? ─ none ─▶ deliver the snapshot at t, checkpoint t + 1
-                                  └── c ──▶ deliver [c, upper) when inputs have moved, again and again
+                                 └── c ──▶ deliver [c, upper) when inputs have moved, for ever
 
 A materialization stops at the last error-free time: a collection with errors is not delivered.
 """
