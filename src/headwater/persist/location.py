@@ -11,7 +11,7 @@ Every method may raise :class:`~headwater.base.errors.Determinate` (certainly di
 cannot classify is Indeterminate**. A lost race is a return value. Implementations do not retry:
 that is done in one place, ``persist/log.py`` and ``persist/runtime.py``, where it can be seen.
 
-Kept by: every implementation, held to it by ``headwater.testing.conformance``.
+Kept by: every implementation, held to it by the conformance suites of ``headwater.testing``.
 Relied on by: all of ``persist``, and by nobody else.
 """
 
