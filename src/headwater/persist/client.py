@@ -31,7 +31,9 @@ from headwater.base.ids import BatchId, GlobalId, RoleName
 from headwater.persist import evolution
 from headwater.persist.batch import Part, Times
 from headwater.persist.blob import open_blob
+from headwater.persist.codec import ArrowCodec, Codec, check_reads, encoded, record_of
 from headwater.persist.commands import (
+    ARROW_CODEC,
     AllowCompaction,
     Atomic,
     Command,
@@ -48,8 +50,8 @@ from headwater.persist.commands import (
 from headwater.persist.consensus import open_consensus
 from headwater.persist.core import SERVER, Core, Settings, this_process
 from headwater.persist.decision import collection_named, collection_of
-from headwater.persist.errors import SchemaMismatch
-from headwater.persist.evolution import DIFF, ERROR_SCHEMA, TIME
+from headwater.persist.errors import CodecMismatch, SchemaMismatch
+from headwater.persist.evolution import ERROR_SCHEMA
 from headwater.persist.layout import PARQUET, Layout, Layouts
 from headwater.persist.location import Blob, Consensus
 from headwater.persist.maintenance import Maintenance
@@ -63,7 +65,8 @@ from headwater.persist.read import (
     take_snapshot,
 )
 
-Rows = Iterable[tuple[Mapping[str, Any], int, int]]
+Rows = Iterable[tuple[Any, int, int]]
+"""``(row, time, diff)``; the collection's codec knows the row (without one: a mapping)."""
 
 
 def frontier(time: int | Times | None) -> Times:
@@ -178,30 +181,47 @@ class Client:
     def create_or_load(
         self,
         name: str,
-        schema: pa.Schema,
+        schema: pa.Schema | None = None,
         *,
         key: Sequence[str] = (),
         layout: str = PARQUET.name,
+        codec: Codec | None = None,
         timeline: str | None = None,
         start: int = 0,
     ) -> tuple[WriteHandle, ReadHandle]:
-        """Create a collection, or find it: same layout, key and a compatible schema."""
+        """Create a collection, or find it: same layout, key, codec, and a compatible schema.
+
+        Rows are those of ``codec``, which has its own schema; without one they are mappings.
+        """
         _ = self._core.layouts[layout]
+        if codec is None:
+            if schema is None:
+                raise SchemaMismatch(name, "neither a schema nor a codec was given")
+            codec = ArrowCodec(schema)
+        elif schema is not None and not schema.equals(codec.schema):
+            raise SchemaMismatch(name, f"codec {record_of(codec)} has columns {codec.schema.names}")
         command = CreateOrLoad(
             name,
-            evolution.to_bytes(schema),
+            evolution.to_bytes(codec.schema),
             tuple(key),
             layout,
+            record_of(codec),
             timeline=timeline,
             start=start,
         )
         outcome = self._core.submit(command).result()
         assert isinstance(outcome, Created | Loaded)
-        return WriteHandle(self._core, outcome.id), ReadHandle(self._core, outcome.id)
+        write = WriteHandle(self._core, outcome.id, codec)
+        return write, ReadHandle(self._core, outcome.id, codec)
 
-    def reader(self, name: str) -> ReadHandle:
+    def reader(self, name: str, codec: Codec | None = None) -> ReadHandle:
         """Return the read half of an existing collection (also on a read-only runtime)."""
-        return ReadHandle(self._core, collection_named(self._core.look(), name).id)
+        collection = collection_named(self._core.look(), name)
+        if codec is not None:
+            check_reads(name, collection.codec, codec)
+        elif collection.codec == ARROW_CODEC:
+            codec = ArrowCodec(evolution.from_bytes(collection.schemas[-1]))
+        return ReadHandle(self._core, collection.id, codec)
 
     def destroy(self, name: str) -> bool:
         """Destroy a collection for ever; whether there was one."""
@@ -225,14 +245,24 @@ def new_token() -> BatchId:
 
 
 def pending_parts(
-    core: Core, gid: GlobalId, updates: pa.Table | Rows, errors: pa.Table | None = None
+    core: Core,
+    gid: GlobalId,
+    updates: pa.Table | Rows,
+    errors: pa.Table | None = None,
+    codec: Codec | None = None,
 ) -> list[Pending]:
     """Check updates against the collection's schema, and get them ready to be written."""
     collection = collection_of(core.state, gid)
     schema = evolution.from_bytes(collection.schemas[-1])
-    table = updates if isinstance(updates, pa.Table) else rows_to_updates(updates, schema)
+    if codec is not None and record_of(codec) != collection.codec:
+        raise CodecMismatch(collection.name, str(collection.codec), str(record_of(codec)))
+    if not isinstance(updates, pa.Table):
+        # A handle may be older than a column that was added: its rows leave that NULL.
+        if codec is None or isinstance(codec, ArrowCodec):
+            codec = ArrowCodec(schema)
+        updates = encoded(collection.name, codec, updates)
     version = len(collection.schemas) - 1
-    table = check_updates(collection.name, table, schema)
+    table = check_updates(collection.name, updates, schema)
     pending = [Pending(table, version, collection.layout, collection.key, errors=False)]
     if errors is not None:
         table = check_updates(collection.name, errors, ERROR_SCHEMA)
@@ -240,24 +270,13 @@ def pending_parts(
     return [item for item in pending if item.updates.num_rows]
 
 
-def rows_to_updates(rows: Rows, schema: pa.Schema) -> pa.Table:
-    """Return ``(row, time, diff)`` triples as a table of updates."""
-    triples = list(rows)
-    try:
-        data = pa.Table.from_pylist([dict(row) for row, _, _ in triples], schema=schema)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-        raise SchemaMismatch("", str(error)) from error
-    times = pa.array([time for _, time, _ in triples], pa.int64())
-    diffs = pa.array([diff for _, _, diff in triples], pa.int64())
-    return data.append_column(TIME, times).append_column(DIFF, diffs)
-
-
 class WriteHandle:
     """The write half of a collection."""
 
-    def __init__(self, core: Core, gid: GlobalId) -> None:
+    def __init__(self, core: Core, gid: GlobalId, codec: Codec | None = None) -> None:
         self._core = core
         self.id = gid
+        self.codec = codec
 
     @property
     def upper(self) -> Times:
@@ -274,7 +293,7 @@ class WriteHandle:
     ) -> Future[Outcome]:
         """Make updates durable, at times not before the upper; sealing is another matter."""
         name = token or new_token()
-        pending = pending_parts(self._core, self.id, updates, errors)
+        pending = pending_parts(self._core, self.id, updates, errors, self.codec)
         return self._core.submit_parts(pending, lambda parts: Write(self.id, name, parts))
 
     def seal(self, upper: int | Times | None) -> Future[Outcome]:
@@ -296,7 +315,7 @@ class WriteHandle:
     ) -> Future[Outcome]:
         """Append the updates of ``[lower, upper)`` iff the upper is ``lower``: one atomic step."""
         name, low, high = token or new_token(), frontier(lower), frontier(upper)
-        pending = pending_parts(self._core, self.id, updates, errors)
+        pending = pending_parts(self._core, self.id, updates, errors, self.codec)
         return self._core.submit_parts(
             pending, lambda parts: CompareAndAppend(self.id, name, low, high, parts)
         )
@@ -316,7 +335,7 @@ class AtomicWrite:
         """Write; the same collection may appear more than once."""
         name = token or new_token()
         return self._add(
-            pending_parts(self._own(handle), handle.id, updates),
+            pending_parts(self._own(handle), handle.id, updates, codec=handle.codec),
             lambda parts: Write(handle.id, name, parts),
         )
 
@@ -341,7 +360,7 @@ class AtomicWrite:
         """Append; a mismatch of any makes the whole have no effect."""
         name, low, high = token or new_token(), frontier(lower), frontier(upper)
         return self._add(
-            pending_parts(self._own(handle), handle.id, updates),
+            pending_parts(self._own(handle), handle.id, updates, codec=handle.codec),
             lambda parts: CompareAndAppend(handle.id, name, low, high, parts),
         )
 
@@ -375,9 +394,10 @@ class AtomicWrite:
 class ReadHandle:
     """The read half of a collection."""
 
-    def __init__(self, core: Core, gid: GlobalId) -> None:
+    def __init__(self, core: Core, gid: GlobalId, codec: Codec | None = None) -> None:
         self._core = core
         self.id = gid
+        self.codec = codec
 
     @property
     def upper(self) -> Times:
@@ -395,7 +415,7 @@ class ReadHandle:
         if as_of is None:
             self._core.look()
             as_of = latest_readable(self._core, self.id)
-        snapshot = take_snapshot(self._core, self.id, as_of, timeout)
+        snapshot = take_snapshot(self._core, self.id, as_of, timeout, self._codec())
         if snapshot is None:
             raise TimeoutError(f"time {as_of} was not sealed within {timeout} s")
         return snapshot
@@ -404,7 +424,14 @@ class ReadHandle:
         """Return the updates strictly after ``as_of``, as they are sealed."""
         collection = collection_of(self._core.state, self.id)
         check_readable(collection.name, collection, as_of)
-        return Listen(self._core, collection, as_of)
+        return Listen(self._core, collection, as_of, self._codec())
+
+    def _codec(self) -> Codec | None:
+        if not isinstance(self.codec, ArrowCodec):
+            return self.codec
+        # Columns may have been added since this handle was made; plain rows just have them.
+        collection = collection_of(self._core.state, self.id)
+        return ArrowCodec(evolution.from_bytes(collection.schemas[-1]))
 
     def snapshot_and_listen(
         self, as_of: int, timeout: float | None = None

@@ -4,6 +4,9 @@ Times before ``since`` are advanced to it, equal updates are summed, zeros vanis
 diffs is unchanged, and that is asserted before anything is committed. Output parts are new objects;
 the log replaces the inputs by the output in one entry, and only if they are all still there.
 
+Rows of different versions of a codec stay in different parts: only the codec knows which of them
+are equal, and it is told the version of each when it reads them (``persist/codec.py``).
+
 Killed at any point: an uncommitted output is an unreferenced object of a stale epoch or a closed
 step, and is swept. Runs beside reads and writes: inputs are immutable.
 """
@@ -50,12 +53,16 @@ def merge(
     name: Callable[[], PartName],
 ) -> tuple[Part, ...]:
     """Return the parts of the merged batch, written but not yet committed."""
+    groups: dict[tuple[bool, int], list[Part]] = {}
+    if not since.is_closed:
+        for part in (part for batch in inputs for part in batch.parts):
+            groups.setdefault((part.errors, collection.newest_of(part.schema)), []).append(part)
     pending: list[Pending] = []
-    for errors in (False, True):
-        parts = [part for batch in inputs for part in batch.parts if part.errors is errors]
-        if not parts or since.is_closed:
-            continue
-        tables = [read_part(part, collection, fetch=fetch, layouts=layouts) for part in parts]
+    for (errors, schema), parts in groups.items():
+        tables = [
+            read_part(part, collection, fetch=fetch, layouts=layouts, schema=schema)
+            for part in parts
+        ]
         merged = pa.concat_tables(tables)
         before = pc.sum(merged.column(DIFF)).as_py() or 0
         merged = consolidate(advance(merged, since.only()))
@@ -65,7 +72,7 @@ def merge(
         pending.extend(
             Pending(
                 piece,
-                len(collection.schemas) - 1,
+                schema,
                 collection.layout,
                 collection.key,
                 errors,

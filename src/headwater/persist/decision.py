@@ -56,5 +56,6 @@ def in_bounds(what: str, *frontiers: Times) -> None:
 def check_parts(collection: CollectionState, parts: Iterable[Part]) -> None:
     """Refuse parts at times that cannot be."""
     for part in parts:
-        if not 0 <= part.time_min <= part.time_max < TIME_LIMIT:
-            raise TimeOutOfBounds(f"collection {collection.name!r}", part.time_max)
+        for time in (part.time_min, part.time_max):
+            if not 0 <= time < TIME_LIMIT:
+                raise TimeOutOfBounds(f"update for collection {collection.name!r}", time)

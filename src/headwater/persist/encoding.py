@@ -43,6 +43,8 @@ class _StateV1(msgspec.Struct, frozen=True):
 
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=enc_hook)
+# Equal states have equal bytes, in every process: a rollup that is written twice is one object.
+_state_encoder = msgspec.msgpack.Encoder(enc_hook=enc_hook, order="deterministic")
 _entry_decoder = msgspec.msgpack.Decoder(Entry, dec_hook=dec_hook)
 _state_decoder = msgspec.msgpack.Decoder(_StateV1, dec_hook=dec_hook)
 
@@ -100,7 +102,7 @@ def encode_state(state: State) -> bytes:
         rollups=state.rollups,
         garbage=dict(state.garbage),
     )
-    return frame(ROLLUP, _encoder.encode(written))
+    return frame(ROLLUP, _state_encoder.encode(written))
 
 
 def decode_state(key: str, data: bytes) -> State:

@@ -131,7 +131,10 @@ class CodecMismatch(InvalidUsage):
     """The collection was written by a codec of another name, or by a newer version of it."""
 
     def __init__(self, name: str, stored: str, given: str) -> None:
-        super().__init__(f"collection {name!r} was written with codec {stored}, not {given}")
+        super().__init__(
+            f"collection {name!r} was written with codec {stored}, not {given}; open it with that "
+            f"codec, in that version or a newer one"
+        )
 
 
 class LayoutMismatch(InvalidUsage):

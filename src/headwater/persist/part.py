@@ -161,14 +161,14 @@ def verify_segment(segment: Segment, data: Any, what: str) -> None:
 
 
 def read_part(
-    part: Part, collection: CollectionState, *, fetch: Fetch, layouts: Layouts
+    part: Part, collection: CollectionState, *, fetch: Fetch, layouts: Layouts, schema: int = -1
 ) -> pa.Table:
-    """Return the updates of a part, through its window, in the collection's newest schema."""
+    """Return the updates of a part, through its window, in a version (the newest) of the schema."""
     if part.errors:
         written = newest = evolution.updates_schema(ERROR_SCHEMA)
     else:
         written = evolution.with_system_columns(collection.schemas[part.schema])
-        newest = evolution.with_system_columns(collection.schemas[-1])
+        newest = evolution.with_system_columns(collection.schemas[schema])
     match part.where:
         case Inline(data):
             what = f"an inline part of collection {collection.name!r}"
@@ -188,7 +188,7 @@ def read_part(
         updates = updates.filter(
             pc.and_(pc.greater_equal(time, lower), pc.less(time, pa.scalar(upper, pa.int64())))
         )
-    return updates if written.names == newest.names else _evolve(updates, newest)
+    return updates if written.equals(newest) else _evolve(updates, newest)
 
 
 def _evolve(updates: pa.Table, newest: pa.Schema) -> pa.Table:

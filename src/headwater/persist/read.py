@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -25,6 +25,7 @@ from headwater.algebra.frontier import Frontier
 from headwater.base.ids import GlobalId
 from headwater.persist import evolution
 from headwater.persist.batch import TIME_LIMIT, Part, Times
+from headwater.persist.codec import Codec, check_reads, upgraded
 from headwater.persist.compact import advance
 from headwater.persist.consolidate import consolidate
 from headwater.persist.core import Core
@@ -32,6 +33,7 @@ from headwater.persist.decision import collection_of
 from headwater.persist.errors import (
     AsOfBeforeSince,
     ClosedCollection,
+    CodecMismatch,
     CollectionHasErrors,
     Corrupt,
     PartCollected,
@@ -66,6 +68,23 @@ def check_readable(name: str, collection: CollectionState, as_of: int) -> None:
         raise AsOfBeforeSince(name, as_of, collection.since)
 
 
+def is_upgraded(part: Part, collection: CollectionState, codec: Codec | None) -> bool:
+    """Whether a part's columns must be brought from an older version of the codec to ours."""
+    if codec is None or part.errors:
+        return False
+    return collection.codecs[part.schema].version != codec.version
+
+
+def read_rows(core: Core, collection: CollectionState, part: Part, codec: Codec | None) -> pa.Table:
+    """Return the updates of a part as our version of the codec would have written them."""
+    fetch, layouts = core.cache.fetch, core.layouts
+    if codec is None or not is_upgraded(part, collection, codec):
+        return read_part(part, collection, fetch=fetch, layouts=layouts)
+    schema = collection.newest_of(part.schema)
+    updates = read_part(part, collection, fetch=fetch, layouts=layouts, schema=schema)
+    return upgraded(codec, updates, collection.codecs[schema].version)
+
+
 class Snapshot:
     """A collection at a time; see the module's docstring."""
 
@@ -77,7 +96,10 @@ class Snapshot:
         parts: Sequence[Part],
         predicates: tuple[Predicate, ...] = (),
         columns: tuple[str, ...] | None = None,
+        codec: Codec | None = None,
     ) -> None:
+        if codec is not None:
+            check_reads(collection.name, collection.codec, codec)
         self.as_of = as_of
         self.name = collection.name
         self.id = collection.id
@@ -85,12 +107,15 @@ class Snapshot:
         self._collection = collection
         self._predicates = predicates
         self._columns = columns
+        self._codec = codec
         self._parts = tuple(parts)
         self._finalizer = weakref.finalize(self, core.pin(self._parts))
 
     @property
     def schema(self) -> pa.Schema:
         """The data columns."""
+        if self._codec is not None:
+            return self._codec.schema
         return evolution.from_bytes(self._collection.schemas[-1])
 
     @property
@@ -122,7 +147,9 @@ class Snapshot:
         predicates: tuple[Predicate, ...],
         columns: tuple[str, ...] | None,
     ) -> Snapshot:
-        return Snapshot(self._core, self._collection, self.as_of, parts, predicates, columns)
+        return Snapshot(
+            self._core, self._collection, self.as_of, parts, predicates, columns, self._codec
+        )
 
     def updates(self) -> Iterator[pa.Table]:
         """Yield the updates part by part, times advanced to ``as_of``; memory is one part's.
@@ -130,13 +157,13 @@ class Snapshot:
         Not consolidated across parts. Raises :class:`PartCollected` if an object vanished under
         an independent reader; nothing that was yielded before is to be used then.
         """
-        self._check_errors()
-        for part in self._parts:
-            if not part.errors:
-                try:
+        try:
+            self._check_errors()
+            for part in self._parts:
+                if not part.errors:
                     yield self._read(part)
-                except PartMissing as missing:
-                    raise PartCollected(self.name, missing.key) from missing
+        except PartMissing as missing:
+            raise PartCollected(self.name, missing.key) from missing
 
     def to_table(self) -> pa.Table:
         """Return the multiset at ``as_of``: data columns and ``__diff``, consolidated."""
@@ -151,15 +178,29 @@ class Snapshot:
                 snapshot = snapshot._refetched(gone)
         raise PartCollected(self.name, gone)
 
+    def rows(self) -> list[tuple[Any, int]]:
+        """Return the multiset at ``as_of``: each distinct row as the codec knows it, how often."""
+        if self._codec is None:
+            raise CodecMismatch(self.name, str(self._collection.codec), "none")
+        table = self.to_table()
+        rows = self._codec.decode(table.drop_columns([DIFF]), self._codec.version)
+        return list(zip(rows, table.column(DIFF).to_pylist(), strict=True))
+
     def errors(self) -> pa.Table:
         """Return the error side at ``as_of``."""
+        try:
+            return self._errors()
+        except PartMissing as missing:
+            raise PartCollected(self.name, missing.key) from missing
+
+    def _errors(self) -> pa.Table:
         empty = evolution.updates_schema(ERROR_SCHEMA).empty_table()
         tables = [self._read(part) for part in self._parts if part.errors] or [empty]
         return consolidate(pa.concat_tables(tables)).drop_columns([TIME])
 
     def _check_errors(self) -> None:
         if any(part.errors for part in self._parts):
-            errors = self.errors()
+            errors = self._errors()
             if errors.num_rows:
                 messages = tuple(errors.column("message").to_pylist())
                 raise CollectionHasErrors(self.name, self.as_of, messages)
@@ -174,17 +215,15 @@ class Snapshot:
             return schema.empty_table().drop_columns([TIME])
         single = len(kept) == 1 and len(parts) == 1 and self._columns is None
         whole = kept[0] if single else pa.concat_tables(kept)
-        if single and parts[0].consolidated and parts[0].time_max <= bound(self._collection.since):
+        if single and parts[0].consolidated and parts[0].time_min == parts[0].time_max:
             # One merged part, all at one time: nothing in it can add up.
             return whole.drop_columns([TIME])
         return consolidate(whole).drop_columns([TIME])
 
     def _read(self, part: Part) -> pa.Table:
         if not part.errors and self._skips(part):
-            return evolution.with_system_columns(self._collection.schemas[-1]).empty_table()
-        updates = read_part(
-            part, self._collection, fetch=self._core.cache.fetch, layouts=self._core.layouts
-        )
+            return evolution.updates_schema(self.schema).empty_table()
+        updates = read_rows(self._core, self._collection, part, self._codec)
         self._core.metrics.parts_read.inc()
         updates = advance(updates, self.as_of)
         if part.errors:
@@ -196,6 +235,8 @@ class Snapshot:
         return updates
 
     def _skips(self, part: Part) -> bool:
+        if is_upgraded(part, self._collection, self._codec):
+            return False  # Its statistics are of columns that we do not read.
         if all(may_match(part.stats, part.rows, predicate) for predicate in self._predicates):
             return False
         self._core.metrics.parts_skipped.inc()
@@ -207,9 +248,7 @@ class Snapshot:
 
     def _audit(self, part: Part) -> None:
         self._core.metrics.parts_audited.inc()
-        updates = read_part(
-            part, self._collection, fetch=self._core.cache.fetch, layouts=self._core.layouts
-        )
+        updates = read_rows(self._core, self._collection, part, self._codec)
         for predicate in self._predicates:
             updates = updates.filter(predicate.matches(updates))
         if updates.num_rows:
@@ -227,7 +266,15 @@ class Snapshot:
             getattr(part.where, "key", None) == gone for part in parts
         ):
             raise Corrupt(f"object {gone}", "the log refers to it and it is not there")
-        return Snapshot(self._core, collection, self.as_of, parts, self._predicates, self._columns)
+        return Snapshot(
+            self._core,
+            collection,
+            self.as_of,
+            parts,
+            self._predicates,
+            self._columns,
+            self._codec,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,8 +322,13 @@ def _nothing() -> None:
 class Listen:
     """Updates strictly after a time; see the module's docstring. Iterate, or call ``next``."""
 
-    def __init__(self, core: Core, collection: CollectionState, as_of: int) -> None:
+    def __init__(
+        self, core: Core, collection: CollectionState, as_of: int, codec: Codec | None = None
+    ) -> None:
+        if codec is not None:
+            check_reads(collection.name, collection.codec, codec)
         self._core = core
+        self._codec = codec
         self._id = collection.id
         self._name = collection.name
         self._frontier: Times = Frontier.of(as_of + 1)
@@ -316,16 +368,15 @@ class Listen:
         ok: list[pa.Table] = []
         errors: list[pa.Table] = []
         for batch in collection.batches:
-            if not lower < batch.upper or not batch.parts:
+            if not lower < batch.upper:
                 continue
+            # Also where nothing is left of it: what fell together may have been ours to deliver.
             if not self._precise(batch.since, batch.lower):
                 raise AsOfBeforeSince(self._name, lower.only() - 1, collection.since)
             for part in batch.parts:
                 seen = part.through(lower.only(), bound(upper))
                 if seen is not None:
-                    table = read_part(
-                        seen, collection, fetch=self._core.cache.fetch, layouts=self._core.layouts
-                    )
+                    table = read_rows(self._core, collection, seen, self._codec)
                     if table.num_rows:
                         (errors if part.errors else ok).append(table)
         self._move_to(upper)
@@ -334,6 +385,8 @@ class Listen:
             return progress
         self._pending.append(progress)
         schema = evolution.with_system_columns(collection.schemas[-1])
+        if self._codec is not None:
+            schema = evolution.updates_schema(self._codec.schema)
         none = evolution.updates_schema(ERROR_SCHEMA)
         return Updates(
             lower,
@@ -366,7 +419,11 @@ class Listen:
 
 
 def take_snapshot(
-    core: Core, gid: GlobalId, as_of: int, timeout: float | None = None
+    core: Core,
+    gid: GlobalId,
+    as_of: int,
+    timeout: float | None = None,
+    codec: Codec | None = None,
 ) -> Snapshot | None:
     """Wait until ``as_of`` is sealed and return the snapshot; ``None`` when time is up."""
 
@@ -379,21 +436,22 @@ def take_snapshot(
     collection = core.wait(ready, timeout)
     if collection is None:
         return None
-    return Snapshot(core, collection, as_of, tuple(parts_at(collection, as_of)))
+    return Snapshot(core, collection, as_of, tuple(parts_at(collection, as_of)), codec=codec)
 
 
 def latest_readable(core: Core, gid: GlobalId) -> int:
-    """Return the newest time that is sealed."""
+    """Return the newest time that is sealed; where none is readable yet, the first that will be."""
     state = core.state
     collection = collection_of(state, gid)
     upper = state.upper(collection)
     if upper.is_closed:
         times = [part.time_max for batch in collection.batches for part in batch.parts]
-        newest = max([bound(collection.since), *times]) if not collection.since.is_closed else 0
         if collection.since.is_closed:
             raise ClosedCollection(collection.name)
-        return newest
-    return max(upper.only() - 1, 0)
+        return max([collection.since.only(), *times])
+    if collection.since.is_closed:
+        raise AsOfBeforeSince(collection.name, max(upper.only() - 1, 0), collection.since)
+    return max(upper.only() - 1, collection.since.only())
 
 
 __all__ = [

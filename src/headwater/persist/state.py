@@ -70,7 +70,8 @@ class CollectionState(msgspec.Struct, frozen=True):
     schemas: tuple[bytes, ...]
     key: tuple[str, ...]
     layout: str
-    codec: Codec
+    codecs: tuple[Codec, ...]
+    """Who wrote the parts of each version of the schema; as many as there are schemas."""
     own_upper: Times
     since: Times
     timeline: str | None = None
@@ -80,6 +81,16 @@ class CollectionState(msgspec.Struct, frozen=True):
     tokens: tuple[str, ...] = ()
     readers: dict[str, Reader] = {}
     writers: dict[str, Writer] = {}
+
+    @property
+    def codec(self) -> Codec:
+        """The codec that writes now."""
+        return self.codecs[-1]
+
+    def newest_of(self, version: int) -> int:
+        """Return the newest version of the schema that the same codec wrote as this one."""
+        codec = self.codecs[version]
+        return max(v for v, other in enumerate(self.codecs) if other == codec)
 
     def parts(self) -> Iterator[Part]:
         """Return every part, sealed and not."""
@@ -226,7 +237,9 @@ def _change_collection(
             return None
         case SchemaAdded():
             return replace(
-                collection, schemas=(*collection.schemas, change.schema), codec=change.codec
+                collection,
+                schemas=(*collection.schemas, change.schema),
+                codecs=(*collection.codecs, change.codec),
             )
         case Written():
             return replace(
@@ -293,7 +306,7 @@ def apply_change(state: State, change: Change) -> State:
                 schemas=(change.schema,),
                 key=change.key,
                 layout=change.layout,
-                codec=change.codec,
+                codecs=(change.codec,),
                 own_upper=change.start,
                 since=change.start,
                 timeline=change.timeline,
@@ -405,6 +418,8 @@ def violations(state: State) -> Iterator[str]:
     references: dict[str, int] = {}
     for collection in state.collections.values():
         where = f"collection {collection.name!r} (id {collection.id})"
+        if len(collection.codecs) != len(collection.schemas):
+            yield f"{where}: its codecs and its schemas are not as many"
         upper, expected = state.upper(collection), Frontier.of(MINIMUM)
         for batch in collection.batches:
             if batch.lower != expected:
@@ -426,6 +441,10 @@ def violations(state: State) -> Iterator[str]:
             expired = reader.lease_ms and reader.expires_ms <= state.clock_ms
             if not expired and not collection.since <= reader.since:
                 yield f"{where}: since {collection.since} passed reader {reader_id[:6]}…"
+        for writer_id, writer in collection.writers.items():
+            expired = writer.lease_ms and writer.expires_ms <= state.clock_ms
+            if not expired and not upper <= writer.frontier:
+                yield f"{where}: upper {upper} passed writer {writer_id[:6]}…"
         if state.names.get(collection.name) != collection.id:
             yield f"{where}: its name belongs to id {state.names.get(collection.name)}"
         if collection.name in state.graveyard:
