@@ -16,11 +16,13 @@ It may be killed at any point, and it may fail: what failed is tried again after
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import Final
 
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import GlobalId, SeqNo
 from headwater.persist import trace
+from headwater.persist.batch import Batch
 from headwater.persist.commands import (
     AddRollup,
     ApplyMerge,
@@ -129,8 +131,11 @@ class Maintenance:
         if collection is None or collection.layout not in core.layouts:
             return False
         inputs = trace.next_merge(collection)
-        if not inputs:
-            return False
+        return bool(inputs) and self.merge_batches(collection, inputs)
+
+    def merge_batches(self, collection: CollectionState, inputs: Sequence[Batch]) -> bool:
+        """Merge these adjacent batches; whether it was applied."""
+        core, gid = self._core, collection.id
         since = core.merge_since(gid, collection.since)
         for batch in inputs:
             since = since.join(batch.since) if not since.is_closed else since
