@@ -55,14 +55,18 @@ class RunTooLarge(InvalidUsage):
 
 
 def write_run(
-    updates: pa.Table, key: Sequence[str], *, index_stride: int = run_file.INDEX_STRIDE
+    updates: pa.Table,
+    key: Sequence[str],
+    *,
+    block_length: int = run_file.BLOCK_LENGTH,
+    index_stride: int = run_file.INDEX_STRIDE,
 ) -> bytes:
     """Return the bytes of the run with these updates.
 
     ``updates`` has the data columns, ``__time`` and ``__diff``, in any order of rows; ``__hash``
     is computed unless it is there. Dictionary and view columns are stored as plain ones. The bytes
-    are a function of the updates and their order; their length is a multiple of 64. A probe
-    searches ``index_stride`` rows per key after the index in the footer.
+    are a function of the updates and their order; their length is a multiple of 64. ``block_length``
+    and ``index_stride`` are written into the run: what is verified, and what is searched, at once.
     """
     updates = sort_updates(_checked(updates, key))
     combined = updates.combine_chunks()
@@ -78,6 +82,7 @@ def write_run(
         key=tuple(key),
         hashes=column_longs(updates, HASH),
         times=column_longs(updates, TIME),
+        block_length=block_length,
         index_stride=index_stride,
     )
 

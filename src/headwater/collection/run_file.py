@@ -91,6 +91,7 @@ def encode(
     key: tuple[str, ...],
     hashes: Longs,
     times: Longs,
+    block_length: int = BLOCK_LENGTH,
     index_stride: int = INDEX_STRIDE,
 ) -> bytes:
     """Return the segment for a batch that is sorted by ``(hash, time)`` already."""
@@ -104,7 +105,7 @@ def encode(
         arrow_length=len(arrow),
         body_offset=schema_message.size + batch_message.size - body_length,
         body_length=body_length,
-        block_length=BLOCK_LENGTH,
+        block_length=block_length,
         index_stride=index_stride,
         min_time=int(times.min(initial=2**63 - 1)) if len(times) else 0,
         max_time=int(times.max()) if len(times) else 0,

@@ -121,6 +121,12 @@ def test_chunks_and_columns_without_data() -> None:
     assert consolidate(table).to_pylist() == [{TIME: 1, DIFF: 2}, {TIME: 2, DIFF: 2}]
 
 
+def test_a_map_is_the_set_of_its_entries() -> None:
+    maps = pa.array([[("a", 1), ("b", 2)], [("b", 2), ("a", 1)]], pa.map_(pa.string(), pa.int64()))
+    table = pa.table({"m": maps, TIME: [1, 1], DIFF: [1, -1]})
+    assert consolidate(table).num_rows == 0
+
+
 def test_nan_of_other_bits_is_another_row() -> None:
     nans = np.array([0x7FF8000000000000, 0x7FF8000000000001, 0x7FF8000000000000], np.uint64)
     table = pa.table({"a": nans.view(np.float64), TIME: [1] * 3, DIFF: [1] * 3})
