@@ -13,9 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.formats import key_hash_vectors
 
 from headwater.collection.key_hash import key_hash, key_hash_sql
+from tests.formats import key_hash_vectors
 
 pytestmark = pytest.mark.spark
 

@@ -65,8 +65,9 @@ def write_run(
 
     ``updates`` has the data columns, ``__time`` and ``__diff``, in any order of rows; ``__hash``
     is computed unless it is there. Dictionary and view columns are stored as plain ones. The bytes
-    are a function of the updates and their order; their length is a multiple of 64. ``block_length``
-    and ``index_stride`` are written into the run: what is verified, and what is searched, at once.
+    are a function of the updates and their order; their length is a multiple of 64.
+    ``block_length`` (what is verified at once) and ``index_stride`` (what is searched at once) are
+    written into the run.
     """
     updates = sort_updates(_checked(updates, key))
     combined = updates.combine_chunks()

@@ -10,12 +10,12 @@ import pytest
 import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.formats import key_hash_vectors
-from tests.formats.key_hash_vectors import Vector
 
 from headwater.base.errors import InvalidUsage
 from headwater.collection.key import NotAKey
 from headwater.collection.key_hash import key_hash, key_hash_sql
+from tests.formats import key_hash_vectors
+from tests.formats.key_hash_vectors import Vector
 
 D = decimal.Decimal
 
