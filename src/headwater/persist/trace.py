@@ -4,8 +4,10 @@ Rule: the sizes of batches fall at least by half from each one to the next newer
 batch has grown to more than half of its elder, the two are merged; a run of such neighbours is
 merged at once. So n appended batches leave O(log n), and every update is rewritten O(log n) times.
 
-A single batch is rewritten when its history can be compacted: it was never merged up to a since
-that has moved on, and more than half of its updates lie at times that would fall together.
+A single batch is rewritten when that will shrink it to less than half: since has passed its whole
+interval, so that all its times fall together, and its diffs sum to less than half the number of its
+updates, so that most of them cancel. Afterwards its own since is past its upper, and it is never
+rewritten for this reason again: a since that moves with every tick costs nothing.
 """
 
 from __future__ import annotations
@@ -43,7 +45,16 @@ def next_merge(collection: CollectionState) -> tuple[Batch, ...]:
             end - start >= MERGE_AT_LEAST or total > FLOOR_ROWS * MERGE_AT_LEAST
         ):
             return batches[start:end]
+    for batch in batches:
+        if _shrinks(batch, collection):
+            return (batch,)
     return ()
+
+
+def _shrinks(batch: Batch, collection: CollectionState) -> bool:
+    passed = batch.upper <= collection.since and not batch.upper <= batch.since
+    left = sum(abs(part.diff_sum) for part in batch.parts)
+    return passed and batch.rows > FLOOR_ROWS and 2 * left < batch.rows
 
 
 def inline_bytes(collection: CollectionState) -> int:

@@ -1,0 +1,63 @@
+"""Which merges are asked for: few batches, little rewriting, history that shrinks."""
+
+from __future__ import annotations
+
+from headwater.algebra.frontier import Frontier
+from headwater.base.ids import GlobalId
+from headwater.persist.batch import Batch, Inline, Part
+from headwater.persist.changes import Codec
+from headwater.persist.state import CollectionState
+from headwater.persist.trace import next_merge
+
+
+def _part(rows: int, diff_sum: int) -> Part:
+    return Part(
+        Inline(b""), "inline", 0, errors=False, rows=rows, diff_sum=diff_sum, time_min=0, time_max=0
+    )
+
+
+def _collection(*batches: Batch, since: int = 0) -> CollectionState:
+    upper = batches[-1].upper if batches else Frontier.of(0)
+    return CollectionState(
+        id=GlobalId(1),
+        name="c",
+        schemas=(b"",),
+        key=(),
+        layout="parquet",
+        codecs=(Codec("arrow", 1),),
+        own_upper=upper,
+        since=Frontier.of(since),
+        batches=batches,
+    )
+
+
+def _batch(no: int, rows: int, since: int = 0, diff_sum: int | None = None) -> Batch:
+    part = _part(rows, rows if diff_sum is None else diff_sum)
+    return Batch(no, Frontier.of(no), Frontier.of(no + 1), Frontier.of(since), (part,))
+
+
+def test_appending_leaves_logarithmically_many_batches_and_rewrites_each_row_a_few_times() -> None:
+    """n batches of equal size: O(log n) remain, O(n log n) rows are rewritten."""
+    appended, rows, rewritten, most = 2_000, 100, 0, 0
+    sizes: list[int] = []
+    for _ in range(appended):
+        sizes.append(rows)
+        while inputs := next_merge(_collection(*(_batch(n, size) for n, size in enumerate(sizes)))):
+            first, count = inputs[0].no, len(inputs)
+            total = sum(batch.rows for batch in inputs)
+            rewritten += total
+            sizes[first : first + count] = [total]
+        most = max(most, len(sizes))
+    assert sum(sizes) == appended * rows
+    assert most <= 16
+    assert rewritten <= 16 * appended * rows
+
+
+def test_a_batch_is_rewritten_once_its_history_is_over_and_would_mostly_cancel() -> None:
+    updated = _batch(0, rows=1_000, diff_sum=10)
+    assert next_merge(_collection(updated, since=0)) == ()
+    assert next_merge(_collection(updated, since=1)) == (updated,)
+    # Rewritten up to a since past its upper it is left alone, however far since goes on.
+    assert next_merge(_collection(_batch(0, 1_000, since=1, diff_sum=10), since=9)) == ()
+    # Nothing to gain where most updates are insertions.
+    assert next_merge(_collection(_batch(0, 1_000, diff_sum=900), since=1)) == ()
