@@ -1,7 +1,7 @@
 """The controller of views: it creates them, and steps those whose inputs have moved.
 
     controller = ViewController(client, session)
-    view = controller.create_view("totals", "SELECT g, sum(x) FROM a JOIN b ON a.k = b.k GROUP BY g")
+    view = controller.create_view("totals", sql)
     controller.run_once()                    # or start(): a thread that wakes on commits
     controller.view_upper(view.id)
     controller.select("SELECT * FROM totals WHERE g > 1", as_of=7)
@@ -10,23 +10,75 @@ A view is durable: its definition is an item of the log, its progress is the upp
 The controller keeps nothing else, so one that is started on a location goes on where the last one
 was. ``relations`` translates the names of a query to names of collections; where it is not given,
 a name in a query is the name of a collection.
+
+A step that fails changes nothing; its view stalls with the reason (:meth:`ViewController.failures`)
+and is tried again, less and less often, while the others go on.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
+import msgspec
 import pyarrow as pa
 
+from headwater.algebra.frontier import Frontier
+from headwater.base.errors import HeadwaterError, InvalidUsage
 from headwater.base.ids import GlobalId
-from headwater.compute.view import View
+from headwater.collection.run_layout import RunLayout
+from headwater.compute import select as queries
+from headwater.compute.frontend import UnknownRelation, parse, relations_of
+from headwater.compute.step import Planned, commands, due, plan, run_on_spark
+from headwater.compute.step_task import StepParts
+from headwater.compute.view import (
+    ITEM_PREFIX,
+    STORED_VERSION,
+    Collections,
+    View,
+    group_name,
+    item_key,
+    output_key,
+    schemas,
+)
+from headwater.persist import evolution
 from headwater.persist.batch import Times
 from headwater.persist.client import Client
-from headwater.persist.commands import Command
+from headwater.persist.commands import (
+    All,
+    Atomic,
+    Command,
+    CreateOrLoad,
+    Destroy,
+    DropReader,
+    OpenReader,
+    Outcome,
+    Reserved,
+    ReserveId,
+    SetItem,
+)
+from headwater.persist.decision import collection_named, collection_of
+from headwater.persist.errors import CompactionRegression, NewerFormat, Stopped
+from headwater.persist.layout import PARQUET
+from headwater.persist.spark_parts import place_of
+from headwater.persist.state import CollectionState, State
 
 Relations = Mapping[str, str]
 """From a name in a query to the name of a collection."""
+
+CREATE_ATTEMPTS_MAX: Final = 8
+RETRY_MS_FIRST: Final = 100
+RETRY_MS_MAX: Final = 30_000
+IDLE_SECONDS: Final = 1.0
+
+
+class _Stalled(msgspec.Struct, frozen=True):
+    """Why a view does not advance, and when it is tried again."""
+
+    error: str
+    attempts: int
+    retry_at_ms: int
 
 
 class ViewController:
@@ -34,7 +86,15 @@ class ViewController:
 
     def __init__(self, client: Client, session: Any) -> None:
         self._client = client
+        self._core = client.core
         self._session = session
+        self._stepping = threading.Lock()
+        self._stalled: dict[GlobalId, _Stalled] = {}
+        self._known: dict[bytes, View] = {}
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    # ---- definitions -------------------------------------------------------------------------
 
     def create_view(
         self,
@@ -50,40 +110,268 @@ class ViewController:
         the same log entry (the adapter's own record of the view). A query that cannot be maintained
         raises :class:`~headwater.base.errors.InvalidUsage`, and nothing is changed.
         """
-        raise NotImplementedError
+        self._require_reachable_blob()
+        for attempt in range(CREATE_ATTEMPTS_MAX):
+            try:
+                return self._create(name, sql, relations, also)
+            except CompactionRegression:
+                # An input's history moved on between our look and our entry: look again.
+                if attempt + 1 == CREATE_ATTEMPTS_MAX:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
+
+    def _create(
+        self, name: str, sql: str, relations: Relations | None, also: Sequence[Command]
+    ) -> View:
+        state = self._core.state
+        inputs = self._inputs(state, sql, relations)
+        parsed = parse(sql, {n: _schema(collection) for n, collection in inputs.items()})
+        left, right = inputs[parsed.left], inputs[parsed.right]
+        derived = schemas(parsed.query, _schema(left), _schema(right))
+        start = _start(state, (left, right))
+        reserved = self._core.submit(Atomic((ReserveId(),) * 4)).result()
+        assert isinstance(reserved, All)
+        ids = [outcome.id for outcome in reserved.outcomes if isinstance(outcome, Reserved)]
+        output, arranged_left, arranged_right, accumulators = ids
+        view = View(
+            version=STORED_VERSION,
+            name=name,
+            sql=sql,
+            query=parsed.query,
+            left=left.id,
+            right=right.id,
+            start=start,
+            collections=Collections(output, arranged_left, arranged_right, accumulators),
+            spark_version=str(self._session.version),
+        )
+        query = parsed.query
+        groups = tuple(group_name(n) for n in range(len(query.group)))
+        run = RunLayout.name
+        creations = (
+            (output, name, derived.output, output_key(query), PARQUET.name),
+            (arranged_left, f"arrange/{output}/left", derived.left, query.left_key, run),
+            (arranged_right, f"arrange/{output}/right", derived.right, query.right_key, run),
+            (accumulators, f"accumulators/{output}", derived.accumulators, groups, run),
+        )
+        created = tuple(
+            CreateOrLoad(n, evolution.to_bytes(schema), key, layout, start=start, id=gid)
+            for gid, n, schema, key, layout in creations
+        )
+        holds = tuple(
+            OpenReader(gid, view.reader_id, f"view {name}", Frontier.of(start))
+            for gid in view.inputs
+        )
+        item = SetItem(item_key(output), msgspec.msgpack.encode(view))
+        self._core.submit(Atomic((*created, *holds, item, *also))).result()
+        return view
 
     def drop_view(self, name: str, *, also: Sequence[Command] = ()) -> bool:
         """Drop a view, its internal state, its output and its holds; whether there was one."""
-        raise NotImplementedError
+        with self._stepping:
+            found = [view for view in self.views() if view.name == name]
+            if not found:
+                return False
+            (view,) = found
+            state = self._core.state
+            ids = view.collections
+            internal = (ids.output, ids.left, ids.right, ids.accumulators)
+            names = [state.collections[gid].name for gid in internal if gid in state.collections]
+            inputs = [gid for gid in view.inputs if gid in state.collections]
+            drop = Atomic(
+                (
+                    SetItem(item_key(view.id), None),
+                    *(DropReader(gid, view.reader_id) for gid in inputs),
+                    *(Destroy(n) for n in names),
+                    *also,
+                )
+            )
+            self._core.submit(drop).result()
+            self._stalled.pop(view.id, None)
+            return True
 
     def views(self) -> tuple[View, ...]:
         """Return the views of the location, in the order of creation."""
-        raise NotImplementedError
+        return self._views(self._core.state)
+
+    def _views(self, state: State) -> tuple[View, ...]:
+        stored = {key: data for key, data in state.items.items() if key.startswith(ITEM_PREFIX)}
+        known = {data: self._known.get(data) or _decode(data) for data in stored.values()}
+        self._known = known
+        return tuple(sorted(known.values(), key=lambda view: view.id))
 
     def view_upper(self, view: GlobalId | str) -> Times:
         """Return the upper of a view (by id or name): everything before it is exact, for ever."""
-        raise NotImplementedError
+        state = self._core.state
+        found = collection_named if isinstance(view, str) else collection_of
+        return state.upper(found(state, view))  # type: ignore[arg-type]  # chosen by its type
 
     def failures(self) -> Mapping[GlobalId, str]:
         """Return why views do not advance, where their last step failed."""
-        raise NotImplementedError
+        return {view: stalled.error for view, stalled in self._stalled.items()}
+
+    # ---- stepping ----------------------------------------------------------------------------
 
     def run_once(self) -> tuple[str, ...]:
-        """Step every view whose inputs have moved; return the names of those that advanced."""
-        raise NotImplementedError
+        """Step every view whose inputs have moved; return the names of those that advanced.
+
+        A view that failed is tried too; the reason of a failure is in :meth:`failures`.
+        """
+        with self._stepping:
+            return self._run(self.views())
+
+    def _run(self, views: Sequence[View]) -> tuple[str, ...]:
+        advanced: list[str] = []
+        idle: list[Planned] = []
+        for view in views:
+            # Each from the newest state: a view on a view sees what the other has just committed.
+            planned = plan(self._core.state, view)
+            if planned is None:
+                continue
+            try:
+                if planned.is_empty():
+                    idle.append(planned)
+                else:
+                    advanced.extend(self._commit_idle(idle))
+                    idle = []
+                    self._step(planned)
+                    advanced.append(view.name)
+                self._stalled.pop(view.id, None)
+            except Stopped:
+                raise
+            except HeadwaterError as error:
+                self._stall(view, error)
+        advanced.extend(self._commit_idle(idle))
+        return tuple(advanced)
+
+    def _commit_idle(self, idle: Sequence[Planned]) -> list[str]:
+        """Advance views over times at which nothing happened: one entry for all of them."""
+        if not idle:
+            return []
+        command = Atomic(tuple(c for planned in idle for c in commands(planned, StepParts())))
+        self._core.submit(command).result()
+        return [planned.view.name for planned in idle]
+
+    def _step(self, planned: Planned) -> Outcome:
+        core = self._core
+        place = place_of(core)
+        assert place is not None, "checked when the view was created"
+        release = core.pin(planned.pinned())
+        try:
+            with core.step() as step:
+                parts = run_on_spark(self._session, planned.view, planned.task(place, step, core))
+                # An UpperMismatch says that somebody else stepped the view: it has advanced.
+                return core.submit(Atomic(commands(planned, parts))).result()
+        finally:
+            release()
+
+    def _stall(self, view: View, error: HeadwaterError) -> None:
+        before = self._stalled.get(view.id)
+        attempts = 1 if before is None else before.attempts + 1
+        wait_ms = min(RETRY_MS_MAX, RETRY_MS_FIRST * 2 ** min(attempts, 16))
+        retry_at_ms = self._core.clock.now_ms() + wait_ms
+        self._stalled[view.id] = _Stalled(str(error), attempts, retry_at_ms)
 
     def start(self) -> None:
         """Step in the background, woken by commits, until :meth:`stop`."""
-        raise NotImplementedError
+        if self._thread is not None:
+            raise InvalidUsage("the controller is running already")
+        self._stopping.clear()
+        self._thread = threading.Thread(target=self._loop, name="headwater-views", daemon=True)
+        self._thread.start()
 
     def stop(self) -> None:
         """Stop after the step in hand; the location stays open, and so does the session."""
-        raise NotImplementedError
+        self._stopping.set()
+        self._core.wake()
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.join()
+
+    def _loop(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                ready = self._core.wait(self._ready, IDLE_SECONDS)
+                if ready and not self._stopping.is_set():
+                    with self._stepping:
+                        self._run(ready)
+            except HeadwaterError:
+                # Stopped or fenced: the runtime says so to everybody who asks it. Else try again.
+                if self._core.stopped or self._failed():
+                    return
+
+    def _failed(self) -> bool:
+        machine = self._core.machine
+        return machine is None or machine.failure is not None
+
+    def _ready(self, state: State) -> tuple[View, ...] | None:
+        if self._stopping.is_set():
+            return ()
+        now_ms = self._core.clock.now_ms()
+        ready = tuple(
+            view
+            for view in self._views(state)
+            if due(state, view) is not None
+            and (view.id not in self._stalled or self._stalled[view.id].retry_at_ms <= now_ms)
+        )
+        return ready or None
+
+    # ---- queries -----------------------------------------------------------------------------
 
     def select(self, sql: str, as_of: int, *, relations: Relations | None = None) -> pa.Table:
-        """Run a query of Spark SQL over collections, all of them at ``as_of``."""
-        raise NotImplementedError
+        """Run a query of Spark SQL over collections, all of them at ``as_of``.
+
+        Waits until each of them is sealed there. What Spark refuses, or fails at, raises
+        :class:`~headwater.compute.select.QueryFailed` with Spark's condition and SQLSTATE.
+        """
+        return queries.select(self._client, self._session, sql, as_of, self._relations(relations))
 
     def describe(self, sql: str, *, relations: Relations | None = None) -> pa.Schema:
         """Return the columns a query would have, without running it."""
-        raise NotImplementedError
+        return queries.describe(self._client, self._session, sql, self._relations(relations))
+
+    # ---- names -------------------------------------------------------------------------------
+
+    def _relations(self, relations: Relations | None) -> Relations:
+        if relations is not None:
+            return relations
+        return {name: name for name in self._core.state.names}
+
+    def _inputs(
+        self, state: State, sql: str, relations: Relations | None
+    ) -> dict[str, CollectionState]:
+        wanted = relations_of(sql)
+        known = {name.lower(): (name, c) for name, c in self._relations(relations).items()}
+        for name in wanted:
+            if name not in known:
+                raise UnknownRelation(name)
+        return {known[n][0]: collection_named(state, known[n][1]) for n in sorted(wanted)}
+
+    def _require_reachable_blob(self) -> None:
+        if place_of(self._core) is None:
+            raise InvalidUsage(
+                "views need a location whose objects Spark's tasks can open: a directory or an "
+                "object store, not memory"
+            )
+
+
+def _schema(collection: CollectionState) -> pa.Schema:
+    return evolution.from_bytes(collection.schemas[-1])
+
+
+def _start(state: State, inputs: Sequence[CollectionState]) -> int:
+    """Return the newest time at which all inputs are readable, or the first at which they will."""
+    start = 0
+    uppers: Times = Frontier.closed()
+    for collection in inputs:
+        if collection.since.is_closed:
+            raise InvalidUsage(f"collection {collection.name!r} is no longer readable")
+        start = max(start, collection.since.only())
+        uppers = uppers.meet(state.upper(collection))
+    return start if uppers.is_closed else max(start, uppers.only() - 1)
+
+
+def _decode(data: bytes) -> View:
+    version = msgspec.msgpack.decode(data)["version"]
+    if version > STORED_VERSION:
+        raise NewerFormat("a stored view", version, STORED_VERSION)
+    return msgspec.msgpack.decode(data, type=View)

@@ -35,16 +35,14 @@ SIDES: Final[tuple[Side, Side]] = ("left", "right")
 ITEM_PREFIX: Final = "view/"
 STORED_VERSION: Final = 1
 DECIMAL_DIGITS_MAX: Final = 38
+SUPPORTED: Final = "SELECT g, sum(x), count(*) FROM a JOIN b ON a.k = b.k GROUP BY g"
 
 
 class UnsupportedView(InvalidUsage):
     """A query that cannot be maintained (yet)."""
 
     def __init__(self, problem: str) -> None:
-        super().__init__(
-            f"a view cannot have {problem} so far; supported is SELECT g, sum(x), count(*) "
-            f"FROM a JOIN b ON a.k = b.k GROUP BY g"
-        )
+        super().__init__(f"a view cannot have {problem} so far; supported is {SUPPORTED}")
         self.problem = problem
 
 
@@ -217,9 +215,10 @@ def schemas(query: JoinSumView, left: pa.Schema, right: pa.Schema) -> Schemas:
                 outputs.append(pa.field(output.name, sum_type(type_)))
     accumulators = [pa.field(group_name(n), type_) for n, type_ in enumerate(types)]
     accumulators.append(pa.field(COUNT, pa.int64(), nullable=False))
+    summed = {o.index for o in query.outputs if isinstance(o, SumOutput)}
     for n, type_ in enumerate(arguments):
         accumulators.append(pa.field(values_name(n), pa.int64(), nullable=False))
-        if is_summable(type_):
+        if n in summed:
             accumulators.append(pa.field(sum_name(n), accumulator_type(type_), nullable=False))
     return Schemas(
         output=pa.schema(outputs),

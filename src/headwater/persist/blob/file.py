@@ -81,6 +81,11 @@ class FileBlob:
         except OSError as cause:
             raise external(cause, self._root, nothing_happened=True) from cause
 
+    @property
+    def url(self) -> str:
+        """The address under which another process opens the same objects."""
+        return self._root.as_uri()
+
     def get(self, key: str) -> bytes | None:
         """Return the whole object, or ``None`` where there is none."""
         path = self._path(key)

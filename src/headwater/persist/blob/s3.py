@@ -96,6 +96,11 @@ class S3Blob:
             raise Determinate(f"s3://{bucket}: {_first_line(cause)}") from cause
         return S3Blob(store, prefix, read_only)
 
+    @property
+    def url(self) -> str:
+        """The address under which another process, with the same environment, opens it."""
+        return f"s3://{self._store.config['bucket']}/{self._base}".rstrip("/")
+
     def get(self, key: str) -> bytes | None:
         """Return the whole object, or ``None`` where there is none."""
         path = self._path(key)

@@ -1,0 +1,69 @@
+"""Arrangements as a task meets them: descriptors become runs that can be probed.
+
+A part of layout ``run`` is mapped where it lies (or fetched once, where the blob is remote) and is
+verified block by block as probes touch it; a part in another layout (small ones are inline in the
+log) is read whole and arranged in memory. Opened runs are kept by the worker process over many
+steps, since objects never change; how many is bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Final
+
+import pyarrow as pa
+
+from headwater.collection.key_hash import HASH, key_hash
+from headwater.collection.run import Run, sort_updates, write_run
+from headwater.collection.run_layout import RunLayout
+from headwater.persist.batch import Part, Segment
+from headwater.persist.blob import open_blob
+from headwater.persist.errors import Corrupt, PartCollected
+from headwater.persist.part import PART_ROWS_TARGET
+from headwater.persist.spark_parts import Reading
+
+RUNS_OPEN_MAX: Final = 128
+
+
+def open_runs(reading: Reading, parts: Sequence[Part]) -> tuple[Run, ...]:
+    """Return the runs of an arrangement, in the order of its parts."""
+    return tuple(_open(reading, part) for part in parts)
+
+
+def _open(reading: Reading, part: Part) -> Run:
+    where = part.where
+    if part.layout != RunLayout.name or part.window is not None or not isinstance(where, Segment):
+        return Run.open(write_run(reading.updates(part), reading.collection.key))
+    run = _open_segment(reading.place.url, where.key, where.offset, where.length)
+    if run is None:
+        raise PartCollected(reading.collection.name, where.key)
+    if run.rows != part.rows:
+        what = f"object {where.key} at {where.offset}"
+        raise Corrupt(what, f"it has {run.rows} rows, not {part.rows}")
+    return run
+
+
+@lru_cache(maxsize=RUNS_OPEN_MAX)
+def _open_segment(url: str, key: str, offset: int, length: int) -> Run | None:
+    blob = open_blob(url, read_only=True)
+    path = blob.local_path(key)
+    if path is not None:
+        try:
+            return Run.open(path, offset, length)
+        except FileNotFoundError:
+            return None
+    data = blob.get_range(key, offset, length)
+    return None if data is None else Run.open(data)
+
+
+def hash_ranges(updates: pa.Table, key: Sequence[str]) -> Iterator[pa.Table]:
+    """Yield updates in pieces fit for one part each; a piece is a range of key hashes."""
+    if updates.num_rows <= PART_ROWS_TARGET:
+        if updates.num_rows:
+            yield updates
+        return
+    hashes = pa.array(key_hash([updates.column(name) for name in key]))
+    ordered = sort_updates(updates.append_column(HASH, hashes)).drop_columns([HASH])
+    for start in range(0, ordered.num_rows, PART_ROWS_TARGET):
+        yield ordered.slice(start, PART_ROWS_TARGET)

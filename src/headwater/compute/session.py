@@ -1,0 +1,178 @@
+"""The SparkSession of a process: one, from a frozen configuration.
+
+Settings that belong to the *meaning* of a query (UTC, ANSI, binary string order) are not for the
+user to choose: a view hydrated under one meaning must not be stepped under another. The rest is
+:class:`SparkSettings`. Everything listens on loopback unless ``host`` says otherwise, and what
+Spark wants to keep on disk lies in a temporary directory that goes with the session.
+
+A local master has two slots more than there are cores, so that background work never starves a
+step (DESIGN §2).
+
+Kept by: :func:`open_session`. Relied on by: everything in ``compute``; nobody takes a session from
+the air.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sys
+import tempfile
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from headwater.base.errors import InvalidUsage
+
+MEANING: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.session.collation.default": "UTF8_BINARY",
+    "spark.sql.timeType.enabled": "true",
+    "spark.sql.caseSensitive": "false",
+}
+"""Settings that decide what a query says; stored plans depend on them."""
+
+_LOG_PROPERTIES: Final = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{HH:mm:ss} spark %p %c{1}: %m%n%ex{short}
+logger.shell.name = org.apache.spark.api.python.PythonGatewayServer
+logger.shell.level = error
+logger.task.name = org.apache.spark.scheduler.TaskSetManager
+logger.task.level = off
+logger.executor.name = org.apache.spark.executor.Executor
+logger.executor.level = off
+logger.stream.name = org.apache.spark.sql.execution.streaming
+logger.stream.level = off
+logger.writer.name = org.apache.spark.sql.execution.datasources.v2
+logger.writer.level = off
+logger.python.name = org.apache.spark.api.python.PythonRunner
+logger.python.level = off
+"""
+"""A failed task or query reaches us as an exception; the log need not repeat it.
+
+The level of ``shell`` is the root's, or Spark announces on every start that it changed it.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSettings:
+    """How Spark is run. ``master`` empty: local, with ``cores`` + 2 slots."""
+
+    master: str = ""
+    cores: int = 0
+    """Cores to plan for; 0: as many as this process may use."""
+    host: str = "127.0.0.1"
+    driver_memory: str = "1g"
+    extra: tuple[tuple[str, str], ...] = ()
+    """Further settings of Spark, except those of :data:`MEANING`."""
+
+    def __post_init__(self) -> None:
+        fixed = [key for key, _ in self.extra if key in MEANING]
+        if fixed:
+            raise InvalidUsage(f"{', '.join(fixed)} decides what queries mean and cannot be set")
+
+    @property
+    def cores_used(self) -> int:
+        """The number of cores planned for."""
+        return self.cores or len(os.sched_getaffinity(0))
+
+    @property
+    def master_url(self) -> str:
+        """Spark's name of the cluster."""
+        return self.master or f"local[{self.cores_used + 2}]"
+
+
+@dataclass(slots=True)
+class _Open:
+    settings: SparkSettings
+    session: Any
+    directory: str
+
+
+_lock: Final = threading.Lock()
+_open: _Open | None = None
+
+
+def open_session(settings: SparkSettings | None = None) -> Any:
+    """Return the process's SparkSession, started now if there is none.
+
+    Asking again with other settings is refused: Spark would silently keep the first ones.
+    """
+    global _open
+    settings = settings or SparkSettings()
+    with _lock:
+        if _open is not None:
+            if _open.settings != settings:
+                raise InvalidUsage(
+                    f"this process runs Spark with {_open.settings}; close that session first"
+                )
+            return _open.session
+        directory = tempfile.mkdtemp(prefix="headwater-spark-")
+        try:
+            session = _start(settings, Path(directory))
+        except BaseException:
+            shutil.rmtree(directory, ignore_errors=True)
+            raise
+        _open = _Open(settings, session, directory)
+        return session
+
+
+def close_session() -> None:
+    """Stop the session of this process, if there is one, and remove its directory."""
+    global _open
+    with _lock:
+        if _open is None:
+            return
+        closing, _open = _open, None
+        closing.session.stop()
+        shutil.rmtree(closing.directory, ignore_errors=True)
+
+
+def _start(settings: SparkSettings, directory: Path) -> Any:
+    # Workers must be this very Python: another one on the PATH has not our packages.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    from pyspark.sql import SparkSession
+
+    # It prints every failed query with its Java stack; whoever ran the query has the exception.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
+    if SparkSession.getActiveSession() is not None:
+        raise InvalidUsage("this process has a SparkSession of its own already; stop it first")
+    log = directory / "log4j2.properties"
+    log.write_text(_LOG_PROPERTIES)
+    builder = SparkSession.builder.master(settings.master_url).appName("headwater")
+    for key, value in configuration(settings, directory, log).items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def configuration(settings: SparkSettings, directory: Path, log: Path) -> dict[str, str]:
+    """Return every setting the session is started with (pure)."""
+    java = f"-Dlog4j2.configurationFile={log.as_uri()} -Dderby.system.home={directory}"
+    return {
+        **MEANING,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": settings.host,
+        "spark.driver.bindAddress": settings.host,
+        "spark.driver.memory": settings.driver_memory,
+        "spark.driver.extraJavaOptions": java,
+        "spark.local.dir": str(directory / "local"),
+        "spark.sql.warehouse.dir": (directory / "warehouse").as_uri(),
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.shuffle.partitions": str(settings.cores_used),
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "true",
+        # Without it a flipped byte in a Parquet page is read silently wrong (latency.md, 11).
+        "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
+        "spark.scheduler.mode": "FAIR",
+        **dict(settings.extra),
+    }

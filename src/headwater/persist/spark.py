@@ -1,0 +1,496 @@
+"""The Spark edge: collections as DataFrames, and parts written by tasks.
+
+    snapshot_frame   a collection at a time: each distinct row once, with its multiplicity
+    rows_frame       the same, each row as often as it is there: what ad-hoc SQL wants to see
+    updates_frame    the updates of an interval, with their times and diffs
+    write_from_tasks the rows of a frame, written as parts by its tasks; visible by nobody's leave
+    append_from_tasks  the same, then committed by the driver in one command
+
+Large data never passes through the driver: tasks get descriptors and read or write the blob
+(``persist/spark_parts.py``). What is small (:data:`DRIVER_ROWS_MAX`), or lies in a blob that only
+this process can see, is read here and handed over as Arrow.
+
+**Frames are lazy; objects are not for ever.** A snapshot pins its objects against our own garbage
+collection as long as it lives: keep it until the frame has run. Otherwise a task may find an object
+gone and raises ``PartCollected``; it never returns some of the rows.
+
+A frame over a snapshot is definite, as the snapshot is: running it again gives the same rows.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+from headwater.algebra.frontier import Frontier
+from headwater.base.errors import HeadwaterError, InvalidUsage
+from headwater.base.ids import BatchId
+from headwater.persist import evolution
+from headwater.persist.batch import Part
+from headwater.persist.client import Client, ReadHandle, WriteHandle, new_token, open_location
+from headwater.persist.commands import CompareAndAppend, Outcome
+from headwater.persist.consolidate import consolidate
+from headwater.persist.core import Core, Step
+from headwater.persist.decision import collection_named, collection_of
+from headwater.persist.errors import CollectionHasErrors
+from headwater.persist.evolution import DIFF
+from headwater.persist.layout import Layout
+from headwater.persist.read import Snapshot, is_upgraded, read_rows
+from headwater.persist.spark_parts import (
+    Cut,
+    Reading,
+    Target,
+    Writing,
+    attempt_name,
+    cut,
+    decode_parts,
+    encode_parts,
+    place_of,
+)
+from headwater.persist.state import CollectionState, bound
+
+DRIVER_ROWS_MAX: Final = 10_000
+"""Above this, createDataFrame is slower than a task that reads the parts (latency.md, 5)."""
+
+PARTITION_ROWS_MAX: Final = 500_000
+"""Up to this, one task reads and consolidates everything, which needs no shuffle."""
+
+BATCH_ROWS: Final = 65_536
+
+Frame = Any
+Session = Any
+Finish = Callable[[pa.Table], pa.Table]
+
+
+class NegativeMultiplicity(HeadwaterError):
+    """A collection that at some time holds a row fewer than zero times: it has no rows to show."""
+
+    def __init__(self, name: str, rows: int) -> None:
+        super().__init__(
+            f"collection {name!r} has {rows} row(s) with a negative multiplicity; "
+            f"something retracted what was never inserted"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (HeadwaterError, self.args)
+
+
+# ---- schemas ---------------------------------------------------------------------------------
+
+
+def spark_schema(schema: pa.Schema) -> Any:
+    """Return the Spark schema of Arrow columns; timestamps without a zone stay without one."""
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+
+
+def _wire_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the Arrow types in which Spark takes these columns from a task."""
+    return to_arrow_schema(spark_schema(schema), timezone="UTC")
+
+
+def arrow_frame(session: Session, table: pa.Table) -> Frame:
+    """Return a small Arrow table as a frame."""
+    return session.createDataFrame(table, schema=spark_schema(table.schema))
+
+
+def _batches(table: pa.Table, wire: pa.Schema) -> Iterator[pa.RecordBatch]:
+    yield from table.cast(wire).to_batches(max_chunksize=BATCH_ROWS)
+
+
+# ---- a collection at a time ------------------------------------------------------------------
+
+
+def snapshot_frame(session: Session, snapshot: Snapshot) -> Frame:
+    """Return data columns and ``__diff``: each distinct row once, none with diff 0."""
+    schema = pa.schema([*_columns(snapshot), pa.field(DIFF, pa.int64(), nullable=False)])
+    return _frame(session, snapshot, schema, lambda multiset: multiset)
+
+
+def rows_frame(session: Session, snapshot: Snapshot) -> Frame:
+    """Return data columns, each row as often as its multiplicity says."""
+    name = snapshot.name
+    schema = pa.schema(_columns(snapshot))
+    return _frame(session, snapshot, schema, lambda multiset: repeat_rows(multiset, name))
+
+
+def repeat_rows(multiset: pa.Table, name: str) -> pa.Table:
+    """Return each row as often as ``__diff`` says, without that column."""
+    diffs = multiset.column(DIFF).to_numpy()
+    if (diffs < 0).any():
+        raise NegativeMultiplicity(name, int((diffs < 0).sum()))
+    rows = multiset.drop_columns([DIFF])
+    if (diffs == 1).all():
+        return rows
+    return rows.take(pa.array(np.repeat(np.arange(len(diffs)), diffs)))
+
+
+def _columns(snapshot: Snapshot) -> list[pa.Field]:
+    names = snapshot._columns or snapshot.schema.names
+    return [snapshot.schema.field(name) for name in names]
+
+
+def _frame(session: Session, snapshot: Snapshot, schema: pa.Schema, finish: Finish) -> Frame:
+    """Read, consolidate, finish: on the driver, in one task, or in many with an exchange."""
+    errors = snapshot.errors()
+    if errors.num_rows:
+        messages = tuple(errors.column("message").to_pylist())
+        raise CollectionHasErrors(snapshot.name, snapshot.as_of, messages)
+    parts = tuple(part for part in snapshot.parts if not part.errors)
+    place = place_of(snapshot._core)
+    rows = sum(part.rows for part in parts)
+    # What an older version of the codec wrote is brought up to date here: tasks have no codec.
+    old = any(is_upgraded(part, snapshot.collection, snapshot._codec) for part in parts)
+    if place is None or old or rows <= DRIVER_ROWS_MAX:
+        return arrow_frame(session, finish(snapshot.to_table()).select(schema.names))
+    wire = _wire_schema(schema)
+    read = _SnapshotReader(snapshot, Reading.of(place, snapshot.collection))
+    if rows <= PARTITION_ROWS_MAX:
+        return _read_in_tasks(
+            session,
+            [parts],
+            lambda group: iter([finish(consolidate(_concat(map(read, group), read.empty)))]),
+            schema,
+        )
+    groups = spread(parts, _slots(session))
+    if _rows_are_apart(snapshot, parts):
+        return _read_in_tasks(
+            session, groups, lambda group: (finish(read(p)) for p in group), schema
+        )
+    updates = pa.schema([*_columns(snapshot), pa.field(DIFF, pa.int64(), nullable=False)])
+    scattered = _read_in_tasks(session, groups, lambda group: map(read, group), updates)
+    empty = updates.empty_table()
+
+    def combine(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        tables = (pa.Table.from_batches([batch]).cast(updates) for batch in batches)
+        yield from _batches(finish(consolidate(_concat(tables, empty))), wire)
+
+    return _exchanged(scattered, updates).mapInArrow(combine, spark_schema(schema))
+
+
+class _SnapshotReader:
+    """Reads one part of a snapshot in a task: its rows, filtered, without times."""
+
+    def __init__(self, snapshot: Snapshot, reading: Reading) -> None:
+        self._reading = reading
+        self._predicates = snapshot._predicates
+        self._names = [field.name for field in _columns(snapshot)]
+        self.empty = reading.schema.empty_table().select([*self._names, DIFF])
+
+    def __call__(self, part: Part) -> pa.Table:
+        updates = self._reading.updates(part)
+        for predicate in self._predicates:
+            updates = updates.filter(predicate.matches(updates))
+        return updates.select([*self._names, DIFF])
+
+
+def _concat(tables: Any, empty: pa.Table) -> pa.Table:
+    return pa.concat_tables([empty, *tables])
+
+
+def _rows_are_apart(snapshot: Snapshot, parts: Sequence[Part]) -> bool:
+    """Whether no row can be in two places: all is one merged batch, at one time, all columns."""
+    collection = snapshot.collection
+    merged = [b for b in collection.batches if any(not part.errors for part in b.parts)]
+    return (
+        snapshot._columns is None
+        and len(merged) == 1
+        and all(p.consolidated and p.time_max <= bound(collection.since) for p in parts)
+    )
+
+
+def _exchanged(frame: Frame, schema: pa.Schema) -> Frame:
+    """Bring identical rows together. Maps have no hash in Spark; equal rows agree in the rest."""
+    names = [f.name for f in schema if f.name != DIFF and not _has_map(f.type)]
+    if not names:
+        return frame.coalesce(1)
+    return frame.repartition(*(frame[f"`{name.replace('`', '``')}`"] for name in names))
+
+
+def _has_map(type_: pa.DataType) -> bool:
+    if pa.types.is_map(type_):
+        return True
+    return any(_has_map(type_.field(n).type) for n in range(type_.num_fields))
+
+
+def spread(parts: Sequence[Part], count: int) -> list[tuple[Part, ...]]:
+    """Return at most ``count`` groups of parts of about the same size, the largest first."""
+    groups: list[list[Part]] = [[] for _ in range(max(1, min(count, len(parts))))]
+    sizes = [0] * len(groups)
+    for part in sorted(parts, key=lambda part: -part.rows):
+        smallest = sizes.index(min(sizes))
+        groups[smallest].append(part)
+        sizes[smallest] += part.rows
+    return [tuple(group) for group in groups]
+
+
+def _slots(session: Session) -> int:
+    return int(session.sparkContext.defaultParallelism)
+
+
+def _read_in_tasks(
+    session: Session,
+    groups: Sequence[tuple[Part, ...]],
+    tables: Callable[[tuple[Part, ...]], Iterator[pa.Table]],
+    schema: pa.Schema,
+) -> Frame:
+    """Return a frame with one partition per group of parts, read where its task runs."""
+    wire = _wire_schema(schema)
+    names = schema.names
+    groups = tuple(groups)
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                for table in tables(groups[number]):
+                    yield from _batches(table.select(names), wire)
+
+    numbers = session.range(0, len(groups), 1, len(groups))
+    return numbers.mapInArrow(read, spark_schema(schema))
+
+
+# ---- updates over an interval ----------------------------------------------------------------
+
+
+def updates_frame(session: Session, read: ReadHandle, lower: int, upper: int) -> Frame:
+    """Return the updates at times in ``[lower, upper)`` with ``__time`` and ``__diff``.
+
+    The interval must be sealed and its history readable from ``lower - 1`` on. The updates of one
+    part are consolidated if they were written so; across parts they are not.
+    """
+    core = read._core
+    state = core.state
+    collection = collection_of(state, read.id)
+    if state.upper(collection).allows(upper - 1):
+        raise InvalidUsage(
+            f"collection {collection.name!r} is not sealed to {upper} yet, "
+            f"but to {state.upper(collection)}; wait for it"
+        )
+    ok, errors = cut(collection, lower, upper)
+    _refuse_errors(core, collection, errors)
+    schema = evolution.with_system_columns(collection.schemas[-1])
+    place = place_of(core)
+    if place is None or ok.rows <= DRIVER_ROWS_MAX:
+        return arrow_frame(session, _read_here(core, collection, ok, schema))
+    reading = Reading.of(place, collection)
+    groups = spread(ok.parts, _slots(session))
+    return _read_in_tasks(session, groups, lambda group: map(reading.updates, group), schema)
+
+
+def _read_here(core: Core, collection: CollectionState, wanted: Cut, schema: pa.Schema) -> pa.Table:
+    # Times are their own: a snapshot would advance them.
+    parts = (read_rows(core, collection, part, None) for part in wanted.parts)
+    return pa.concat_tables([schema.empty_table(), *parts])
+
+
+def _refuse_errors(core: Core, collection: CollectionState, errors: Cut) -> None:
+    if errors.parts:
+        found = Snapshot(core, collection, errors.upper - 1, errors.parts).errors()
+        if found.num_rows:
+            messages = tuple(found.column("message").to_pylist())
+            raise CollectionHasErrors(collection.name, errors.upper - 1, messages)
+
+
+# ---- parts written by tasks ------------------------------------------------------------------
+
+
+def writing(core: Core, step: Step) -> Writing:
+    """Return what a task needs to write under ``step``; a new job of it gets new names."""
+    place = place_of(core)
+    if place is None:
+        raise InvalidUsage(
+            "Spark tasks cannot reach the blob of this location, which is in this process's "
+            "memory; open the location in a directory or in an object store"
+        )
+    return Writing(place, step.name(secrets.token_hex(4)))
+
+
+def this_attempt() -> str:
+    """Return the name of the task attempt in which this is called."""
+    context = TaskContext.get()
+    assert context is not None, "only a task has an attempt"
+    return attempt_name(
+        context.stageId(), context.partitionId(), context.attemptNumber(), context.taskAttemptId()
+    )
+
+
+def write_from_tasks(frame: Frame, step: Step, write: WriteHandle) -> tuple[Part, ...]:
+    """Run ``frame`` (updates of the collection) and write each task's rows as parts.
+
+    Nothing is visible yet: put the parts into a command while ``step`` is open. Only descriptors of
+    attempts that Spark took as the task's result come back.
+    """
+    core = write._core
+    target = Target.of(collection_of(core.state, write.id))
+    if place_of(core) is None:
+        pieces = target.pieces(frame.toArrow().to_batches())
+        return step.write(list(pieces))
+    objects = writing(core, step)
+
+    def write_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        attempt = this_attempt()
+        for number, pending in enumerate(target.pieces(batches)):
+            parts = objects.write([pending], f"{attempt}.{number}")
+            yield descriptors(parts)
+
+    return collect_parts(frame.mapInArrow(write_partition, DESCRIPTORS))
+
+
+DESCRIPTORS: Final = "parts binary"
+"""The schema of a frame whose rows are descriptors of written parts."""
+
+
+def descriptors(parts: Sequence[Part]) -> pa.RecordBatch:
+    """Return what a task hands back for parts it has written."""
+    return pa.RecordBatch.from_arrays([pa.array([encode_parts(parts)])], names=["parts"])
+
+
+def collect_parts(frame: Frame) -> tuple[Part, ...]:
+    """Run a frame of :data:`DESCRIPTORS` and return all parts, in the order of partitions."""
+    return tuple(part for row in frame.collect() for part in decode_parts(bytes(row[0])))
+
+
+def append_from_tasks(
+    frame: Frame, write: WriteHandle, lower: int, upper: int, *, token: BatchId | None = None
+) -> Outcome:
+    """Run ``frame`` and append its updates to ``[lower, upper)`` iff the upper is ``lower``."""
+    core = write._core
+    with core.step() as step:
+        parts = write_from_tasks(frame, step, write)
+        command = CompareAndAppend(
+            write.id, token or new_token(), Frontier.of(lower), Frontier.of(upper), parts
+        )
+        return core.submit(command).result()
+
+
+# ---- a collection as a stream ----------------------------------------------------------------
+
+
+class HeadwaterDataSource(DataSource):  # type: ignore[misc]  # pyspark is untyped to mypy
+    """``readStream.format("headwater")``: a snapshot at ``asOf``, then every update, once.
+
+    Options: ``location`` (a directory), or ``blob`` and ``consensus`` (their addresses);
+    ``collection``; ``asOf``, the time to begin at, which is required so that a restarted query
+    begins at the same one. Rows are updates, with ``__time`` and ``__diff``.
+
+    An offset is a time: everything before it has been delivered. The query has no hold on the
+    collection; if history it still needs is compacted, it fails and says so.
+    """
+
+    layouts: tuple[Layout, ...] = ()
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return "headwater"
+
+    def schema(self) -> Any:
+        """The columns of the updates."""
+        with self.open() as client:
+            collection = collection_named(client.core.state, self._option("collection"))
+            return spark_schema(evolution.with_system_columns(collection.schemas[-1]))
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's
+        """Return the reader of one query."""
+        return _StreamReader(self, self._option("collection"), int(self._option("asOf")))
+
+    def _option(self, name: str) -> str:
+        value = self.options.get(name)
+        if value is None:
+            raise InvalidUsage(f"the format headwater needs the option {name!r}")
+        return str(value)
+
+    def open(self) -> Client:
+        """Open the location, as a reader that writes nothing anywhere."""
+        return open_location(
+            self.options.get("location", ""),
+            blob=self.options.get("blob"),
+            consensus=self.options.get("consensus"),
+            read_only=True,
+            layouts=self.layouts,
+        )
+
+
+class _StreamReader(DataSourceStreamReader):  # type: ignore[misc]
+    """Offsets are ``{"time": t}``; at the initial one the snapshot is still to come."""
+
+    def __init__(self, source: HeadwaterDataSource, collection: str, as_of: int) -> None:
+        self._source = source
+        self._collection = collection
+        self._as_of = as_of
+        self._client: Client | None = None
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+        return {"time": self._as_of}
+
+    def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:  # noqa: ARG002, N802
+        core = self._runtime()
+        state = core.refresh()
+        upper = bound(state.upper(collection_named(state, self._collection)))
+        return {"time": max(upper, start["time"])}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        if start["time"] >= end["time"]:
+            return []
+        core = self._runtime()
+        collection = collection_named(core.refresh(), self._collection)
+        hydrating = start["time"] == self._as_of
+        ok, errors = cut(collection, start["time"], end["time"], hydrating=hydrating)
+        _refuse_errors(core, collection, errors)
+        place = place_of(core)
+        if place is None:
+            raise InvalidUsage("a location in memory cannot be read by Spark's tasks")
+        reading = Reading.of(place, collection)
+        return [
+            InputPartition((reading, Cut(group, ok.lower, ok.upper, hydrating)))
+            for group in spread(ok.parts, 8)
+            if group
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        reading, wanted = partition.value
+        wire = _wire_schema(reading.schema)
+        for updates in wanted.read(reading):
+            yield from _batches(updates, wire)
+
+    def stop(self) -> None:
+        if self._client is not None:
+            self._client.stop()
+
+    def _runtime(self) -> Core:
+        if self._client is None:
+            self._client = self._source.open()
+        return self._client.core
+
+
+def register_data_source(session: Session, layouts: Sequence[Layout] = ()) -> None:
+    """Make the format ``headwater`` known to a session; ``layouts`` as in ``open_location``."""
+    # A class of its own: Spark ships it by value, and the layouts with it.
+    source = type("HeadwaterDataSource", (HeadwaterDataSource,), {"layouts": tuple(layouts)})
+    session.dataSource.register(source)
+
+
+__all__ = [
+    "DESCRIPTORS",
+    "HeadwaterDataSource",
+    "NegativeMultiplicity",
+    "append_from_tasks",
+    "arrow_frame",
+    "collect_parts",
+    "descriptors",
+    "register_data_source",
+    "repeat_rows",
+    "rows_frame",
+    "snapshot_frame",
+    "spark_schema",
+    "this_attempt",
+    "updates_frame",
+    "write_from_tasks",
+    "writing",
+]
