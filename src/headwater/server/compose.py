@@ -19,7 +19,7 @@ from headwater.base.clock import SystemClock
 from headwater.base.errors import HeadwaterError
 from headwater.collection.run_layout import LAYOUTS
 from headwater.compute.controller import ViewController
-from headwater.compute.session import SessionConfig, build_session
+from headwater.compute.session import SparkSettings, close_session, open_session
 from headwater.materialize.controller import Materializations
 from headwater.persist.client import open_location
 
@@ -57,7 +57,7 @@ class Server:
             clock=clock,
         )
         self.timeline = Timeline(self.client, clock)
-        self.session = build_session(SessionConfig(master=config.spark_master))
+        self.session = open_session(SparkSettings(master=config.spark_master))
         self.views = ViewController(self.client, self.session)
         self.materializations = Materializations(self.client)
         coordinator = Coordinator(self.client, self.timeline, self.views, self.materializations)
@@ -83,7 +83,7 @@ class Server:
         self.materializations.stop()
         self.views.stop()
         self.timeline.stop()
-        self.session.stop()
+        close_session()
         self.client.stop()
 
     def __enter__(self) -> Self:
