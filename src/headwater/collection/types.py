@@ -162,7 +162,9 @@ def array(element: SqlType) -> SqlType:
 
 
 def map_of(key: SqlType, value: SqlType) -> SqlType:
-    """Return the type of maps from ``key`` to ``value``."""
+    """Return the type of maps from ``key`` to ``value``; a key is never NULL, so not ``void``."""
+    if key.name in ("void", "map"):
+        raise UnsupportedType(f"map from {key.name}", "a key of a map is a value that is not NULL")
     return SqlType("map", (), (("key", key), ("value", value)))
 
 
