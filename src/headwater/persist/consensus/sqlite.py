@@ -8,15 +8,21 @@ another, can come between. ``synchronous=FULL`` syncs the WAL at every commit.
 and then *linked* to its name. So a database under that name is always a whole, valid log, and of
 two processes which make it at once one loses without harm.
 
-**Reading only** creates nothing. SQLite's ``mode=ro`` makes the ``-wal`` and ``-shm`` files of a
-WAL database where they are missing, so what is done depends on the ``-wal`` file:
+**Reading only** writes nothing: no file is made, and none is changed. SQLite's own ``mode=ro`` is
+not enough for that: it makes the ``-wal`` and ``-shm`` files of a WAL database where they are
+missing, and notes its marks in ``-shm``. So each operation has a connection of its own, and which
+one depends on the ``-wal`` file:
 
-- It exists: somebody writes, or crashed. Open ``mode=ro`` and stay open; this sees every commit
-  of the writer. It needs ``-shm`` to be there or the directory to be writable.
+- It exists: somebody writes, or crashed. ``readonly_shm`` reads beside a writer without a mark of
+  its own, and rebuilds the index of a crashed one in memory. Only where ``-shm`` is missing (a
+  careless copy of a location) it cannot, and ``mode=ro`` has to make one.
 - It does not: the last writer has closed, and the database file holds everything. Read it as
-  ``immutable``, for one operation only, since a writer may come at any time; after it, look
-  again: if there is a ``-wal`` now, or the file has changed, discard what was read and repeat.
-  (On kernels before 6.13 two changes within one clock tick, some 4 ms, look like one.)
+  ``immutable``; afterwards look again: if there is a ``-wal`` now, or the file has changed, discard
+  what was read and repeat. (On kernels before 6.13 two changes within one clock tick, some 4 ms,
+  look like one.)
+
+All connections of a process to one file share its ``-shm``, as the first one opened it; a writer
+that came second to ``readonly_shm`` could not write. Hence :data:`_OPENING`.
 
 **Sorting of failures.** Before ``COMMIT`` is issued nothing can have happened: Determinate. From
 then on only what :data:`REFUSALS` lists is: the disk is full, others hold the lock. An I/O error is
@@ -27,6 +33,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -45,6 +52,8 @@ APPLICATION_ID: Final = 0x48574C47  # "HWLG"
 FORMAT: Final = 1
 BUSY_TIMEOUT_S: Final = 5.0
 QUIET_READ_ATTEMPTS_MAX: Final = 100
+INCOMPLETE_ATTEMPTS_MAX: Final = 20
+INCOMPLETE_WAIT_S: Final = 0.001
 
 # Primary result code → what to do. With these SQLite says it did nothing.
 REFUSALS: Final = {
@@ -61,6 +70,9 @@ REFUSALS: Final = {
 
 Read = TypeVar("Read")
 
+_OPENING: Final = Lock()
+"""Held while a writer of this process opens, and while a reader has ``-shm`` open."""
+
 
 class SqliteConsensus:
     """One log in one file; made durably if absent, unless ``read_only``. Threads may share it."""
@@ -71,6 +83,7 @@ class SqliteConsensus:
         self._busy_timeout_s = busy_timeout_s
         self._path = path.absolute()
         self._wal = Path(f"{self._path}-wal")
+        self._shm = Path(f"{self._path}-shm")
         self._read_only = read_only
         self._lock = Lock()
         self.closed = False
@@ -130,7 +143,7 @@ class SqliteConsensus:
             raise InvalidUsage(f"{self._path} was opened read-only; open it for writing")
         committing = False
         try:
-            connection = self._connected("rw")
+            connection = self._connected()
             try:
                 connection.execute("BEGIN IMMEDIATE")
                 yield connection
@@ -145,23 +158,47 @@ class SqliteConsensus:
 
     def _read(self, read: Callable[[sqlite3.Connection], Read]) -> Read:
         """Run a query on whichever connection shows everything committed (module docstring)."""
+        if self.closed:
+            raise InvalidUsage(f"{self._path} was closed; open it again")
         try:
             if not self._read_only:
-                return read(self._connected("rw"))
-            for _ in range(QUIET_READ_ATTEMPTS_MAX):
-                if self._connection is not None or self._wal.exists():
-                    return read(self._connected("ro"))
-                before = self._fingerprint()
-                found = self._read_immutable(read)
-                if not self._wal.exists() and self._fingerprint() == before:
-                    return found
+                return read(self._connected())
+            return self._read_quietly(read)
         except sqlite3.Error as cause:
             self._drop()
             raise self._external(cause, nothing_happened=False) from cause
+
+    def _read_quietly(self, read: Callable[[sqlite3.Connection], Read]) -> Read:
+        refusal: sqlite3.DatabaseError | None = None
+        incomplete = 0
+        for _ in range(QUIET_READ_ATTEMPTS_MAX):
+            before = self._fingerprint()
+            beside_writer = self._wal.exists()
+            mode = "ro&readonly_shm=1" if beside_writer else "ro&immutable=1"
+            if beside_writer and not self._shm.exists():
+                # A writer is just opening or closing; or there is none, and it will stay so.
+                incomplete += 1
+                if incomplete < INCOMPLETE_ATTEMPTS_MAX:
+                    time.sleep(INCOMPLETE_WAIT_S)
+                    continue
+                mode = "ro"
+            try:
+                if beside_writer:
+                    with _OPENING:
+                        return self._read_once(mode, read)
+                found = self._read_once(mode, read)
+            except sqlite3.DatabaseError as cause:
+                refusal = cause  # We race with writers that come and go: look again.
+                continue
+            if not self._wal.exists() and self._fingerprint() == before:
+                return found
+            refusal = None
+        if refusal is not None:
+            raise refusal
         raise Determinate(f"{self._path}: changed under every attempt to read it; try again")
 
-    def _read_immutable(self, read: Callable[[sqlite3.Connection], Read]) -> Read:
-        connection = self._connect("ro&immutable=1")
+    def _read_once(self, mode: str, read: Callable[[sqlite3.Connection], Read]) -> Read:
+        connection = self._connect(mode)
         try:
             return read(connection)
         finally:
@@ -176,11 +213,12 @@ class SqliteConsensus:
             raise Determinate(f"{self._path}: {cause.strerror}; check the path") from cause
         return (status.st_ino, status.st_size, status.st_mtime_ns)
 
-    def _connected(self, mode: str) -> sqlite3.Connection:
+    def _connected(self) -> sqlite3.Connection:
         if self.closed:
             raise InvalidUsage(f"{self._path} was closed; open it again")
         if self._connection is None:
-            self._connection = self._connect(mode)
+            with _OPENING:
+                self._connection = self._connect("rw")
         return self._connection
 
     def _connect(self, mode: str) -> sqlite3.Connection:
