@@ -20,17 +20,18 @@ import os
 import secrets
 import socket
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from headwater.algebra.frontier import Frontier
 from headwater.base.clock import Clock, SystemClock
 from headwater.base.errors import ExternalError, HeadwaterError
 from headwater.base.ids import Epoch, GlobalId, RoleName
-from headwater.base.retry import Retry, RetryPolicy, RetryState
+from headwater.base.retry import RetryPolicy, RetryState
 from headwater.persist import log
 from headwater.persist.batch import Part, Segment, Times
 from headwater.persist.cache import CACHE_BYTES_DEFAULT, SegmentCache
@@ -41,6 +42,7 @@ from headwater.persist.location import Blob, Consensus
 from headwater.persist.machine import Machine
 from headwater.persist.metrics import Metrics
 from headwater.persist.part import PartName, Pending, write_parts
+from headwater.persist.retries import Retries
 from headwater.persist.state import State
 
 SERVER = RoleName("server")
@@ -78,6 +80,8 @@ class Settings:
     audit_fraction: float = 0.01
     """Share of parts skipped by statistics that are read anyway, to prove the skip right."""
     retry: RetryPolicy = field(default_factory=RetryPolicy)
+    stop_ms: int = 10_000
+    """How long a stop goes on retrying what was submitted before, while storage fails."""
 
 
 def this_process() -> str:
@@ -105,6 +109,9 @@ class Core:
         self.settings = settings or Settings()
         self.layouts = layouts or Layouts()
         self.metrics = Metrics()
+        self.retries = Retries(
+            self.settings.retry, self.clock, self.metrics, stop_ms=self.settings.stop_ms
+        )
         self.cache = SegmentCache(blob, self.metrics, self.settings.cache_bytes)
         self.machine: Machine | None = None
         self.clients: set[int] = set()
@@ -122,7 +129,6 @@ class Core:
         self._pins: Counter[str] = Counter()
         self._holds: Counter[tuple[GlobalId, int]] = Counter()
         self._reading = threading.Lock()
-        self._retry_state: RetryState | None = None
 
     # ---- opening and stopping ----------------------------------------------------------------
 
@@ -142,7 +148,7 @@ class Core:
             role=role,
             clock=self.clock,
             state=state,
-            retry=self.settings.retry,
+            retries=self.retries,
             metrics=self.metrics,
             on_commit=self._publish,
         )
@@ -181,7 +187,8 @@ class Core:
                 return False
             self._stopped = Stopped()
             self._moved.notify_all()
-            return True
+        self.retries.hurry()
+        return True
 
     def _finish_apart(self, release: bool) -> threading.Thread:
         # Not a daemon: the interpreter waits for it, and with it for what was promised.
@@ -221,9 +228,7 @@ class Core:
     @property
     def retry_state(self) -> RetryState | None:
         """What is failing just now: attempts, cause, next try."""
-        if self.machine is not None and self.machine.retry_state is not None:
-            return self.machine.retry_state
-        return self._retry_state
+        return self.retries.state
 
     def subscribe(self, listener: Callable[[State], None]) -> None:
         """Call ``listener`` with every new state, in the committing thread: be quick."""
@@ -251,7 +256,13 @@ class Core:
 
     def refresh(self) -> State:
         """Return the newest state of the location itself, by a linearizable read of the log."""
-        state = self.retrying(lambda: log.follow(self.consensus, self.blob, self._state))
+        return self._refresh(None)
+
+    def _refresh(self, deadline: float | None) -> State:
+        def follow() -> State:
+            return log.follow(self.consensus, self.blob, self._state)
+
+        state = self.retrying(follow, deadline=deadline)
         if self.machine is None:
             self._publish(state)
         return state
@@ -272,7 +283,8 @@ class Core:
         self, ready: Callable[[State], Result | None], timeout: float | None = None
     ) -> Result | None:
         """Wait until ``ready(state)`` is not None and return it; None when time is up."""
-        deadline = None if timeout is None else self.clock.now_ms() + round(timeout * 1000)
+        # How long a thread is blocked has nothing to do with what time it is (``base/clock.py``).
+        deadline = None if timeout is None else time.monotonic() + timeout
         # Whether what we have seen is all we can know without looking at the log ourselves.
         current = self.machine is not None
         while True:
@@ -282,7 +294,7 @@ class Core:
             if self._stopped is not None:
                 raise self._stopped
             if not current:
-                self.refresh()
+                self._refresh(deadline)
                 current = True
                 continue
             with self._moved:
@@ -291,7 +303,7 @@ class Core:
                 if self.machine is not None and self.machine.failure is not None:
                     raise self.machine.failure
                 if ready(self._state) is None:
-                    rest = None if deadline is None else (deadline - self.clock.now_ms()) / 1000
+                    rest = None if deadline is None else deadline - time.monotonic()
                     if rest is not None and rest <= 0:
                         return None
                     tick = self._look_again_s()
@@ -305,22 +317,33 @@ class Core:
         settings = self.settings
         return (settings.notified_poll_ms if self.notified else settings.poll_ms) / 1000
 
-    def retrying(self, call: Callable[[], Result]) -> Result:
-        """Run an idempotent call against storage until it succeeds or attempts are used up."""
-        retry = Retry(self.settings.retry, self.clock, observe=self._observe)
-        while True:
-            try:
-                result = call()
-            except ExternalError as error:
-                self.metrics.failures.labels("retried").inc()
-                if self.stopped or not retry.again(error):
-                    raise
-                continue
-            retry.over()
-            return result
+    def retrying(
+        self,
+        call: Callable[[], Result],
+        *,
+        promised: bool = False,
+        deadline: float | None = None,
+    ) -> Result:
+        """Run an idempotent call against storage until it succeeds or attempts are used up.
 
-    def _observe(self, state: RetryState | None) -> None:
-        self._retry_state = state
+        ``promised``: somebody was told that this will be done, so a stop waits for it (a while).
+        ``deadline``, in monotonic seconds: when the caller wants the failure rather than wait.
+        """
+        retry = self.retries.attempts(object(), promised=promised)
+        try:
+            while True:
+                try:
+                    return call()
+                except ExternalError as error:
+                    self.metrics.failures.labels("retried").inc()
+                    if not retry.again(error, deadline):
+                        raise
+        finally:
+            retry.over()
+
+    def fetch(self, segment: Segment) -> Any:
+        """Return a buffer with the segment's bytes; ``None`` if its object is gone."""
+        return self.retrying(lambda: self.cache.fetch(segment))
 
     # ---- committing --------------------------------------------------------------------------
 
@@ -363,7 +386,8 @@ class Core:
         # Not refused while stopping: what was submitted before is still to be written.
         name = PartName(machine.role, machine.epoch, step or 0, secrets.token_hex(8))
         return self.retrying(
-            lambda: write_parts(pending, blob=self.blob, name=name, layouts=self.layouts)
+            lambda: write_parts(pending, blob=self.blob, name=name, layouts=self.layouts),
+            promised=True,
         )
 
     def _machine(self) -> Machine:

@@ -31,7 +31,6 @@ from typing import Final
 from headwater.base.clock import Clock
 from headwater.base.errors import Determinate, ExternalError, HeadwaterError, Indeterminate
 from headwater.base.ids import Epoch, RoleName, SeqNo
-from headwater.base.retry import Retry, RetryPolicy, RetryState
 from headwater.persist import log
 from headwater.persist.changes import Change, Entry, RoleSet, RolledUp
 from headwater.persist.commands import Command, Outcome, UpperMismatch
@@ -40,6 +39,7 @@ from headwater.persist.encoding import decode_entry, encode_entry
 from headwater.persist.errors import Fenced, Stopped
 from headwater.persist.location import Blob, Committed, Consensus, LostRace
 from headwater.persist.metrics import Metrics
+from headwater.persist.retries import Attempts, Retries
 from headwater.persist.state import State, apply, apply_change
 
 GROUP_MAX: Final = 512
@@ -70,19 +70,18 @@ class Machine:
         role: RoleName,
         clock: Clock,
         state: State,
-        retry: RetryPolicy,
+        retries: Retries,
         metrics: Metrics,
         on_commit: Callable[[State], None],
     ) -> None:
         self.role = role
         self.epoch = Epoch(0)
-        self.retry_state: RetryState | None = None
         self.failure: HeadwaterError | None = None
         self._consensus = consensus
         self._blob = blob
         self._clock = clock
         self._state = state
-        self._policy = retry
+        self._retries = retries
         self._metrics = metrics
         self._on_commit = on_commit
         self._closed_step: Callable[[], int] = lambda: 0
@@ -138,6 +137,9 @@ class Machine:
                 self._fail(error, group)
             except ExternalError as error:
                 self._resolve(group, [error] * len(group))
+                if self._retries.given_up:
+                    # We are stopping, and storage stayed away: what is behind fares no better.
+                    self._fail(Stopped(f"the runtime stopped while storage failed: {error}"), [])
             except BaseException as error:
                 # A bug, or a corrupted log: nothing more can be promised by this process.
                 failure = Stopped(f"the runtime failed: {type(error).__name__}: {error}")
@@ -191,7 +193,7 @@ class Machine:
 
     def commit(self, group: list[_Request]) -> None:
         """Decide and commit a group; every future of it is resolved when this returns."""
-        retry = Retry(self._policy, self._clock, observe=self._observe)
+        retry = self._retries.attempts("commit", promised=True)
         self._settle(retry)
         confirmed = False
         while True:
@@ -262,7 +264,7 @@ class Machine:
 
     # ---- meeting the log ---------------------------------------------------------------------
 
-    def _append(self, in_flight: _InFlight, retry: Retry) -> bool:
+    def _append(self, in_flight: _InFlight, retry: Attempts) -> bool:
         """Append an entry; whether it is ours that stands there. The state is caught up."""
         while True:
             try:
@@ -289,7 +291,7 @@ class Machine:
                     self._catch_up(retry)
                     return False
 
-    def _settle(self, retry: Retry) -> bool:
+    def _settle(self, retry: Attempts) -> bool:
         """Find out what became of the entry in flight, if there is one; whether it committed."""
         while self._unresolved is not None:
             in_flight = self._unresolved
@@ -329,7 +331,7 @@ class Machine:
                     ) from error
         return False
 
-    def _catch_up(self, retry: Retry) -> bool:
+    def _catch_up(self, retry: Attempts) -> bool:
         """Read what others committed; whether there was anything."""
         while True:
             try:
@@ -353,9 +355,6 @@ class Machine:
         if state.seqno != self._state.seqno:
             self._state = state
             self._on_commit(state)
-
-    def _observe(self, state: RetryState | None) -> None:
-        self.retry_state = state
 
 
 def _newest_rollup(state: State, changes: tuple[Change, ...]) -> SeqNo:

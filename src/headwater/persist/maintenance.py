@@ -145,7 +145,7 @@ class Maintenance:
                 inputs,
                 since,
                 blob=core.blob,
-                fetch=core.cache.fetch,
+                fetch=core.fetch,
                 layouts=core.layouts,
                 name=step.name,
             )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
+
+from headwater.base.retry import RetryState
 
 
 class Metrics:
@@ -16,6 +18,15 @@ class Metrics:
         self.entry_bytes = counter(one + "entry_bytes", "Bytes of those entries.")
         self.races_lost = counter(one + "races_lost", "Entries another process won.")
         self.failures = counter(one + "failures", "Failures of the storage.", ["kind"])
+        self.retry_attempts = self._gauge(
+            one + "retry_attempts", "How often what is failing just now has failed; 0: all is well."
+        )
+        self.retry_next_try_ms = self._gauge(
+            one + "retry_next_try_ms", "When it is tried again, in ms since the Unix epoch."
+        )
+        self.retry_cause = Info(
+            one + "retry_cause", "Why it failed the last time.", registry=self.registry
+        )
         self.merges = counter(one + "merges", "Merges applied.")
         self.merged_rows = counter(one + "merged_rows", "Updates read by merges.")
         self.collected = counter(one + "collected_objects", "Objects deleted as garbage.")
@@ -25,12 +36,19 @@ class Metrics:
         self.parts_audited = counter(one + "parts_audited", "Skipped parts read to audit the skip.")
         self.cache_hits = counter(one + "cache_hits", "Segments found in the cache.")
         self.cache_misses = counter(one + "cache_misses", "Segments not found in the cache.")
-        self.cache_bytes = Gauge(
-            one + "cache_bytes", "Bytes held by the cache.", registry=self.registry
-        )
+        self.cache_bytes = self._gauge(one + "cache_bytes", "Bytes held by the cache.")
         self.commit_seconds = Histogram(
             one + "commit_seconds", "Submission to durability.", registry=self.registry
         )
 
     def _counter(self, name: str, text: str, labels: list[str] | None = None) -> Counter:
         return Counter(name, text, labels or [], registry=self.registry)
+
+    def _gauge(self, name: str, text: str) -> Gauge:
+        return Gauge(name, text, registry=self.registry)
+
+    def show_retry(self, state: RetryState | None) -> None:
+        """Show what is failing just now."""
+        self.retry_attempts.set(0 if state is None else state.attempts)
+        self.retry_next_try_ms.set(0 if state is None else state.next_try_ms)
+        self.retry_cause.info({"cause": "" if state is None else state.cause})

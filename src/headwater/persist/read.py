@@ -77,7 +77,7 @@ def is_upgraded(part: Part, collection: CollectionState, codec: Codec | None) ->
 
 def read_rows(core: Core, collection: CollectionState, part: Part, codec: Codec | None) -> pa.Table:
     """Return the updates of a part as our version of the codec would have written them."""
-    fetch, layouts = core.cache.fetch, core.layouts
+    fetch, layouts = core.fetch, core.layouts
     if codec is None or not is_upgraded(part, collection, codec):
         return read_part(part, collection, fetch=fetch, layouts=layouts)
     schema = collection.newest_of(part.schema)
