@@ -48,8 +48,9 @@ from headwater.persist.errors import (
     DestroyedCollection,
     DuplicateCollection,
     Fenced,
+    HeldByWriter,
+    IdNotReserved,
     InvalidBounds,
-    InvalidCapability,
     LayoutMismatch,
     SealRegression,
     TimelineRegression,
@@ -79,7 +80,7 @@ def decide(state: State, command: c.Command, now_ms: int) -> Decision:
         case c.AllowCompaction():
             return holds.allow_compaction(state, command, now_ms)
         case c.Advance():
-            return _advance(state, command)
+            return _advance(state, command, now_ms)
         case c.OpenReader():
             return holds.open_reader(state, command, now_ms)
         case c.DowngradeReader() | c.DropReader() | c.RenewReader():
@@ -140,7 +141,7 @@ def _create_or_load(state: State, command: c.CreateOrLoad) -> Decision:
     if existing is None:
         return _create(state, command)
     if command.id is not None and command.id != existing:
-        raise DuplicateCollection(repr(command.name))
+        raise IdNotReserved(command.id, command.name, f"that collection has id {existing}")
     collection = state.collections[existing]
     stored = collection.codec
     if stored.name != command.codec.name or stored.version > command.codec.version:
@@ -165,9 +166,9 @@ def _create(state: State, command: c.CreateOrLoad) -> Decision:
     if command.timeline is not None and command.timeline not in state.timelines:
         raise UnknownTimeline(command.timeline)
     if command.id is not None and command.id not in state.reserved:
-        raise DuplicateCollection(
-            f"with id {command.id} (ids are bound once, and only reserved ones)"
-        )
+        bound = command.id in state.collections or command.id in state.graveyard.values()
+        why = "it was bound before" if bound else "it was never reserved"
+        raise IdNotReserved(command.id, command.name, why)
     in_bounds(f"collection {command.name!r}", Frontier.of(command.start))
     evolution.check_new(command.name, command.schema, command.key)
     start = command.start
@@ -218,20 +219,16 @@ def _write(state: State, command: c.Write) -> Decision:
     return Decision(c.Done(), (Written(collection.id, Unsealed(command.token, command.parts)),))
 
 
-def _check_writers(collection: CollectionState, upper: Times, now_ms: int | None = None) -> None:
-    """Refuse to move the upper past somebody's write capability."""
+def _check_writers(collection: CollectionState, upper: Times) -> None:
+    """Refuse to move the upper past somebody's write capability, expired or not."""
     for writer in collection.writers.values():
-        expired = writer.lease_ms and now_ms is not None and writer.expires_ms <= now_ms
-        if not expired and not upper <= writer.frontier:
-            raise InvalidCapability(
-                f"sealing collection {collection.name!r} at {upper}",
-                f"a write capability ({writer.purpose}) holds it at {writer.frontier}",
-            )
+        if not upper <= writer.frontier:
+            raise HeldByWriter(collection.name, upper, writer.purpose, writer.frontier)
 
 
 def _seal(state: State, command: c.Seal) -> Decision:
     if len(set(command.ids)) != len(command.ids):
-        raise DuplicateCollection(f"in {list(command.ids)}")
+        raise DuplicateCollection(list(command.ids))
     in_bounds("seal", command.upper)
     changes: list[Change] = []
     for gid in command.ids:
@@ -269,14 +266,18 @@ def _compare_and_append(state: State, command: c.CompareAndAppend) -> Decision:
     return Decision(c.Done(), (appended,))
 
 
-def _advance(state: State, command: c.Advance) -> Decision:
+def _advance(state: State, command: c.Advance, now_ms: int) -> Decision:
     in_bounds(f"timeline {command.timeline!r}", Frontier.of(command.upper))
     timeline = state.timelines.get(command.timeline)
     if timeline is not None and command.upper < timeline.upper:
         raise TimelineRegression(command.timeline, command.upper, timeline.upper)
     if timeline is not None and command.upper == timeline.upper and not timeline.apart:
         return DONE
-    return Decision(c.Done(), (TimelineAdvanced(command.timeline, command.upper),))
+    # The timeline is a writer of its tables like any other: its move sweeps the expired away.
+    changes: list[Change] = []
+    for member in sorted(timeline.apart) if timeline is not None else ():
+        changes.extend(holds.expired_writers(state.collections[member], now_ms))
+    return Decision(c.Done(), (*changes, TimelineAdvanced(command.timeline, command.upper)))
 
 
 # ---- maintenance and roles -------------------------------------------------------------------

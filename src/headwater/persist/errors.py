@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from headwater.algebra.frontier import Frontier
 from headwater.base.errors import HeadwaterError, InvalidUsage
+from headwater.base.ids import GlobalId
 
 Times = Frontier[int]
 
@@ -46,7 +47,8 @@ class UpdateBeyondUpper(InvalidUsage):
 
     def __init__(self, name: str, time: int, upper: Times) -> None:
         super().__init__(
-            f"update for collection {name!r} at time {time} is not before the batch's upper {upper}"
+            f"update for collection {name!r} at time {time} is not before the batch's upper "
+            f"{upper}; raise that upper, or leave the update for a later batch"
         )
         self.time, self.upper = time, upper
 
@@ -55,7 +57,10 @@ class TimeOutOfBounds(InvalidUsage):
     """A time that is negative, or not representable."""
 
     def __init__(self, what: str, time: object) -> None:
-        super().__init__(f"{what}: time {time} is outside [0, 2^63 - 2]")
+        super().__init__(
+            f"{what}: time {time} is outside [0, 2^63 - 2]; times are milliseconds since the Unix "
+            f"epoch"
+        )
         self.time = time
 
 
@@ -64,7 +69,8 @@ class InvalidBounds(InvalidUsage):
 
     def __init__(self, name: str, lower: Times, upper: Times) -> None:
         super().__init__(
-            f"collection {name!r}: the interval [{lower}, {upper}) is empty or inverted"
+            f"collection {name!r}: the interval [{lower}, {upper}) is empty or inverted; give an "
+            f"upper that is after its lower"
         )
         self.lower, self.upper = lower, upper
 
@@ -74,8 +80,8 @@ class SealRegression(InvalidUsage):
 
     def __init__(self, name: str, upper: Times, current: Times) -> None:
         super().__init__(
-            f"cannot seal collection {name!r} at {upper}: it is sealed to {current} already, and "
-            f"frontiers never move back"
+            f"cannot seal collection {name!r} at {upper}: it is at {current} already, and "
+            f"frontiers never move back; seal it there or later"
         )
 
 
@@ -85,7 +91,7 @@ class CompactionRegression(InvalidUsage):
     def __init__(self, name: str, since: Times, current: Times) -> None:
         super().__init__(
             f"cannot move the read frontier of collection {name!r} to {since}: it is at {current} "
-            f"already, and frontiers never move back"
+            f"already, and frontiers never move back; move it there or later"
         )
 
 
@@ -107,7 +113,10 @@ class ClosedCollection(InvalidUsage):
     """A write to a collection whose upper is the empty frontier, or a read that can never come."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"collection {name!r} is closed: its upper is the empty frontier")
+        super().__init__(
+            f"collection {name!r} is closed: its upper is the empty frontier, for ever; create "
+            f"another collection to go on"
+        )
 
 
 class SchemaMismatch(InvalidUsage):
@@ -147,22 +156,55 @@ class LayoutMismatch(InvalidUsage):
 class DuplicateCollection(InvalidUsage):
     """One request names the same collection twice where that has no meaning."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(f"collection {what} is named twice in one request")
+    def __init__(self, ids: list[GlobalId]) -> None:
+        super().__init__(f"a collection is named twice in one request: ids {ids}; name it once")
+
+
+class IdNotReserved(InvalidUsage):
+    """An id that cannot be bound to a new collection."""
+
+    def __init__(self, gid: GlobalId, name: str, why: str) -> None:
+        super().__init__(
+            f"id {gid} cannot be bound to collection {name!r}: {why}; ids are bound once, so "
+            f"reserve a new one"
+        )
+
+
+class HeldByWriter(InvalidUsage):
+    """A seal past the frontier of somebody's write capability."""
+
+    def __init__(self, name: str, upper: Times, purpose: str, frontier: Times) -> None:
+        super().__init__(
+            f"cannot seal collection {name!r} at {upper}: a write capability ({purpose}) holds it "
+            f"at {frontier}; downgrade or drop that one first"
+        )
+
+
+class NoOwner(InvalidUsage):
+    """Compaction allowed by an owner where there is none."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"collection {name!r} has no owner that could allow compaction: its read capabilities "
+            f"hold it; downgrade those"
+        )
 
 
 class UnknownTimeline(InvalidUsage):
     """No timeline has this name."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"there is no timeline {name!r}; register it first")
+        super().__init__(f"there is no timeline {name!r}; advance it once to create it")
 
 
 class TimelineRegression(InvalidUsage):
     """An advance to an earlier time."""
 
     def __init__(self, name: str, time: int, current: int) -> None:
-        super().__init__(f"timeline {name!r} is at {current} already and never goes back to {time}")
+        super().__init__(
+            f"timeline {name!r} is at {current} already and never goes back to {time}; advance it "
+            f"to {current} or later"
+        )
 
 
 class InvalidCapability(InvalidUsage):
@@ -189,7 +231,8 @@ class Fenced(HeadwaterError):
 
     def __init__(self, role: str, mine: int, current: int, holder: str) -> None:
         super().__init__(
-            f"role {role!r} was taken over by {holder}: epoch {current} fences our epoch {mine}"
+            f"role {role!r} was taken over by {holder}: epoch {current} fences our epoch {mine}; "
+            f"stop this process"
         )
         self.role = role
 

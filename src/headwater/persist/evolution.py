@@ -66,10 +66,10 @@ def check_new(name: str, schema: bytes, key: tuple[str, ...]) -> None:
     arrow = from_bytes(schema)
     names = arrow.names
     if len(set(names)) != len(names):
-        raise SchemaMismatch(name, "two columns have the same name")
+        raise SchemaMismatch(name, "two columns have the same name; rename one")
     for column in names:
         if column in SYSTEM_COLUMNS:
-            raise SchemaMismatch(name, f"column name {column!r} is reserved")
+            raise SchemaMismatch(name, f"column name {column!r} is reserved; choose another")
     for column in key:
         if column not in names:
             raise SchemaMismatch(name, f"key column {column!r} is not one of {names}")
@@ -84,7 +84,8 @@ def check(name: str, old: bytes, new: bytes) -> None:
     for index, field in enumerate(before):
         other = after.field(index)
         if other.name != field.name or other.type != field.type:
-            raise IncompatibleSchema(name, f"column {index} was {field}, and would be {other}")
+            was, now = (f"{column.name} {column.type}" for column in (field, other))
+            raise IncompatibleSchema(name, f"column {index} was {was}, and would be {now}")
         if field.nullable and not other.nullable:
             raise IncompatibleSchema(name, f"column {field.name!r} would become NOT NULL")
     for field in list(after)[len(before) :]:

@@ -1,7 +1,8 @@
 """Decisions about holds: how read and write capabilities move the frontiers they hold.
 
     since  =  the meet of the live readers' since        (closed when none is left)
-    upper  =  the meet of the live writers' frontiers     (closed when none is left)
+    upper  =  the meet of the live writers' frontiers     (closed when none is left; but a table on
+              a timeline then follows that again, which is a writer of it too)
 
 Both only ever move forwards, and only when somebody moves or drops a capability *explicitly*. A
 lease that runs out makes its capability useless at once, but moves nothing by itself: two expiries
@@ -32,6 +33,7 @@ from headwater.persist.errors import (
     DuplicateCollection,
     InvalidBounds,
     InvalidCapability,
+    NoOwner,
     SealRegression,
     UpdateBeyondUpper,
     WriteBeforeUpper,
@@ -50,7 +52,7 @@ def _since_changes(
     changes: list[Change] = []
     alive: dict[str, Reader] = {}
     for reader_id, reader in readers.items():
-        if reader.lease_ms and reader.expires_ms <= now_ms:
+        if _expired(reader, now_ms):
             changes.append(ReaderSet(collection.id, reader_id, None))
         else:
             alive[reader_id] = reader
@@ -66,15 +68,12 @@ def allow_compaction(state: State, command: c.AllowCompaction, now_ms: int) -> D
     changes: list[Change] = []
     ids = [gid for gid, _ in command.since]
     if len(set(ids)) != len(ids):
-        raise DuplicateCollection(str(ids))
+        raise DuplicateCollection(ids)
     for gid, since in command.since:
         collection = collection_of(state, gid)
         owner = collection.readers.get(OWNER)
         if owner is None:
-            raise InvalidCapability(
-                f"compaction of collection {collection.name!r}",
-                "it is held by capabilities only; downgrade those",
-            )
+            raise NoOwner(collection.name)
         in_bounds(f"collection {collection.name!r}", since)
         if not owner.since <= since:
             raise CompactionRegression(collection.name, since, owner.since)
@@ -92,7 +91,7 @@ def _reader(collection: CollectionState, reader_id: str, now_ms: int) -> Reader:
     what = f"read capability on collection {collection.name!r}"
     if reader is None or reader_id == OWNER:
         raise InvalidCapability(what, "it was dropped, or never existed")
-    if reader.lease_ms and reader.expires_ms <= now_ms:
+    if _expired(reader, now_ms):
         raise InvalidCapability(what, f"its lease of {reader.lease_ms} ms has expired")
     return reader
 
@@ -145,7 +144,7 @@ def _writer(collection: CollectionState, writer_id: str, now_ms: int) -> Writer:
     what = f"write capability on collection {collection.name!r}"
     if writer is None:
         raise InvalidCapability(what, "it was dropped, or never existed")
-    if writer.lease_ms and writer.expires_ms <= now_ms:
+    if _expired(writer, now_ms):
         raise InvalidCapability(what, f"its lease of {writer.lease_ms} ms has expired")
     return writer
 
@@ -166,6 +165,19 @@ def open_writer(state: State, command: c.OpenWriter, now_ms: int) -> Decision:
     return Decision(c.Held(frontier), (WriterSet(collection.id, command.writer_id, writer),))
 
 
+def _expired(holder: Reader | Writer, now_ms: int) -> bool:
+    return bool(holder.lease_ms) and holder.expires_ms <= now_ms
+
+
+def expired_writers(collection: CollectionState, now_ms: int) -> list[Change]:
+    """Return what sweeps the expired write capabilities away."""
+    return [
+        WriterSet(collection.id, writer_id, None)
+        for writer_id, writer in collection.writers.items()
+        if _expired(writer, now_ms)
+    ]
+
+
 def _upper_changes(
     state: State,
     collection: CollectionState,
@@ -176,10 +188,12 @@ def _upper_changes(
     changes: list[Change] = []
     alive: dict[str, Writer] = {}
     for writer_id, writer in writers.items():
-        if writer.lease_ms and writer.expires_ms <= now_ms:
+        if _expired(writer, now_ms):
             changes.append(WriterSet(collection.id, writer_id, None))
         else:
             alive[writer_id] = writer
+    if not alive and collection.timeline is not None:
+        return changes
     wanted: Times = reduce(Frontier.meet, (w.frontier for w in alive.values()), Frontier.closed())
     current = state.upper(collection)
     if current < wanted:

@@ -11,9 +11,9 @@ Invariants of a collection (``violations`` lists every breach; fsck and the simu
 - ``since`` and ``upper`` never move back; ``since`` <= every live reader's since;
 - ids and names are unique, also against the destroyed.
 
-The upper of a collection on a timeline is *derived*: ``max(own, timeline)``, unless it is *apart*
-(it has unsealed writes that the timeline must not step over). So ``advance`` costs the same
-whatever the number of collections.
+The upper of a collection on a timeline is *derived*: ``max(own, timeline)``, unless it is *apart*:
+it has unsealed writes that the timeline must not step over, or write capabilities, which then say
+how far it is. So ``advance`` costs the same whatever the number of collections.
 """
 
 from __future__ import annotations
@@ -216,7 +216,9 @@ def _advance(state: State, change: TimelineAdvanced) -> State:
     apart = set(timeline.apart)
     for member in timeline.apart:
         collection = collections[member]
-        if any(unsealed.time_min < change.upper for unsealed in collection.unsealed):
+        if collection.writers or any(
+            unsealed.time_min < change.upper for unsealed in collection.unsealed
+        ):
             continue
         if not upper <= collection.own_upper:
             collections = collections.set(member, replace(collection, own_upper=upper))
@@ -264,7 +266,7 @@ def _change_collection(
             writers = {k: v for k, v in collection.writers.items() if k != change.writer_id}
             if change.writer is not None:
                 writers[change.writer_id] = change.writer
-            return replace(collection, writers=writers)
+            return replace(collection, own_upper=state.upper(collection), writers=writers)
         case Merged():
             return _merge(collection, change)
         case _:
@@ -366,7 +368,7 @@ def _apply_to_collection(state: State, change: Change) -> State:
     if isinstance(change, _MOVES_PARTS):
         state = _references(state, old, new)
     timelines = state.timelines
-    if old.timeline is not None and isinstance(change, Written | CollectionDestroyed):
+    if old.timeline is not None and isinstance(change, Written | WriterSet | CollectionDestroyed):
         timeline = timelines[old.timeline]
         member = frozenset((old.id,))
         apart = timeline.apart | member if new is not None else timeline.apart - member
