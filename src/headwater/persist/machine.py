@@ -1,8 +1,10 @@
 """The one loop that commits.
 
 Requests are taken in the order in which they were submitted, decided on the newest state, and
-committed as one entry: group commit. A request's future resolves when its entry is durable, or when
-it was refused on a state that is confirmed to be the newest.
+committed as one entry: group commit. A request's future resolves when its entry is durable. Where
+it was refused, or is so already and needs no entry, the state that says so is first confirmed to be
+the newest, and the role to be still ours: a process that was fenced acknowledges nothing, not even
+what is true.
 
     submit ──▶ queue ──▶ decide all ──▶ append(head + 1) ──▶ resolve futures, publish the state
                              ▲                 │
@@ -201,8 +203,8 @@ class Machine:
                 self._check_epoch()
             results, changes = self._decide(group)
             refused = any(isinstance(r, HeadwaterError | UpperMismatch) for r in results)
-            if refused and not confirmed:
-                # What we refuse must be refused on the newest state, not on an old one.
+            if (refused or not changes) and not confirmed:
+                # What no append will confirm must be said of the newest state, not of an old one.
                 confirmed = True
                 if self._catch_up(retry):
                     continue
@@ -280,7 +282,12 @@ class Machine:
                 self._unresolved = in_flight
                 if not retry.again(error):
                     raise
-                return self._settle(retry)
+                committed = self._settle(retry)
+                if committed is None:
+                    raise Indeterminate(
+                        f"entry {in_flight.entry.seqno} was truncated after a take-over"
+                    ) from error
+                return committed
             retry.over()
             match outcome:
                 case Committed():
@@ -291,8 +298,12 @@ class Machine:
                     self._catch_up(retry)
                     return False
 
-    def _settle(self, retry: Attempts) -> bool:
-        """Find out what became of the entry in flight, if there is one; whether it committed."""
+    def _settle(self, retry: Attempts) -> bool | None:
+        """Find out what became of the entry in flight, if there is one; whether it committed.
+
+        ``None``: nobody can say. It was truncated away by a successor, which took the role over and
+        with it the memory of our newest entry.
+        """
         while self._unresolved is not None:
             in_flight = self._unresolved
             try:
@@ -322,7 +333,12 @@ class Machine:
                 self._unresolved = None
                 retry.over()
                 role = state.roles.get(self.role)
-                return role is not None and role.last_entry == in_flight.entry.nonce
+                if role is not None and role.last_entry == in_flight.entry.nonce:
+                    return True
+                truncated = stored[0].seqno != in_flight.entry.seqno
+                if truncated and role is not None and role.epoch != in_flight.entry.epoch:
+                    return None
+                return False
             except ExternalError as error:
                 self._metrics.failures.labels("unresolved").inc()
                 if not retry.again(error):
