@@ -70,9 +70,7 @@ def _tour(console: Console, port: int, directory: Path, duration: float, random:
 
         known = {name for name, _ in run("SHOW TABLES")}
         if "orders" in known:
-            console.print(
-                "Tables, view and delivery are known: they go on where they were."
-            )
+            console.print("Tables, view and delivery are known: they go on where they were.")
         else:
             _define(console, run, endpoint, random)
         as_of, then = _insert_live(console, run, duration, random)
