@@ -6,8 +6,7 @@ import decimal
 import json
 import os
 import struct
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -18,24 +17,6 @@ from headwater.collection.key_hash import key_hash, key_hash_sql
 from tests.formats import key_hash_vectors
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    from pyspark.sql import SparkSession
-
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.ansi.enabled", "true")
-        .config("spark.sql.timeType.enabled", "true")
-        .getOrCreate()
-    )
-    yield session
-    session.stop()
 
 
 def test_spark_gives_the_vectors(spark: Any) -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from headwater.collection.meaning import MEANINGS, Meaning
 from headwater.collection.types import by_postgres, by_spark
-from headwater.compute.session import close_session, open_session
 from headwater.testing.servers import postgres_server
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
@@ -27,12 +26,6 @@ SAMPLES: dict[str, list[str | None]] = {
     "numeric(38,9)": HALVES,
     "date": ["2024-02-28", "2024-03-01", "1969-12-31", None],
 }
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
-    yield open_session()
-    close_session()
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import decimal
 import math
 import os
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -15,15 +15,8 @@ import pytest
 
 from headwater.collection.order import order_by_sql, sort_indices
 from headwater.collection.types import by_spark
-from headwater.compute.session import close_session, open_session
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
-    yield open_session()
-    close_session()
 
 
 def _text(random: Random) -> str:

@@ -39,10 +39,11 @@ from headwater.persist.commands import CompareAndAppend, Outcome
 from headwater.persist.consolidate import consolidate
 from headwater.persist.core import Core, Step
 from headwater.persist.decision import collection_named, collection_of
-from headwater.persist.errors import CollectionHasErrors
+from headwater.persist.errors import CollectionHasErrors, SchemaMismatch
 from headwater.persist.evolution import DIFF
 from headwater.persist.layout import Layout
-from headwater.persist.read import Snapshot, is_upgraded, read_rows
+from headwater.persist.narrow import is_upgraded, read_rows
+from headwater.persist.read import Snapshot
 from headwater.persist.spark_parts import (
     Cut,
     Reading,
@@ -132,8 +133,7 @@ def repeat_rows(multiset: pa.Table, name: str) -> pa.Table:
 
 
 def _columns(snapshot: Snapshot) -> list[pa.Field]:
-    names = snapshot._columns or snapshot.schema.names
-    return [snapshot.schema.field(name) for name in names]
+    return list(snapshot.narrowing.schema(snapshot.schema))
 
 
 def _frame(session: Session, snapshot: Snapshot, schema: pa.Schema, finish: Finish) -> Frame:
@@ -179,15 +179,12 @@ class _SnapshotReader:
 
     def __init__(self, snapshot: Snapshot, reading: Reading) -> None:
         self._reading = reading
-        self._predicates = snapshot._predicates
-        self._names = [field.name for field in _columns(snapshot)]
-        self.empty = reading.schema.empty_table().select([*self._names, DIFF])
+        self._narrowing = snapshot.narrowing
+        self._names = [*(field.name for field in _columns(snapshot)), DIFF]
+        self.empty = reading.schema.empty_table().select(self._names)
 
     def __call__(self, part: Part) -> pa.Table:
-        updates = self._reading.updates(part)
-        for predicate in self._predicates:
-            updates = updates.filter(predicate.matches(updates))
-        return updates.select([*self._names, DIFF])
+        return self._narrowing.rows(self._reading.updates(part)).select(self._names)
 
 
 def _concat(tables: Any, empty: pa.Table) -> pa.Table:
@@ -199,7 +196,7 @@ def _rows_are_apart(snapshot: Snapshot, parts: Sequence[Part]) -> bool:
     collection = snapshot.collection
     merged = [b for b in collection.batches if any(not part.errors for part in b.parts)]
     return (
-        snapshot._columns is None
+        snapshot.narrowing.columns is None
         and len(merged) == 1
         and all(p.consolidated and p.time_max <= bound(collection.since) for p in parts)
     )
@@ -320,6 +317,24 @@ def this_attempt() -> str:
     )
 
 
+def written_parts(frame: Frame, objects: Writing, target: Target) -> Frame:
+    """Return the frame of :data:`DESCRIPTORS` whose tasks write the rows of ``frame`` when run.
+
+    Each run of it writes again, under new names; only what one run returned belongs together.
+    """
+    expected = evolution.updates_schema(target.schema).names
+    if set(frame.columns) != set(expected):
+        raise SchemaMismatch(target.name, f"columns are {frame.columns}, not {expected}")
+
+    def write_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        attempt = this_attempt()
+        for number, pending in enumerate(target.pieces(batches)):
+            parts = objects.write([pending], f"{attempt}.{number}")
+            yield pa.RecordBatch.from_arrays([pa.array([encode_parts(parts)])], names=["parts"])
+
+    return frame.mapInArrow(write_partition, DESCRIPTORS)
+
+
 def write_from_tasks(frame: Frame, step: Step, write: WriteHandle) -> tuple[Part, ...]:
     """Run ``frame`` (updates of the collection) and write each task's rows as parts.
 
@@ -331,24 +346,11 @@ def write_from_tasks(frame: Frame, step: Step, write: WriteHandle) -> tuple[Part
     if place_of(core) is None:
         pieces = target.pieces(frame.toArrow().to_batches())
         return step.write(list(pieces))
-    objects = writing(core, step)
-
-    def write_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        attempt = this_attempt()
-        for number, pending in enumerate(target.pieces(batches)):
-            parts = objects.write([pending], f"{attempt}.{number}")
-            yield descriptors(parts)
-
-    return collect_parts(frame.mapInArrow(write_partition, DESCRIPTORS))
+    return collect_parts(written_parts(frame, writing(core, step), target))
 
 
 DESCRIPTORS: Final = "parts binary"
 """The schema of a frame whose rows are descriptors of written parts."""
-
-
-def descriptors(parts: Sequence[Part]) -> pa.RecordBatch:
-    """Return what a task hands back for parts it has written."""
-    return pa.RecordBatch.from_arrays([pa.array([encode_parts(parts)])], names=["parts"])
 
 
 def collect_parts(frame: Frame) -> tuple[Part, ...]:
@@ -483,7 +485,6 @@ __all__ = [
     "append_from_tasks",
     "arrow_frame",
     "collect_parts",
-    "descriptors",
     "register_data_source",
     "repeat_rows",
     "rows_frame",
@@ -493,4 +494,5 @@ __all__ = [
     "updates_frame",
     "write_from_tasks",
     "writing",
+    "written_parts",
 ]

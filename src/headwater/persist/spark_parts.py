@@ -46,9 +46,6 @@ from headwater.persist.state import CollectionState, bound
 
 BLOBS_OPEN_MAX: Final = 8
 
-_descriptors_encoder = msgspec.msgpack.Encoder()
-_descriptors_decoder = msgspec.msgpack.Decoder(tuple[Part, ...])
-
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -240,9 +237,9 @@ def attempt_name(stage: int, partition: int, attempt: int, task: int) -> str:
 
 def encode_parts(parts: Sequence[Part]) -> bytes:
     """Return descriptors as bytes that a task can hand back."""
-    return _descriptors_encoder.encode(tuple(parts))
+    return msgspec.msgpack.encode(tuple(parts))
 
 
 def decode_parts(data: bytes) -> tuple[Part, ...]:
     """Read descriptors back."""
-    return _descriptors_decoder.decode(data)
+    return msgspec.msgpack.decode(data, type=tuple[Part, ...])
