@@ -261,6 +261,10 @@ class Snapshot:
         state = self._core.refresh()
         collection = collection_of(state, self.id)
         check_readable(self.name, collection, self.as_of)
+        if len(self._parts) != sum(1 for _ in parts_at(self._collection, self.as_of)):
+            # A piece of a snapshot: the new state is cut into other parts, and which of them
+            # stand for ours cannot be said. All of them would be rows that others have, too.
+            raise PartCollected(self.name, gone)
         parts = tuple(parts_at(collection, self.as_of))
         if any(part.where == old.where for part in parts for old in self._parts) and any(
             getattr(part.where, "key", None) == gone for part in parts
