@@ -14,10 +14,9 @@ cannot be cut so; that is an error (only a listener without a hold can meet it),
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from random import Random
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
@@ -25,7 +24,7 @@ from headwater.algebra.frontier import Frontier
 from headwater.base.ids import GlobalId
 from headwater.persist import evolution
 from headwater.persist.batch import TIME_LIMIT, Part, Times
-from headwater.persist.codec import Codec, check_reads, upgraded
+from headwater.persist.codec import Codec, check_reads
 from headwater.persist.compact import advance
 from headwater.persist.consolidate import consolidate
 from headwater.persist.core import Core
@@ -40,11 +39,16 @@ from headwater.persist.errors import (
     TimeOutOfBounds,
 )
 from headwater.persist.evolution import DIFF, ERROR_SCHEMA, TIME
-from headwater.persist.part import PartMissing, read_part
+from headwater.persist.narrow import Narrowing, is_upgraded, read_rows
+from headwater.persist.part import PartMissing
 from headwater.persist.state import CollectionState, State, bound
-from headwater.persist.stats import Predicate, may_match
+from headwater.persist.stats import Predicate
 
 REFETCH_MAX: Final = 8
+
+EVERYTHING: Final = Narrowing()
+
+Result = TypeVar("Result")
 
 
 def parts_at(collection: CollectionState, as_of: int) -> Iterator[Part]:
@@ -68,23 +72,6 @@ def check_readable(name: str, collection: CollectionState, as_of: int) -> None:
         raise AsOfBeforeSince(name, as_of, collection.since)
 
 
-def is_upgraded(part: Part, collection: CollectionState, codec: Codec | None) -> bool:
-    """Whether a part's columns must be brought from an older version of the codec to ours."""
-    if codec is None or part.errors:
-        return False
-    return collection.codecs[part.schema].version != codec.version
-
-
-def read_rows(core: Core, collection: CollectionState, part: Part, codec: Codec | None) -> pa.Table:
-    """Return the updates of a part as our version of the codec would have written them."""
-    fetch, layouts = core.fetch, core.layouts
-    if codec is None or not is_upgraded(part, collection, codec):
-        return read_part(part, collection, fetch=fetch, layouts=layouts)
-    schema = collection.newest_of(part.schema)
-    updates = read_part(part, collection, fetch=fetch, layouts=layouts, schema=schema)
-    return upgraded(codec, updates, collection.codecs[schema].version)
-
-
 class Snapshot:
     """A collection at a time; see the module's docstring."""
 
@@ -94,8 +81,7 @@ class Snapshot:
         collection: CollectionState,
         as_of: int,
         parts: Sequence[Part],
-        predicates: tuple[Predicate, ...] = (),
-        columns: tuple[str, ...] | None = None,
+        narrowing: Narrowing = EVERYTHING,
         codec: Codec | None = None,
     ) -> None:
         if codec is not None:
@@ -105,8 +91,7 @@ class Snapshot:
         self.id = collection.id
         self._core = core
         self._collection = collection
-        self._predicates = predicates
-        self._columns = columns
+        self._narrowing = narrowing
         self._codec = codec
         self._parts = tuple(parts)
         self._finalizer = weakref.finalize(self, core.pin(self._parts))
@@ -117,6 +102,19 @@ class Snapshot:
         if self._codec is not None:
             return self._codec.schema
         return evolution.from_bytes(self._collection.schemas[-1])
+
+    @property
+    def narrowing(self) -> Narrowing:
+        """Which rows and columns of the collection it has."""
+        return self._narrowing
+
+    @property
+    def _predicates(self) -> tuple[Predicate, ...]:
+        return self._narrowing.predicates
+
+    @property
+    def _columns(self) -> tuple[str, ...] | None:
+        return self._narrowing.columns
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -130,26 +128,21 @@ class Snapshot:
 
     def where(self, *predicates: Predicate) -> Snapshot:
         """Return the snapshot of only the rows that satisfy all predicates."""
-        return self._with(self._parts, (*self._predicates, *predicates), self._columns)
+        both = (*self._narrowing.predicates, *predicates)
+        return self._with(self._parts, replace(self._narrowing, predicates=both))
 
     def select(self, *columns: str) -> Snapshot:
         """Return the snapshot of only these columns (rows may then be equal and add up)."""
-        return self._with(self._parts, self._predicates, columns)
+        return self._with(self._parts, replace(self._narrowing, columns=columns))
 
     def split(self, count: int) -> list[Snapshot]:
         """Return up to ``count`` snapshots that together are this one."""
         pieces = [self._parts[index::count] for index in range(max(1, count))]
-        return [self._with(p, self._predicates, self._columns) for p in pieces if p] or [self]
+        return [self._with(p, self._narrowing) for p in pieces if p] or [self]
 
-    def _with(
-        self,
-        parts: Sequence[Part],
-        predicates: tuple[Predicate, ...],
-        columns: tuple[str, ...] | None,
-    ) -> Snapshot:
-        return Snapshot(
-            self._core, self._collection, self.as_of, parts, predicates, columns, self._codec
-        )
+    def _with(self, parts: Sequence[Part], narrowing: Narrowing) -> Snapshot:
+        narrowing.check(self.name, self.schema)
+        return Snapshot(self._core, self._collection, self.as_of, parts, narrowing, self._codec)
 
     def updates(self) -> Iterator[pa.Table]:
         """Yield the updates part by part, times advanced to ``as_of``; memory is one part's.
@@ -167,16 +160,29 @@ class Snapshot:
 
     def to_table(self) -> pa.Table:
         """Return the multiset at ``as_of``: data columns and ``__diff``, consolidated."""
+        return self._refetching(Snapshot._ok_unless_errors)
+
+    def sides(self) -> tuple[pa.Table, pa.Table]:
+        """Return both sides at ``as_of``, the rows also where there are errors: for whoever
+        follows the collection, and will hear when an error is retracted."""
+        return self._refetching(lambda snapshot: (snapshot._ok(), snapshot._errors()))
+
+    def _refetching(self, read: Callable[[Snapshot], Result]) -> Result:
         snapshot = self
         for _ in range(REFETCH_MAX):
             try:
-                snapshot._check_errors()
-                side = [part for part in snapshot._parts if not part.errors]
-                return snapshot._table(side)
+                return read(snapshot)
             except PartMissing as missing:
                 gone = missing.key
                 snapshot = snapshot._refetched(gone)
         raise PartCollected(self.name, gone)
+
+    def _ok_unless_errors(self) -> pa.Table:
+        self._check_errors()
+        return self._ok()
+
+    def _ok(self) -> pa.Table:
+        return self._table([part for part in self._parts if not part.errors])
 
     def rows(self) -> list[tuple[Any, int]]:
         """Return the multiset at ``as_of``: each distinct row as the codec knows it, how often."""
@@ -206,14 +212,12 @@ class Snapshot:
                 raise CollectionHasErrors(self.name, self.as_of, messages)
 
     def _table(self, parts: Sequence[Part]) -> pa.Table:
-        schema = evolution.updates_schema(self.schema)
-        if self._columns is not None:
-            schema = evolution.updates_schema(pa.schema([schema.field(c) for c in self._columns]))
+        schema = evolution.updates_schema(self._narrowing.schema(self.schema))
         tables = [self._read(part) for part in parts]
         kept = [table for table in tables if table is not None and table.num_rows]
         if not kept:
             return schema.empty_table().drop_columns([TIME])
-        single = len(kept) == 1 and len(parts) == 1 and self._columns is None
+        single = len(kept) == 1 and len(parts) == 1 and self._narrowing.columns is None
         whole = kept[0] if single else pa.concat_tables(kept)
         if single and parts[0].consolidated and parts[0].time_min == parts[0].time_max:
             # One merged part, all at one time: nothing in it can add up.
@@ -221,41 +225,12 @@ class Snapshot:
         return consolidate(whole).drop_columns([TIME])
 
     def _read(self, part: Part) -> pa.Table:
-        if not part.errors and self._skips(part):
-            return evolution.updates_schema(self.schema).empty_table()
+        if self._narrowing.skips(self._core, self._collection, part, self._codec):
+            return evolution.updates_schema(self._narrowing.schema(self.schema)).empty_table()
         updates = read_rows(self._core, self._collection, part, self._codec)
         self._core.metrics.parts_read.inc()
         updates = advance(updates, self.as_of)
-        if part.errors:
-            return updates
-        for predicate in self._predicates:
-            updates = updates.filter(predicate.matches(updates))
-        if self._columns is not None:
-            updates = updates.select([*self._columns, TIME, DIFF])
-        return updates
-
-    def _skips(self, part: Part) -> bool:
-        if is_upgraded(part, self._collection, self._codec):
-            return False  # Its statistics are of columns that we do not read.
-        if all(may_match(part.stats, part.rows, predicate) for predicate in self._predicates):
-            return False
-        self._core.metrics.parts_skipped.inc()
-        # Which parts are audited must not depend on luck that a test cannot repeat.
-        sampled = Random(f"{self.id}/{part.where}/{part.diff_sum}").random()
-        if sampled < self._core.settings.audit_fraction:
-            self._audit(part)
-        return True
-
-    def _audit(self, part: Part) -> None:
-        self._core.metrics.parts_audited.inc()
-        updates = read_rows(self._core, self._collection, part, self._codec)
-        for predicate in self._predicates:
-            updates = updates.filter(predicate.matches(updates))
-        if updates.num_rows:
-            raise Corrupt(
-                f"statistics of a part of collection {self.name!r}",
-                f"they excluded {updates.num_rows} rows that satisfy {self._predicates}",
-            )
+        return updates if part.errors else self._narrowing.rows(updates)
 
     def _refetched(self, gone: str) -> Snapshot:
         state = self._core.refresh()
@@ -270,15 +245,7 @@ class Snapshot:
             getattr(part.where, "key", None) == gone for part in parts
         ):
             raise Corrupt(f"object {gone}", "the log refers to it and it is not there")
-        return Snapshot(
-            self._core,
-            collection,
-            self.as_of,
-            parts,
-            self._predicates,
-            self._columns,
-            self._codec,
-        )
+        return Snapshot(self._core, collection, self.as_of, parts, self._narrowing, self._codec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,12 +294,19 @@ class Listen:
     """Updates strictly after a time; see the module's docstring. Iterate, or call ``next``."""
 
     def __init__(
-        self, core: Core, collection: CollectionState, as_of: int, codec: Codec | None = None
+        self,
+        core: Core,
+        collection: CollectionState,
+        as_of: int,
+        codec: Codec | None = None,
+        narrowing: Narrowing = EVERYTHING,
     ) -> None:
         if codec is not None:
             check_reads(collection.name, collection.codec, codec)
         self._core = core
         self._codec = codec
+        self._narrowing = narrowing
+        self._closed = False
         self._id = collection.id
         self._name = collection.name
         self._frontier: Times = Frontier.of(as_of + 1)
@@ -346,13 +320,16 @@ class Listen:
         return self._frontier
 
     def fetch(self, timeout: float | None = None) -> Event | None:
-        """Return the next event; ``None`` if there is none in time, or the collection closed."""
-        if self._pending:
+        """Return the next event; ``None`` if there is none in time, or no more at all.
+
+        There are no more when the collection is closed for writing, or this listen is closed.
+        """
+        if self._pending and not self._closed:
             return self._pending.pop(0)
         if self._frontier.is_closed:
             return None
         state = self._core.wait(self._moved, timeout)
-        if state is None:
+        if state is None or self._closed:
             return None
         for _ in range(REFETCH_MAX):
             try:
@@ -364,7 +341,7 @@ class Listen:
 
     def _moved(self, state: State) -> State | None:
         collection = collection_of(state, self._id)
-        return state if self._frontier < state.upper(collection) else None
+        return state if self._closed or self._frontier < state.upper(collection) else None
 
     def _cut(self, state: State) -> Event:
         collection = collection_of(state, self._id)
@@ -379,18 +356,21 @@ class Listen:
                 raise AsOfBeforeSince(self._name, lower.only() - 1, collection.since)
             for part in batch.parts:
                 seen = part.through(lower.only(), bound(upper))
-                if seen is not None:
-                    table = read_rows(self._core, collection, seen, self._codec)
-                    if table.num_rows:
-                        (errors if part.errors else ok).append(table)
+                if seen is None or self._narrowing.skips(self._core, collection, seen, self._codec):
+                    continue
+                table = read_rows(self._core, collection, seen, self._codec)
+                table = table if part.errors else self._narrowing.rows(table)
+                if table.num_rows:
+                    (errors if part.errors else ok).append(table)
         self._move_to(upper)
         progress = Progress(upper)
         if not ok and not errors:
             return progress
         self._pending.append(progress)
-        schema = evolution.with_system_columns(collection.schemas[-1])
+        data = evolution.from_bytes(collection.schemas[-1])
         if self._codec is not None:
-            schema = evolution.updates_schema(self._codec.schema)
+            data = self._codec.schema
+        schema = evolution.updates_schema(self._narrowing.schema(data))
         none = evolution.updates_schema(ERROR_SCHEMA)
         return Updates(
             lower,
@@ -411,7 +391,9 @@ class Listen:
             self._hold.move(upper.only() - 1)
 
     def close(self) -> None:
-        """Stop listening and release what is held for it."""
+        """Stop listening, also in another thread, and release what is held for it."""
+        self._closed = True
+        self._core.wake()
         self._finalizer()
 
     def __iter__(self) -> Iterator[Event]:
@@ -464,6 +446,8 @@ __all__ = [
     "Progress",
     "Snapshot",
     "Updates",
+    "is_upgraded",
     "latest_readable",
+    "read_rows",
     "take_snapshot",
 ]

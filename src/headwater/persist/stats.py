@@ -9,6 +9,7 @@ Relied on by: ``persist/read.py``, which audits a sample of what it skips.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -25,6 +26,15 @@ COLUMNS_MAX: Final = 32
 Operator = Literal["=", "<", "<=", ">", ">="]
 
 
+_COMPARE: Final = {
+    "=": pc.equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Predicate:
     """``column operator value``; NULLs never satisfy it."""
@@ -35,14 +45,18 @@ class Predicate:
 
     def matches(self, table: pa.Table) -> Any:
         """Return a boolean array: which rows satisfy it (NULL counts as not)."""
-        compare = {
-            "=": pc.equal,
-            "<": pc.less,
-            "<=": pc.less_equal,
-            ">": pc.greater,
-            ">=": pc.greater_equal,
-        }[self.operator]
-        return pc.fill_null(compare(table.column(self.column), self.value), fill_value=False)
+        column = table.column(self.column)
+        found = _COMPARE[self.operator](column, self.value)
+        if pa.types.is_floating(column.type) and not isinstance(self.value, str):
+            # Arrow's NaN is beside every order; ours is above every number, and equal to itself.
+            nan = pc.is_nan(column)
+            if math.isnan(self.value):
+                found = {"<": pc.invert(nan), "<=": pc.is_valid(column)}.get(self.operator, nan)
+                if self.operator == ">":
+                    found = pc.and_not(nan, nan)
+            elif self.operator in (">", ">="):
+                found = pc.or_(found, nan)
+        return pc.fill_null(found, fill_value=False)
 
 
 def of(updates: pa.Table) -> dict[str, ColumnStats]:
