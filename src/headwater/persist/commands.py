@@ -136,6 +136,14 @@ class OpenWriter:
 
 
 @dataclass(frozen=True, slots=True)
+class RenewWriter:
+    """Prolong the lease of a write capability."""
+
+    id: GlobalId
+    writer_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class UpdateAndDowngrade:
     """Write updates at times in ``[frontier, new_frontier)`` and move the capability there."""
 
@@ -243,6 +251,7 @@ Command = (
     | DropReader
     | RenewReader
     | OpenWriter
+    | RenewWriter
     | UpdateAndDowngrade
     | DowngradeWriter
     | DropWriter

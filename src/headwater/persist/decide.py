@@ -89,7 +89,7 @@ def decide(state: State, command: c.Command, now_ms: int) -> Decision:
             return holds.open_writer(state, command, now_ms)
         case c.UpdateAndDowngrade():
             return holds.update_and_downgrade(state, command, now_ms)
-        case c.DowngradeWriter() | c.DropWriter():
+        case c.DowngradeWriter() | c.DropWriter() | c.RenewWriter():
             return holds.move_writer(state, command, now_ms)
         case c.ApplyMerge():
             return _apply_merge(state, command)
@@ -140,8 +140,10 @@ def _create_or_load(state: State, command: c.CreateOrLoad) -> Decision:
     existing = state.names.get(command.name)
     if existing is None:
         return _create(state, command)
-    if command.id is not None and command.id != existing:
-        raise IdNotReserved(command.id, command.name, f"that collection has id {existing}")
+    if command.id is not None:
+        same = command.id == existing
+        why = "it was bound before" if same else f"that collection has id {existing}"
+        raise IdNotReserved(command.id, command.name, why)
     collection = state.collections[existing]
     stored = collection.codec
     if stored.name != command.codec.name or stored.version > command.codec.version:

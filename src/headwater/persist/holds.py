@@ -237,18 +237,24 @@ def _moved_writer(
     return Decision(c.Held(command.new_frontier), tuple(changes))
 
 
-def move_writer(state: State, command: c.DowngradeWriter | c.DropWriter, now_ms: int) -> Decision:
-    """Move or drop a write capability."""
+def move_writer(
+    state: State, command: c.DowngradeWriter | c.DropWriter | c.RenewWriter, now_ms: int
+) -> Decision:
+    """Move, drop or renew a write capability."""
     collection = collection_of(state, command.id)
     if isinstance(command, c.DropWriter) and command.writer_id not in collection.writers:
         return DONE
     writer = _writer(collection, command.writer_id, now_ms)
+    expires = now_ms + writer.lease_ms if writer.lease_ms else 0
     match command:
+        case c.RenewWriter():
+            renewed = Writer(writer.frontier, writer.purpose, writer.lease_ms, expires)
+            changes = (WriterSet(collection.id, command.writer_id, renewed),)
+            return Decision(c.Held(writer.frontier), changes)
         case c.DowngradeWriter():
             in_bounds(f"collection {collection.name!r}", command.frontier)
             if not writer.frontier <= command.frontier:
                 raise SealRegression(collection.name, command.frontier, writer.frontier)
-            expires = now_ms + writer.lease_ms if writer.lease_ms else 0
             moved = Writer(command.frontier, writer.purpose, writer.lease_ms, expires)
             writers = {**collection.writers, command.writer_id: moved}
             outcome: c.Outcome = c.Held(command.frontier)
