@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from headwater.base.errors import Indeterminate
 from headwater.persist.batch import Segment
 from headwater.persist.location import Blob
 from headwater.persist.metrics import Metrics
@@ -39,10 +40,14 @@ class SegmentCache:
         if path is not None:
             try:
                 with pa.memory_map(str(path)) as mapped:
+                    if mapped.size() <= segment.offset:
+                        return b""  # It was cut. Whoever verifies the segment says so.
                     mapped.seek(segment.offset)
                     return mapped.read_buffer(segment.length)
             except FileNotFoundError:
                 return None
+            except OSError as cause:
+                raise Indeterminate(f"{path}: {cause}") from cause
         where = (segment.key, segment.offset)
         with self._lock:
             data = self._held.get(where)

@@ -18,6 +18,7 @@ from headwater.persist.client import Client, WriteHandle, open_location
 from headwater.persist.core import Settings
 from headwater.persist.errors import (
     AsOfBeforeSince,
+    Corrupt,
     DestroyedCollection,
     PartCollected,
     ReadOnly,
@@ -198,6 +199,26 @@ def test_a_reader_follows_over_rollups_and_truncation(tmp_path: Path) -> None:
                 maintenance.collect()
                 assert reader.core.refresh() == writer.core.state
             assert reader.reader("t").snapshot().to_table().num_rows == 12
+
+
+@pytest.mark.parametrize("keep", [0, 1, 0.4, 0.6, -1])
+def test_a_cut_object_is_a_named_error(tmp_path: Path, keep: float) -> None:
+    """One object with a segment of each collection: whichever is hit says so, and no more."""
+    with open_location(tmp_path, settings=QUIET) as writer:
+        handles = [writer.create_or_load(name, SCHEMA)[0] for name in ("first", "second")]
+        both = writer.atomic()
+        for write in handles:
+            both.compare_and_append(write, updates(0), 0, 1)
+        both.commit().result()
+    (path,) = (path for path in (tmp_path / "blob" / "part").rglob("*") if path.is_file())
+    data = path.read_bytes()
+    cut = round(keep * len(data)) if 0 < keep < 1 else int(keep)
+    path.write_bytes(data[:cut])
+    with open_location(tmp_path, read_only=True) as reader:
+        with pytest.raises(Corrupt, match=r"bytes, not \d+; restore it"):
+            reader.reader("second").snapshot(0).to_table()
+        if keep in (0.6, -1):
+            assert reader.reader("first").snapshot(0).to_table().num_rows == ROWS
 
 
 # ---- collected under it ----------------------------------------------------------------------
