@@ -13,6 +13,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from random import Random
 
@@ -62,22 +63,27 @@ class Served:
     def kill(self) -> None:
         """As a power failure would: the whole process group, JVM and Python workers included."""
         os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        self._reap()
 
     def stop(self) -> None:
         if self.process.poll() is None:
             self.process.terminate()
-            self.process.wait(timeout=DEADLINE_SECONDS)
+        self._reap()
+
+    def _reap(self) -> None:
+        self.process.wait(timeout=DEADLINE_SECONDS)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
 
 
 def _delivered(path: Path) -> list[tuple[object, ...]]:
     if not path.exists():
         return []
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db:
         try:
             return sorted(db.execute("SELECT region, total, orders FROM totals").fetchall())
         except sqlite3.OperationalError:
-            return []
+            return []  # The table is not there yet.
 
 
 def _eventually_delivered(path: Path, wanted: list[tuple[object, ...]]) -> None:

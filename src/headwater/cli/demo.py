@@ -10,6 +10,7 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from random import Random
 from typing import Annotated, Any, Final
@@ -146,7 +147,7 @@ def _check(
     _say(console, past == then, f"AS OF {as_of} gives what was seen at that moment")
     delivered: list[tuple[Any, ...]] = []
     for _ in range(100):
-        with sqlite3.connect(endpoint) as file:
+        with closing(sqlite3.connect(endpoint)) as file:
             delivered = sorted(file.execute("SELECT region, total, orders FROM totals"))
         if delivered == maintained:
             break
