@@ -14,6 +14,7 @@ at a time (the role ``server``) and any number of readers.
 from __future__ import annotations
 
 import atexit
+import operator
 import secrets
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
@@ -73,7 +74,7 @@ def frontier(time: int | Times | None) -> Times:
     """Return a frontier: of one time, as given, or (``None``) closed."""
     if time is None:
         return Frontier.closed()
-    return Frontier.of(time) if isinstance(time, int) else time
+    return time if isinstance(time, Frontier) else Frontier.of(operator.index(time))
 
 
 def open_location(

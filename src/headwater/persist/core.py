@@ -16,6 +16,7 @@ callback of a future dropped the last client, say), it goes on in a thread of it
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import secrets
 import socket
@@ -44,6 +45,8 @@ from headwater.persist.metrics import Metrics
 from headwater.persist.part import PartName, Pending, write_parts
 from headwater.persist.retries import Retries
 from headwater.persist.state import State
+
+LOG: Final = logging.getLogger(__name__)
 
 SERVER = RoleName("server")
 
@@ -121,7 +124,7 @@ class Core:
         self._state = State()
         self._moved = threading.Condition()
         self._listeners: list[Callable[[State], None]] = []
-        self._stopped: HeadwaterError | None = None
+        self._stopped = False
         self._prepare = ThreadPoolExecutor(2, thread_name_prefix="headwater-parts")
         self._steps = threading.Lock()
         self._next_step = 1
@@ -161,7 +164,7 @@ class Core:
     @property
     def stopped(self) -> bool:
         """Whether no new work is taken."""
-        return self._stopped is not None
+        return self._stopped
 
     def stop(self, *, release: bool = True) -> None:
         """Finish pending work, release the role, take nothing new. Safe to call again."""
@@ -183,9 +186,9 @@ class Core:
     def _close_door(self) -> bool:
         """Take nothing new from now on; whether that is news."""
         with self._moved:
-            if self._stopped is not None:
+            if self._stopped:
                 return False
-            self._stopped = Stopped()
+            self._stopped = True
             self._moved.notify_all()
         self.retries.hurry()
         return True
@@ -236,11 +239,16 @@ class Core:
 
     def _publish(self, state: State) -> None:
         with self._moved:
-            if state.seqno > self._state.seqno:
-                self._state = state
-                self._moved.notify_all()
+            if state.seqno <= self._state.seqno:
+                return
+            self._state = state
+            self._moved.notify_all()
         for listener in self._listeners:
-            listener(state)
+            try:
+                listener(state)
+            except Exception:
+                # The entry is durable, and whoever asked for it is still to be told so.
+                LOG.exception("a listener failed at entry %d", state.seqno)
 
     def look(self) -> State:
         """Return the newest state a caller may expect to see: what every writer was told is in it.
@@ -291,17 +299,17 @@ class Core:
             found = ready(self._state)
             if found is not None:
                 return found
-            if self._stopped is not None:
-                raise self._stopped
+            if self._stopped:
+                raise Stopped
             if not current:
                 self._refresh(deadline)
                 current = True
                 continue
             with self._moved:
-                if self._stopped is not None:
-                    raise self._stopped
+                if self._stopped:
+                    raise Stopped
                 if self.machine is not None and self.machine.failure is not None:
-                    raise self.machine.failure
+                    raise self.machine.failure.with_traceback(None)
                 if ready(self._state) is None:
                     rest = None if deadline is None else deadline - time.monotonic()
                     if rest is not None and rest <= 0:
@@ -373,7 +381,12 @@ class Core:
             except BaseException as error:  # noqa: BLE001 - handed to whoever waits
                 prepared.set_exception(error)
 
-        self._prepare.submit(prepare)
+        try:
+            self._prepare.submit(prepare)
+        except RuntimeError:
+            # The pool closed since we looked: a stop has begun, or the interpreter ends. The place
+            # in the order is taken, so whoever is behind waits for it: write here and now.
+            prepare()
         return future
 
     def write_parts(self, pending: Sequence[Pending], step: int | None = None) -> tuple[Part, ...]:
@@ -393,8 +406,8 @@ class Core:
     def _machine(self) -> Machine:
         if self.machine is None:
             raise ReadOnly
-        if self._stopped is not None:
-            raise self._stopped
+        if self._stopped:
+            raise Stopped
         return self.machine
 
     # ---- steps: which part names are still in use --------------------------------------------

@@ -31,14 +31,20 @@ from dataclasses import dataclass
 from typing import Final
 
 from headwater.base.clock import Clock
-from headwater.base.errors import Determinate, ExternalError, HeadwaterError, Indeterminate
+from headwater.base.errors import (
+    Determinate,
+    ExternalError,
+    HeadwaterError,
+    Indeterminate,
+    InvalidUsage,
+)
 from headwater.base.ids import Epoch, RoleName, SeqNo
 from headwater.persist import log
 from headwater.persist.changes import Change, Entry, RoleSet, RolledUp
 from headwater.persist.commands import Command, Outcome, UpperMismatch
 from headwater.persist.decide import decide
 from headwater.persist.encoding import decode_entry, encode_entry
-from headwater.persist.errors import Fenced, Stopped
+from headwater.persist.errors import Corrupt, Fenced, Stopped
 from headwater.persist.location import Blob, Committed, Consensus, LostRace
 from headwater.persist.metrics import Metrics
 from headwater.persist.retries import Attempts, Retries
@@ -112,11 +118,15 @@ class Machine:
     def submit_prepared(self, prepared: Future[Command]) -> Future[Outcome]:
         """Queue a command whose parts are still being written; it keeps its place meanwhile."""
         request = _Request(prepared, Future())
+        # From here on nobody can cancel it: that could come between the commit and its answer.
+        request.future.set_running_or_notify_cancel()
+        # A callback runs in the thread that empties the queue: it must not wait for itself.
+        may_wait = threading.current_thread() is not self._thread
         with self._wake:
-            while len(self._queue) >= QUEUE_MAX and not self._stopping:
+            while may_wait and len(self._queue) >= QUEUE_MAX and not self._stopping:
                 self._wake.wait()
             if self._stopping:
-                raise self.failure or Stopped()
+                raise Stopped() if self.failure is None else self.failure.with_traceback(None)
             self._queue.append(request)
             self._wake.notify_all()
         return request.future
@@ -195,6 +205,17 @@ class Machine:
 
     def commit(self, group: list[_Request]) -> None:
         """Decide and commit a group; every future of it is resolved when this returns."""
+        try:
+            self._commit(group)
+        except _Unwritable as error:
+            if len(group) == 1:
+                self._resolve(group, [InvalidUsage(f"the request cannot be written: {error}")])
+                return
+            # One of them is to blame: alone, it harms nobody.
+            for request in group:
+                self.commit([request])
+
+    def _commit(self, group: list[_Request]) -> None:
         retry = self._retries.attempts("commit", promised=True)
         self._settle(retry)
         confirmed = False
@@ -229,11 +250,14 @@ class Machine:
                 continue
             try:
                 decision = decide(state, request.prepared.result(), now_ms)
-            except HeadwaterError as error:
+                after = state
+                for change in decision.changes:
+                    after = apply_change(after, change)
+            except Exception as error:  # noqa: BLE001 - a request that is no request: its own fault
+                # Deciding is pure: whatever it raised, nothing has changed, and the rest may go on.
                 results.append(error)
                 continue
-            for change in decision.changes:
-                state = apply_change(state, change)
+            state = after
             changes.extend(decision.changes)
             results.append(decision.outcome)
         return results, tuple(changes)
@@ -250,7 +274,7 @@ class Machine:
             closed_step=self._closed_step(),
             changes=changes,
         )
-        return _InFlight(entry, encode_entry(entry))
+        return _InFlight(entry, _readable(entry))
 
     def _entry_epoch(self, changes: tuple[Change, ...]) -> Epoch:
         for change in changes:
@@ -293,8 +317,9 @@ class Machine:
                 case Committed():
                     self._advance_to(in_flight)
                     return True
-                case LostRace():
+                case LostRace(head):
                     self._metrics.races_lost.inc()
+                    self._check_ahead(head)
                     self._catch_up(retry)
                     return False
 
@@ -326,6 +351,7 @@ class Machine:
                         retry.over()
                         self._advance_to(in_flight)
                         return True
+                    self._check_ahead(outcome.head)
                     continue
                 # Another's entry is there, or ours was truncated away: the role remembers.
                 state = log.follow(self._consensus, self._blob, before)
@@ -346,6 +372,15 @@ class Machine:
                         f"entry {in_flight.entry.seqno} is unresolved: {error}"
                     ) from error
         return False
+
+    def _check_ahead(self, head: SeqNo | None) -> None:
+        """Refuse a log that has lost what it had: losing races against it would never end."""
+        if head is None or head < self._state.seqno:
+            raise Corrupt(
+                "the log",
+                f"it ends at entry {head}, though entry {self._state.seqno} was committed "
+                f"(was a backup restored while we ran?)",
+            )
 
     def _catch_up(self, retry: Attempts) -> bool:
         """Read what others committed; whether there was anything."""
@@ -371,6 +406,24 @@ class Machine:
         if state.seqno != self._state.seqno:
             self._state = state
             self._on_commit(state)
+
+
+class _Unwritable(Exception):
+    """An entry that could not be read back."""
+
+
+def _readable(entry: Entry) -> bytes:
+    """Return the bytes of an entry that is known to be readable.
+
+    A value of a wrong type may well be encoded, and would then keep everybody from opening the
+    location for ever. Reading it back costs little beside making it durable.
+    """
+    try:
+        data = encode_entry(entry)
+        decode_entry(entry.seqno, data)
+    except (Corrupt, TypeError, ValueError, OverflowError) as error:
+        raise _Unwritable(str(error)) from error
+    return data
 
 
 def _newest_rollup(state: State, changes: tuple[Change, ...]) -> SeqNo:
