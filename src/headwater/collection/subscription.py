@@ -2,11 +2,18 @@
 
 Events, each with the subscription's own ``upper`` in line: what is before it will not come again.
 
-    Updates(lower, upper, ok, errors)   the snapshot first (times advanced to as_of), then updates
+    Updates(lower, upper, ok, errors)   the snapshot first (at time as_of), then updates
     Progress(upper)                     nothing more before upper
 
-A filter and a projection are applied where the data is read, before it travels: parts whose
-statistics exclude the filter are not even fetched. The errors of a collection are never filtered.
+The first event waits while ``as_of`` is not known yet. Nothing is lost or doubled between the two:
+both are cut out of the log's states by time, whatever is written meanwhile. Adding up everything
+received gives the collection, both sides of it, at every time from ``as_of`` to ``upper``.
+
+A filter and a projection are applied where the data is read: parts whose statistics exclude the
+filter are not even fetched. The error side is never filtered, because an error has no columns.
+
+The subscription rests on the read capability that it was made with: keep it until the snapshot has
+come, and move it only to what has been received.
 """
 
 from __future__ import annotations
@@ -17,45 +24,41 @@ import pyarrow as pa
 
 from headwater.algebra.frontier import Frontier
 from headwater.base.ids import GlobalId
+from headwater.persist import evolution
 from headwater.persist.batch import MINIMUM, Times
-from headwater.persist.consolidate import consolidate
 from headwater.persist.core import Core
 from headwater.persist.decision import collection_of
-from headwater.persist.evolution import DIFF, ERROR_SCHEMA, TIME, updates_schema
+from headwater.persist.evolution import DIFF, TIME
+from headwater.persist.narrow import Narrowing
 from headwater.persist.read import (
     Event,
     Listen,
     Progress,
+    Snapshot,
     Updates,
     check_readable,
-    take_snapshot,
+    parts_at,
 )
-from headwater.persist.stats import Predicate
+from headwater.persist.state import CollectionState, State
 
 
 class Subscription:
     """See the module's docstring. Iterate, or call :meth:`fetch`."""
 
     def __init__(
-        self,
-        core: Core,
-        gid: GlobalId,
-        as_of: int,
-        *,
-        snapshot: bool,
-        where: tuple[Predicate, ...],
-        columns: tuple[str, ...] | None,
+        self, core: Core, gid: GlobalId, as_of: int, *, snapshot: bool, narrowing: Narrowing
     ) -> None:
-        collection = collection_of(core.state, gid)
-        check_readable(collection.name, collection, as_of)
+        collection = collection_of(core.look(), gid)
+        check_subscription(collection, as_of, narrowing)
         self._core = core
         self._id = gid
         self._as_of = as_of
-        self._where = where
-        self._columns = columns
+        self._narrowing = narrowing
         self._upper: Times = Frontier.of(MINIMUM if snapshot else as_of + 1)
         self._wants_snapshot = snapshot
-        self._listen = Listen(core, collection, as_of)  # Its hold covers the snapshot too.
+        self._closed = False
+        # Its hold on history begins at as_of, so it covers the snapshot too.
+        self._listen = Listen(core, collection, as_of, narrowing=narrowing)
         self._pending: list[Event] = []
 
     @property
@@ -64,8 +67,8 @@ class Subscription:
         return self._upper
 
     def fetch(self, timeout: float | None = None) -> Event | None:
-        """Return the next event; ``None`` if none comes in time, or the collection is closed."""
-        event = self._next(timeout)
+        """Return the next event; ``None`` if none comes in time, or none will come any more."""
+        event = None if self._closed else self._next(timeout)
         if event is not None:
             self._upper = event.upper
         return event
@@ -73,49 +76,37 @@ class Subscription:
     def _next(self, timeout: float | None) -> Event | None:
         if self._pending:
             return self._pending.pop(0)
-        if self._wants_snapshot:
-            return self._snapshot(timeout)
-        event = self._listen.fetch(timeout)
-        if not isinstance(event, Updates):
-            return event
-        kept = self._narrow(event.ok)
-        if not kept.num_rows and not event.errors.num_rows:
-            return self._next(timeout)
-        return Updates(event.lower, event.upper, kept, event.errors)
+        return self._snapshot(timeout) if self._wants_snapshot else self._listen.fetch(timeout)
 
     def _snapshot(self, timeout: float | None) -> Event | None:
-        snapshot = take_snapshot(self._core, self._id, self._as_of, timeout)
-        if snapshot is None:
+        collection = self._core.wait(self._known, timeout)
+        if collection is None or self._closed:
             return None
+        parts = tuple(parts_at(collection, self._as_of))
+        ok, errors = Snapshot(self._core, collection, self._as_of, parts, self._narrowing).sides()
         self._wants_snapshot = False
         upper: Times = Frontier.of(self._as_of + 1)
-        self._pending.append(Progress(upper))
-        narrowed = snapshot.where(*self._where) if self._where else snapshot
-        if self._columns is not None:
-            narrowed = narrowed.select(*self._columns)
-        errors = snapshot.errors()
-        ok = narrowed.to_table() if not errors.num_rows else None
-        return Updates(
-            Frontier.of(MINIMUM),
-            upper,
-            self._timed(ok) if ok is not None else updates_schema(snapshot.schema).empty_table(),
-            self._timed(errors) if errors.num_rows else updates_schema(ERROR_SCHEMA).empty_table(),
-        )
+        progress = Progress(upper)
+        if not ok.num_rows and not errors.num_rows:
+            return progress
+        self._pending.append(progress)
+        return Updates(Frontier.of(MINIMUM), upper, self._timed(ok), self._timed(errors))
+
+    def _known(self, state: State) -> CollectionState | None:
+        collection = collection_of(state, self._id)
+        if self._closed:
+            return collection
+        check_readable(collection.name, collection, self._as_of)
+        return None if state.upper(collection).allows(self._as_of) else collection
 
     def _timed(self, rows: pa.Table) -> pa.Table:
-        times = pa.array([self._as_of] * rows.num_rows, pa.int64())
+        times = pa.repeat(pa.scalar(self._as_of, pa.int64()), rows.num_rows)
         at = rows.schema.get_field_index(DIFF)
         return rows.add_column(at, pa.field(TIME, pa.int64(), nullable=False), times)
 
-    def _narrow(self, updates: pa.Table) -> pa.Table:
-        for predicate in self._where:
-            updates = updates.filter(predicate.matches(updates))
-        if self._columns is not None:
-            updates = consolidate(updates.select([*self._columns, TIME, DIFF]))
-        return updates
-
     def close(self) -> None:
-        """Stop, and release what is held for it."""
+        """Stop, also a fetch that waits in another thread, and release what is held for it."""
+        self._closed = True
         self._listen.close()
 
     def __iter__(self) -> Iterator[Event]:
@@ -124,3 +115,9 @@ class Subscription:
             if event is None:
                 return
             yield event
+
+
+def check_subscription(collection: CollectionState, as_of: int, narrowing: Narrowing) -> None:
+    """Refuse a time before since, and columns that are not there."""
+    check_readable(collection.name, collection, as_of)
+    narrowing.check(collection.name, evolution.from_bytes(collection.schemas[-1]))

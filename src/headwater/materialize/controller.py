@@ -7,7 +7,6 @@ checkpoint in its endpoint.
 
 from __future__ import annotations
 
-import secrets
 from pathlib import Path
 
 import msgspec
@@ -15,13 +14,14 @@ import pyarrow as pa
 
 from headwater.base.errors import InvalidUsage
 from headwater.base.ids import GlobalId
-from headwater.collection.capability import ReadCapability, from_text
+from headwater.collection.capability import ReadCapability, from_text, new_token
+from headwater.collection.commands import drop_command
 from headwater.materialize.drivers.driver import BindingSpec
 from headwater.materialize.drivers.sqlite import SqliteDriver
 from headwater.materialize.runtime import Materialization
 from headwater.persist import evolution
 from headwater.persist.client import Client
-from headwater.persist.commands import Atomic, Command, DropReader, OpenReader, SetItem
+from headwater.persist.commands import Atomic, Command, OpenReader, SetItem
 from headwater.persist.decision import collection_of
 
 PREFIX = "materialization/"
@@ -89,9 +89,8 @@ class Materializations:
             for column in key:
                 if column not in schema.names:
                     raise UnknownKeyColumn(binding, column, schema)
-            token = secrets.token_hex(16)
-            opens.append(OpenReader(gid, token, f"materialization {name}"))
-            read = ReadCapability(gid, token, collection.since)
+            read = ReadCapability(gid, new_token(), collection.since)
+            opens.append(OpenReader(gid, read.holder, f"materialization {name}"))
             items.append(_BindingItem(binding, target, key, read.to_text()))
         item = _Item(name, str(path), tuple(items))
         driver = SqliteDriver(path)  # Fails before anything is durable.
@@ -110,7 +109,7 @@ class Materializations:
         if value is not None:
             for binding in msgspec.json.decode(value, type=_Item).bindings:
                 read = from_text(binding.read)
-                drops.append(DropReader(read.id, read.token))
+                drops.append(drop_command(read))
         command = Atomic((*drops, SetItem(PREFIX + name, None), *also))
         self._client.core.submit(command).result()
 
@@ -121,7 +120,7 @@ class Materializations:
             assert isinstance(read, ReadCapability)
             collection = collection_of(self._client.core.state, read.id)
             # The log knows how far the hold has moved since it was written down.
-            current = read.at(collection.readers[read.token].since)
+            current = read.at(collection.readers[read.holder].since)
             schema = evolution.from_bytes(collection.schemas[-1])
             spec = BindingSpec(binding.name, binding.target, schema, binding.key)
             inputs.append((spec, current))
