@@ -119,7 +119,8 @@ class Maintenance:
             while not self._stop and self.merge_one(gid):
                 pass
             current = self._core.state.collections.get(gid)
-            if current is not None:
+            # What nobody may read any more goes as soon as the last one here has read it.
+            if current is not None and not (current.since.is_closed and trace.has_parts(current)):
                 self._looked[gid] = current
         for gone in set(self._looked) - set(self._core.state.collections):
             del self._looked[gone]
@@ -130,6 +131,8 @@ class Maintenance:
         collection = core.state.collections.get(gid)
         if collection is None or collection.layout not in core.layouts:
             return False
+        if collection.since.is_closed and not core.merge_since(gid, collection.since).is_closed:
+            return False  # Somebody in this process is still reading; merging would drop nothing.
         inputs = trace.next_merge(collection)
         return bool(inputs) and self.merge_batches(collection, inputs)
 

@@ -8,6 +8,9 @@ A single batch is rewritten when that will shrink it to less than half: since ha
 interval, so that all its times fall together, and its diffs sum to less than half the number of its
 updates, so that most of them cancel. Afterwards its own since is past its upper, and it is never
 rewritten for this reason again: a since that moves with every tick costs nothing.
+
+Where since is the empty frontier nobody will ever read the collection, so all that is left of it
+is merged at once, into nothing: its objects are garbage then.
 """
 
 from __future__ import annotations
@@ -33,6 +36,8 @@ def _weight(batch: Batch) -> int:
 def next_merge(collection: CollectionState) -> tuple[Batch, ...]:
     """Return adjacent batches to merge, oldest first; empty if all is well."""
     batches = collection.batches
+    if collection.since.is_closed:
+        return batches if has_parts(collection) else ()
     for end in range(len(batches), 1, -1):
         newest = batches[end - 1]
         total = _weight(newest)
@@ -55,6 +60,11 @@ def _shrinks(batch: Batch, collection: CollectionState) -> bool:
     passed = batch.upper <= collection.since and not batch.upper <= batch.since
     left = sum(abs(part.diff_sum) for part in batch.parts)
     return passed and batch.rows > FLOOR_ROWS and 2 * left < batch.rows
+
+
+def has_parts(collection: CollectionState) -> bool:
+    """Whether anything sealed is left of the collection."""
+    return any(batch.parts for batch in collection.batches)
 
 
 def inline_bytes(collection: CollectionState) -> int:
