@@ -20,6 +20,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from headwater.base.clock import SystemClock
+
 REGIONS: Final = ("north", "east", "south", "west")
 CUSTOMERS: Final = 40
 ROWS_PER_INSERT: Final = 25
@@ -56,7 +58,7 @@ def demo(
     console.print(f"  [cyan]headwater inspect {directory}[/cyan]")
 
 
-def _tour(console: Console, port: int, directory: Path, duration: float, random: Random) -> None:
+def _tour(console: Console, port: int, directory: Path, duration: float, chance: Random) -> None:
     import psycopg
 
     endpoint = directory / "delivered.db"
@@ -73,12 +75,12 @@ def _tour(console: Console, port: int, directory: Path, duration: float, random:
         if "orders" in known:
             console.print("Tables, view and delivery are known: they go on where they were.")
         else:
-            _define(console, run, endpoint, random)
-        as_of, then = _insert_live(console, run, duration, random)
+            _define(console, run, endpoint, chance)
+        as_of, then = _insert_live(console, run, duration, chance)
         _check(console, run, endpoint, as_of, then)
 
 
-def _define(console: Console, run: Callable[[str], Any], endpoint: Path, random: Random) -> None:
+def _define(console: Console, run: Callable[[str], Any], endpoint: Path, chance: Random) -> None:
     statements = [
         "CREATE TABLE customers (id BIGINT, region TEXT)",
         "CREATE TABLE orders (customer BIGINT, amount BIGINT)",
@@ -89,12 +91,12 @@ def _define(console: Console, run: Callable[[str], Any], endpoint: Path, random:
     for statement in statements:
         run(statement)
         console.print(f"[green]ok[/green] {statement.strip()}")
-    rows = ", ".join(f"({n}, '{random.choice(REGIONS)}')" for n in range(CUSTOMERS))
+    rows = ", ".join(f"({n}, '{chance.choice(REGIONS)}')" for n in range(CUSTOMERS))
     run(f"INSERT INTO customers VALUES {rows}")  # noqa: S608 - our own literals
 
 
 def _insert_live(
-    console: Console, run: Callable[[str], Any], duration: float, random: Random
+    console: Console, run: Callable[[str], Any], duration: float, chance: Random
 ) -> tuple[int, list[tuple[Any, ...]]]:
     """Insert for a while, showing the view after every insert; remember one time on the way."""
     inserted, freshness = 0, list[float]()
@@ -103,7 +105,7 @@ def _insert_live(
     with Live(console=console, refresh_per_second=8) as live:
         while time.monotonic() < end:
             rows = ", ".join(
-                f"({random.randrange(CUSTOMERS)}, {random.randint(1, 100)})"
+                f"({chance.randrange(CUSTOMERS)}, {chance.randint(1, 100)})"
                 for _ in range(ROWS_PER_INSERT)
             )
             started = time.monotonic()
@@ -113,7 +115,7 @@ def _insert_live(
             inserted += ROWS_PER_INSERT
             live.update(_picture(totals, inserted, freshness))
             if not remembered[1]:
-                remembered = (time.time_ns() // 1_000_000, totals)
+                remembered = (SystemClock().now_ms(), totals)
                 time.sleep(0.01)  # The next insert is at a later millisecond.
     freshness.sort()
     console.print(

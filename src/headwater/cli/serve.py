@@ -5,12 +5,9 @@ from __future__ import annotations
 import signal
 import threading
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
-
-EXIT_FENCED: Final = 3
-"""Another server took the location over; do not restart this one."""
 
 
 def serve(
@@ -38,5 +35,4 @@ def serve(
         while not stopping.wait(0.2):
             failure = server.failure
             if failure is not None:
-                typer.echo(f"headwater: {failure}", err=True)
-                raise typer.Exit(EXIT_FENCED)
+                raise failure  # Told, and turned into its exit status, as every error of ours.
