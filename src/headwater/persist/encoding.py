@@ -61,6 +61,8 @@ def unframe(magic: bytes, data: bytes, what: str) -> bytes:
         raise Corrupt(what, f"{len(data)} bytes do not begin with {magic!r}")
     if data[2] > VERSION:
         raise NewerFormat(what, data[2], VERSION)
+    if data[2] < 1:
+        raise Corrupt(what, "it has format version 0, which never was")
     if xxhash.xxh3_64_digest(data[:-8]) != data[-8:]:
         raise Corrupt(what, "its checksum does not match")
     return data[3:-8]
