@@ -8,7 +8,8 @@ endpoint's checkpoint is at or after the hold, and resuming never misses and nev
     open endpoint (fence) ─▶ checkpoint c? ─ none ─▶ deliver the snapshot at t, checkpoint t + 1
                                  └── c ──▶ deliver [c, upper) when inputs have moved, for ever
 
-A materialization stops at the last error-free time: a collection with errors is not delivered.
+A collection that has errors at a time is not delivered there: the materialization stays at its last
+checkpoint, says why, and goes on once the errors are retracted.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from headwater.collection.collections import Collections
 from headwater.materialize.combine import combine
 from headwater.materialize.drivers.driver import BindingSpec, Delta, Driver
 from headwater.persist.client import Client, ReadHandle
+from headwater.persist.errors import CollectionHasErrors
 from headwater.persist.evolution import DIFF, TIME, updates_schema
 from headwater.persist.read import Updates
 
@@ -74,11 +76,12 @@ class Materialization:
                     opened = True
                 self._deliver()
                 self.error = ""
-            except ExternalError as error:
+            except (ExternalError, CollectionHasErrors) as error:
+                # An endpoint that is away may come back, and an error in the data be retracted.
                 self.error = str(error)
                 self._stopping.wait(RETRY_SECONDS)
             except HeadwaterError as error:
-                # Fenced, not unique, errors in the data: nothing that trying again would mend.
+                # Fenced, or a key that is not unique: nothing that trying again would mend.
                 self.error = str(error)
                 return
 
@@ -110,8 +113,13 @@ class Materialization:
 
     def _delta(self, binding: BindingSpec, read: ReadCapability, target: int) -> Delta:
         handle = ReadHandle(self._client.core, read.id)
+        at_target = handle.snapshot(target - 1)
+        errors = at_target.errors()
+        if errors.num_rows:
+            messages = tuple(errors.column("message").to_pylist())
+            raise CollectionHasErrors(binding.name, target - 1, messages)
         if self.checkpoint is None:
-            snapshot = handle.snapshot(target - 1).to_table()
+            snapshot = at_target.to_table()
             times = pa.array([target - 1] * snapshot.num_rows, pa.int64())
             at = snapshot.schema.get_field_index(DIFF)
             return combine(binding, snapshot.add_column(at, TIME, times), target)
