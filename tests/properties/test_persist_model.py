@@ -150,7 +150,8 @@ class PersistModel(RuleBasedStateMachine):
             read_only=read_only,
             take_over=not read_only,
             clock=self.clock,
-            settings=Settings(maintenance=False),
+            # Without a cache: an object that is gone is gone.
+            settings=Settings(maintenance=False, cache_bytes=0),
         )
 
     def open(self) -> None:
@@ -267,12 +268,20 @@ class PersistModel(RuleBasedStateMachine):
             handle.snapshot(beyond, 0)
 
     @precondition(lambda self: any(o.readable() for o in self.oracles.values()))
-    @rule(data=st.data())
-    def keep_a_snapshot(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), compact=st.booleans())
+    def keep_a_snapshot(self, data: st.DataObject, compact: bool) -> None:
         name = data.draw(st.sampled_from([n for n, o in self.oracles.items() if o.readable()]))
         time = data.draw(st.sampled_from(self.oracles[name].readable()))
         self.oracles[name].at(time)
         self.kept.append((name, self.client.reader(name).snapshot(time, 0)))
+        if compact:
+            self._compact_behind(name)
+
+    def _compact_behind(self, name: str) -> None:
+        """Give up all history but the newest, with a reader in the middle of it."""
+        oracle = self.oracles[name]
+        oracle.since = max(oracle.since, oracle.upper - 1)
+        self.writes[name].allow_compaction(oracle.since).result(WAIT_S)
 
     def snapshots_say_the_same_for_ever(self) -> None:
         """Of this runtime whatever happened since; of a zombie, unless it was compacted away."""
@@ -291,14 +300,16 @@ class PersistModel(RuleBasedStateMachine):
                 assert sum(pieces, start=ZSet.empty()) == oracle.answers[snapshot.as_of]
 
     @precondition(lambda self: any(o.readable() for o in self.oracles.values()))
-    @rule(data=st.data(), independent=st.booleans())
-    def begin_to_listen(self, data: st.DataObject, independent: bool) -> None:
+    @rule(data=st.data(), independent=st.booleans(), compact=st.booleans())
+    def begin_to_listen(self, data: st.DataObject, independent: bool, compact: bool) -> None:
         name = data.draw(st.sampled_from([n for n, o in self.oracles.items() if o.readable()]))
         start = data.draw(st.sampled_from(self.oracles[name].readable()))
         client = self.independent if independent else self.client
         handle = client.reader(name)
         handle.snapshot(start, 0)  # an independent reader has seen the seal now
         self.listening.append(Listening(name, start, handle.listen(start), independent))
+        if compact:
+            self._compact_behind(name)
 
     def hear(self) -> None:
         for listening in list(self.listening):

@@ -63,7 +63,8 @@ REFUSALS: Final = {
     sqlite3.SQLITE_READONLY: "it is read-only; give this user write access, or open read-only",
     sqlite3.SQLITE_PERM: "permission denied; give this user access to it",
     sqlite3.SQLITE_CANTOPEN: "it cannot be opened; check that path and directory exist, and that "
-    "this user may write the directory (with a -wal file but no -shm file, also to read)",
+    "this user may write the directory (with a -wal file but no -shm file, also to read); on a "
+    "read-only file system, open read-only",
     sqlite3.SQLITE_NOTADB: "it is not a SQLite database; check the path",
     sqlite3.SQLITE_TOOBIG: "the entry is too big; put large content into the blob",
 }
@@ -295,7 +296,10 @@ class SqliteConsensus:
         remedy = None if code is None else REFUSALS.get(code & 0xFF)
         if remedy is not None:
             return Determinate(f"{self._path}: {cause}: {remedy}")
-        return (Determinate if nothing_happened else Indeterminate)(f"{self._path}: {cause}")
+        what = f"{self._path}: {cause}"
+        if code is not None and code & 0xFF == sqlite3.SQLITE_IOERR:
+            what += "; check that its disk has free space and works"
+        return (Determinate if nothing_happened else Indeterminate)(what)
 
 
 def _head(connection: sqlite3.Connection) -> SeqNo | None:
