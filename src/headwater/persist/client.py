@@ -122,7 +122,7 @@ def open_location(
             if core.settings.maintenance:
                 Maintenance(core).start()
     except BaseException:
-        core.stop(release=False)
+        core.stop()  # also gives back the role, if it came so far
         raise
     # Whoever does not stop it loses nothing; an orderly end of the process frees the role.
     atexit.register(core.stop)

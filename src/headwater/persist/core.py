@@ -1,9 +1,8 @@
 """The runtime of one location in one process: what all handles of it share.
 
 It keeps the newest state this process has seen, tells waiters when that moves, hands out step
-numbers for part names, and remembers what this process is reading (*pins* on objects, *holds* on
-history), so that its own garbage collection and merges leave that alone. Pins and holds live in
-memory only: they are for speed and comfort. What must survive is a reader in the log.
+numbers for part names, and knows what this process is reading (``persist/in_use.py``), so that its
+own garbage collection and merges leave that alone.
 
 Two kinds: a **writer** owns a role and commits through its :class:`~.machine.Machine`; a **reader**
 follows the log and writes nothing anywhere. A reader looks at the log when somebody waits, every
@@ -22,22 +21,21 @@ import secrets
 import socket
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final, Self, TypeVar
 
-from headwater.algebra.frontier import Frontier
 from headwater.base.clock import Clock, SystemClock
 from headwater.base.errors import ExternalError, HeadwaterError
-from headwater.base.ids import Epoch, GlobalId, RoleName
+from headwater.base.ids import Epoch, RoleName
 from headwater.base.retry import RetryPolicy, RetryState
 from headwater.persist import log
-from headwater.persist.batch import Part, Segment, Times
+from headwater.persist.batch import Part, Segment
 from headwater.persist.cache import CACHE_BYTES_DEFAULT, SegmentCache
 from headwater.persist.commands import Acquired, AcquireRole, Command, Outcome, ReleaseRole
 from headwater.persist.errors import Fenced, ReadOnly, Stopped
+from headwater.persist.in_use import InUse
 from headwater.persist.layout import Layouts
 from headwater.persist.location import Blob, Consensus
 from headwater.persist.machine import Machine
@@ -116,6 +114,7 @@ class Core:
             self.settings.retry, self.clock, self.metrics, stop_ms=self.settings.stop_ms
         )
         self.cache = SegmentCache(blob, self.metrics, self.settings.cache_bytes)
+        self.in_use = InUse()
         self.machine: Machine | None = None
         self.clients: set[int] = set()
         self.notified = False
@@ -129,9 +128,6 @@ class Core:
         self._steps = threading.Lock()
         self._next_step = 1
         self._open_steps: set[int] = set()
-        self._pins: Counter[str] = Counter()
-        self._holds: Counter[tuple[GlobalId, int]] = Counter()
-        self._reading = threading.Lock()
 
     # ---- opening and stopping ----------------------------------------------------------------
 
@@ -430,46 +426,17 @@ class Core:
         """Open a step: parts written under it are safe from the sweep until it is closed."""
         return Step(self, self._take_step())
 
-    # ---- what this process is reading --------------------------------------------------------
+    def is_open(self, name: PartName) -> bool:
+        """Whether parts of this name may still be committed, by us."""
+        machine = self.machine
+        if machine is None or (name.role, name.epoch) != (machine.role, machine.epoch):
+            return False
+        with self._steps:
+            return name.step in self._open_steps
 
     def pin(self, parts: Iterable[Part]) -> Callable[[], None]:
         """Keep the objects of ``parts`` from our own garbage collection until released."""
-        keys = [part.where.key for part in parts if isinstance(part.where, Segment)]
-        with self._reading:
-            self._pins.update(keys)
-
-        def release() -> None:
-            with self._reading:
-                self._pins.subtract(keys)
-                for key in keys:
-                    if self._pins[key] <= 0:
-                        del self._pins[key]
-
-        return release
-
-    def pinned(self) -> frozenset[str]:
-        """The objects somebody in this process is reading."""
-        with self._reading:
-            return frozenset(self._pins)
-
-    def hold(self, gid: GlobalId, time: int) -> Callable[[], None]:
-        """Keep our own merges from advancing times past ``time`` until released."""
-        with self._reading:
-            self._holds[gid, time] += 1
-
-        def release() -> None:
-            with self._reading:
-                self._holds[gid, time] -= 1
-                if self._holds[gid, time] <= 0:
-                    del self._holds[gid, time]
-
-        return release
-
-    def merge_since(self, gid: GlobalId, since: Times) -> Times:
-        """Return how far a merge may advance times now."""
-        with self._reading:
-            held = [time for holder, time in self._holds if holder == gid]
-        return since.meet(Frontier.of(min(held))) if held else since
+        return self.in_use.pin(parts)
 
 
 class Step:

@@ -11,15 +11,18 @@ One thread looks at the state after commits and does one thing at a time:
   ours, that the log does not know. Those of open steps are somebody's work in progress.
 
 It may be killed at any point, and it may fail: what failed is tried again after the next commit.
+What fails for one collection (a corrupted part, say) keeps nothing else from being done.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Final
 
-from headwater.base.errors import HeadwaterError
+from headwater.base.errors import ExternalError, HeadwaterError
 from headwater.base.ids import GlobalId, SeqNo
 from headwater.persist import trace
 from headwater.persist.batch import Batch
@@ -35,6 +38,8 @@ from headwater.persist.encoding import encode_state
 from headwater.persist.log import rollup_key
 from headwater.persist.part import PartMissing, PartName, create_object
 from headwater.persist.state import CollectionState, State
+
+LOG: Final = logging.getLogger(__name__)
 
 GARBAGE_BATCH_MAX: Final = 256
 IDLE_SECONDS: Final = 1.0
@@ -90,24 +95,37 @@ class Maintenance:
 
     def _run(self) -> None:
         self._quietly(self.sweep)
-        while not self._stop:
+        while not self._stop and not self._is_over():
             self._wake.wait(IDLE_SECONDS)
             self._wake.clear()
             if not self._stop:
-                self._quietly(self.once)
+                self.once()
 
-    def _quietly(self, work: object) -> None:
-        assert callable(work)
+    def _is_over(self) -> bool:
+        """Whether the runtime cannot commit any more: it is fenced, or has failed."""
+        machine = self._core.machine
+        return machine is None or machine.failure is not None
+
+    def _quietly(self, work: Callable[[], object]) -> Exception | None:
+        """Do a piece of work; a failure is remembered, and ends nothing but this piece."""
         try:
             work()
+            return None
         except (HeadwaterError, PartMissing) as error:
-            self.last_error = f"{type(error).__name__}: {error}"
+            failure: Exception = error
+        except Exception as error:
+            # A bug, and still no reason to let the log and the garbage grow without end.
+            LOG.exception("maintenance failed")
+            failure = error
+        self._core.metrics.failures.labels("maintenance").inc()
+        self.last_error = f"{type(failure).__name__}: {failure}"
+        return failure
 
     def once(self) -> None:
         """Do everything that is due."""
         self.merge_all()
-        self.roll_up()
-        self.collect()
+        self._quietly(self.roll_up)
+        self._quietly(self.collect)
 
     # ---- merging -----------------------------------------------------------------------------
 
@@ -116,8 +134,9 @@ class Maintenance:
         for gid, collection in list(self._core.state.collections.items()):
             if self._looked.get(gid) is collection:
                 continue
-            while not self._stop and self.merge_one(gid):
-                pass
+            failure = self._quietly(lambda gid=gid: self._merge_until_well(gid))  # type: ignore[misc]
+            if isinstance(failure, ExternalError):
+                continue  # Storage is away; anything else will not mend by looking again.
             current = self._core.state.collections.get(gid)
             # What nobody may read any more goes as soon as the last one here has read it.
             if current is not None and not (current.since.is_closed and trace.has_parts(current)):
@@ -125,13 +144,20 @@ class Maintenance:
         for gone in set(self._looked) - set(self._core.state.collections):
             del self._looked[gone]
 
+    def _merge_until_well(self, gid: GlobalId) -> None:
+        while not self._stop and self.merge_one(gid):
+            pass
+
     def merge_one(self, gid: GlobalId) -> bool:
         """Do one merge of a collection, if one is due; whether it was applied."""
         core = self._core
         collection = core.state.collections.get(gid)
         if collection is None or collection.layout not in core.layouts:
             return False
-        if collection.since.is_closed and not core.merge_since(gid, collection.since).is_closed:
+        if (
+            collection.since.is_closed
+            and not core.in_use.merge_since(gid, collection.since).is_closed
+        ):
             return False  # Somebody in this process is still reading; merging would drop nothing.
         inputs = trace.next_merge(collection)
         return bool(inputs) and self.merge_batches(collection, inputs)
@@ -139,7 +165,7 @@ class Maintenance:
     def merge_batches(self, collection: CollectionState, inputs: Sequence[Batch]) -> bool:
         """Merge these adjacent batches; whether it was applied."""
         core, gid = self._core, collection.id
-        since = core.merge_since(gid, collection.since)
+        since = core.in_use.merge_since(gid, collection.since)
         for batch in inputs:
             since = since.join(batch.since) if not since.is_closed else since
         with core.step() as step:
@@ -186,14 +212,26 @@ class Maintenance:
     def collect(self) -> None:
         """Delete unreferenced objects, then forget them in the log."""
         core = self._core
-        pinned = core.pinned()
-        keys = [key for key in core.state.garbage if key not in pinned][:GARBAGE_BATCH_MAX]
+        pinned = core.in_use.pinned()
+        due = (k for k in core.state.garbage if k not in pinned and self._is_done_with(k))
+        keys = core.in_use.claim(islice(due, GARBAGE_BATCH_MAX))
         if not keys:
             return
-        for key in keys:
-            core.retrying(lambda key=key: core.blob.delete(key))  # type: ignore[misc]
-        core.submit(ForgetGarbage(tuple(keys))).result()
+        try:
+            for key in keys:
+                core.retrying(lambda key=key: core.blob.delete(key))  # type: ignore[misc]
+            core.submit(ForgetGarbage(tuple(keys))).result()
+        finally:
+            core.in_use.unclaim(keys)
         core.metrics.collected.inc(len(keys))
+
+    def _is_done_with(self, key: str) -> bool:
+        """Whether nothing in the object can be committed any more.
+
+        An object of an open step may have segments whose commit is still to come.
+        """
+        name = PartName.parse(key)
+        return name is None or not self._core.is_open(name)
 
     def sweep(self) -> None:
         """Delete what was written and never committed."""

@@ -13,6 +13,7 @@ cannot be cut so; that is an error (only a listener without a hold can meet it),
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -66,7 +67,7 @@ def parts_at(collection: CollectionState, as_of: int) -> Iterator[Part]:
 
 def check_readable(name: str, collection: CollectionState, as_of: int) -> None:
     """Refuse a time before since."""
-    if not 0 <= as_of < TIME_LIMIT - 1:
+    if not 0 <= as_of < TIME_LIMIT:
         raise TimeOutOfBounds(f"reading collection {name!r}", as_of)
     if not collection.since.allows(as_of):
         raise AsOfBeforeSince(name, as_of, collection.since)
@@ -274,20 +275,22 @@ class _Hold:
     def __init__(self, core: Core, gid: GlobalId, time: int) -> None:
         self._core = core
         self._id = gid
-        self._release = core.hold(gid, time)
+        self._lock = threading.Lock()
+        self._release: Callable[[], None] | None = core.in_use.hold(gid, time)
 
     def move(self, time: int) -> None:
-        taken = self._core.hold(self._id, time)
-        self._release()
-        self._release = taken
+        with self._lock:
+            # Another thread may have closed the listener since: what is released stays released.
+            if self._release is not None:
+                taken = self._core.in_use.hold(self._id, time)
+                self._release()
+                self._release = taken
 
     def release(self) -> None:
-        self._release()
-        self._release = _nothing
-
-
-def _nothing() -> None:
-    pass
+        with self._lock:
+            if self._release is not None:
+                self._release()
+            self._release = None
 
 
 class Listen:
@@ -418,11 +421,16 @@ def take_snapshot(
         check_readable(collection.name, collection, as_of)
         return None if state.upper(collection).allows(as_of) else collection
 
-    # Refused or known on what we have seen; a reader that lags looks at the log itself first.
-    collection = core.wait(ready, timeout)
-    if collection is None:
-        return None
-    return Snapshot(core, collection, as_of, tuple(parts_at(collection, as_of)), codec=codec)
+    while True:
+        # Refused or known on what we have seen; a reader that lags looks at the log itself first.
+        collection = core.wait(ready, timeout)
+        if collection is None:
+            return None
+        parts = tuple(parts_at(collection, as_of))
+        snapshot = Snapshot(core, collection, as_of, parts, codec=codec)
+        if not core.in_use.is_claimed(parts):
+            return snapshot
+        # Collected between our look at the state and our pin: the state has moved on since.
 
 
 def latest_readable(core: Core, gid: GlobalId) -> int:
