@@ -1,0 +1,148 @@
+"""Statements, sequenced on one timeline, over real Spark: what they answer and what they refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headwater.adapter.coordinator import ClientSession, Coordinator
+from headwater.adapter.errors import AdapterError
+from headwater.adapter.sql.parse import parse_with_text
+from headwater.adapter.timeline import DEFAULT, Timeline
+from headwater.base.clock import ManualClock
+from headwater.compute.controller import ViewController
+from headwater.materialize.controller import Materializations
+from headwater.persist.client import Client
+from headwater.persist.errors import Fenced
+
+pytestmark = pytest.mark.spark
+
+
+class Sql:
+    """A session, and the clock it lives by."""
+
+    def __init__(self, client: Client, spark: Any) -> None:
+        self.clock = ManualClock(1_000)
+        self.timeline = Timeline(client, self.clock)
+        self.views = ViewController(client, spark)
+        self.materializations = Materializations(client)
+        coordinator = Coordinator(client, self.timeline, self.views, self.materializations)
+        self.session: ClientSession = coordinator.open_session()
+
+    def __call__(self, sql: str) -> list[tuple[Any, ...]]:
+        rows: list[tuple[Any, ...]] = []
+        for statement, text in parse_with_text(sql):
+            for batch in self.session.execute(statement, text).batches:
+                rows.extend(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+        return sorted(rows, key=repr)
+
+
+@pytest.fixture
+def sql(client: Client, spark: Any) -> Iterator[Sql]:
+    opened = Sql(client, spark)
+    opened.views.start()
+    yield opened
+    opened.materializations.stop()
+    opened.views.stop()
+
+
+def test_a_table_is_readable_at_once_and_writes_are_seen_by_the_next_read(sql: Sql) -> None:
+    sql("CREATE TABLE t (k bigint PRIMARY KEY, v text)")
+    assert sql("SELECT * FROM t") == []
+    sql("INSERT INTO t VALUES (1, 'a'), (2, NULL)")
+    assert sql("SELECT * FROM t") == [(1, "a"), (2, None)]
+    sql("DELETE FROM t WHERE k = 1")
+    assert sql("SELECT count(*) FROM t") == [(1,)]
+    assert sql("SELECT t.v FROM t WHERE k = 2") == [(None,)]
+
+
+def test_the_past_reads_as_it_was_and_time_never_goes_back(sql: Sql) -> None:
+    sql("CREATE TABLE t (k bigint)")
+    moments = []
+    for k in range(3):
+        sql(f"INSERT INTO t VALUES ({k})")
+        moments.append(sql.timeline.upper - 1)
+        # Set back: times go on from where they were.
+        sql.clock.set(10)
+    assert moments == sorted(set(moments))
+    for k, moment in enumerate(moments):
+        assert sql(f"SELECT count(*) FROM t AS OF {moment}") == [(k + 1,)]
+
+
+def test_a_view_is_read_at_the_time_of_its_tables(sql: Sql) -> None:
+    sql("CREATE TABLE a (k bigint, g text); CREATE TABLE b (k bigint, x bigint)")
+    sql("INSERT INTO a VALUES (1, 'p'), (2, 'q')")
+    sql(
+        "CREATE MATERIALIZED VIEW v AS SELECT a.g, sum(b.x) AS s FROM a JOIN b ON a.k = b.k "
+        "GROUP BY a.g"
+    )
+    for x in (5, 7):
+        sql(f"INSERT INTO b VALUES (1, {x})")
+        both = sql("SELECT v.s, t.s FROM v JOIN (SELECT sum(x) AS s FROM b) t ON v.g = 'p'")
+        assert both == [(both[0][1], both[0][1])]
+    assert sql("SELECT * FROM v") == [("p", 12)]
+    assert sql("SHOW TABLES") == [
+        ("a", "table"),
+        ("b", "table"),
+        ("v", "materialized view"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("statement", "sqlstate"),
+    [
+        ("SELECT * FROM nothing", "42P01"),
+        ("INSERT INTO nothing VALUES (1)", "42P01"),
+        ("CREATE TABLE t (k bigint)", "42P07"),
+        ("INSERT INTO t VALUES (1, 'again')", "23505"),
+        ("INSERT INTO t VALUES (7, 'a'), (7, 'b')", "23505"),
+        ("SELECT * FROM t AS OF 5", "22023"),
+        ("DROP TABLE t", "42P16"),
+        ("DROP TABLE v", "42P01"),
+        ("INSERT INTO v VALUES ('p', 1)", "0A000"),
+        ("CREATE MATERIALIZATION m INTO SQLITE (PATH '/x') (nothing AS n KEY (k))", "42P01"),
+        ("BEGIN; INSERT INTO t VALUES (9, 'x')", "0A000"),
+    ],
+)
+def test_what_is_refused_says_so_and_changes_nothing(
+    client: Client, spark: Any, statement: str, sqlstate: str
+) -> None:
+    sql = Sql(client, spark)
+    sql("CREATE TABLE t (k bigint PRIMARY KEY, v text)")
+    sql("INSERT INTO t VALUES (1, 'a')")
+    sql(
+        "CREATE MATERIALIZED VIEW v AS SELECT x.v, count(*) AS n FROM t x JOIN t y ON x.k = y.k "
+        "GROUP BY x.v"
+    )
+    before = (client.core.state.items, client.core.state.names)
+    upper = sql.timeline.upper
+    with pytest.raises(AdapterError) as refused:
+        sql(statement)
+    assert refused.value.sqlstate == sqlstate
+    assert (client.core.state.items, client.core.state.names) == before
+    assert sql.timeline.upper == upper
+
+
+def test_a_dropped_name_can_be_given_again(sql: Sql, tmp_path: Path) -> None:
+    sql("CREATE TABLE t (k bigint, v bigint); INSERT INTO t VALUES (1, 1)")
+    sql("CREATE MATERIALIZED VIEW v AS SELECT x.k, sum(y.v) AS n FROM t x JOIN t y ON x.k = y.k "
+        "GROUP BY x.k")  # fmt: skip
+    sql(f"CREATE MATERIALIZATION m INTO SQLITE (PATH '{tmp_path}/e.db') (v AS v KEY (k))")
+    sql("DROP MATERIALIZATION m; DROP MATERIALIZED VIEW v; DROP TABLE t")
+    assert sql("SHOW TABLES") == []
+    sql("CREATE TABLE t (k text)")
+    assert sql("SELECT * FROM t") == []
+
+
+def test_a_fenced_server_does_not_answer_from_the_past(client: Client, spark: Any) -> None:
+    from headwater.persist.client import open_location
+
+    sql = Sql(client, spark)
+    sql("CREATE TABLE t (k bigint); INSERT INTO t VALUES (1)")
+    other = open_location(blob=client.core.blob, consensus=client.core.consensus, take_over=True)
+    assert DEFAULT in other.core.state.timelines
+    with pytest.raises(Fenced):
+        sql("SELECT * FROM t")
