@@ -159,7 +159,8 @@ class Maintenance:
             and not core.in_use.merge_since(gid, collection.since).is_closed
         ):
             return False  # Somebody in this process is still reading; merging would drop nothing.
-        inputs = trace.next_merge(collection)
+        since = core.in_use.merge_since(gid, collection.since)
+        inputs = trace.next_merge(collection, since)
         return bool(inputs) and self.merge_batches(collection, inputs)
 
     def merge_batches(self, collection: CollectionState, inputs: Sequence[Batch]) -> bool:

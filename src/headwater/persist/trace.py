@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from headwater.persist.batch import Batch, Inline
+from headwater.persist.batch import Batch, Inline, Times
 from headwater.persist.state import CollectionState
 
 FLOOR_ROWS: Final = 64
@@ -33,10 +33,16 @@ def _weight(batch: Batch) -> int:
     return max(FLOOR_ROWS, batch.rows)
 
 
-def next_merge(collection: CollectionState) -> tuple[Batch, ...]:
-    """Return adjacent batches to merge, oldest first; empty if all is well."""
+def next_merge(collection: CollectionState, since: Times | None = None) -> tuple[Batch, ...]:
+    """Return adjacent batches to merge, oldest first; empty if all is well.
+
+    ``since`` is how far a merge may advance times now: the collection's, unless somebody in this
+    process still reads before it. To rewrite a batch for a since that the merge cannot reach would
+    leave it as it was, due again, for ever.
+    """
+    since = collection.since if since is None else since
     batches = collection.batches
-    if collection.since.is_closed:
+    if since.is_closed:
         return batches if has_parts(collection) else ()
     for end in range(len(batches), 1, -1):
         newest = batches[end - 1]
@@ -51,13 +57,13 @@ def next_merge(collection: CollectionState) -> tuple[Batch, ...]:
         ):
             return batches[start:end]
     for batch in batches:
-        if _shrinks(batch, collection):
+        if _shrinks(batch, since):
             return (batch,)
     return ()
 
 
-def _shrinks(batch: Batch, collection: CollectionState) -> bool:
-    passed = batch.upper <= collection.since and not batch.upper <= batch.since
+def _shrinks(batch: Batch, since: Times) -> bool:
+    passed = batch.upper <= since and not batch.upper <= batch.since
     left = sum(abs(part.diff_sum) for part in batch.parts)
     return passed and batch.rows > FLOOR_ROWS and 2 * left < batch.rows
 
