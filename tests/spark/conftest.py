@@ -16,8 +16,8 @@ from headwater.persist.core import Settings
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    # Four slots, and up to four attempts of a task: a plain local master gives a task just one.
-    yield open_session(SparkSettings(master="local[4,4]"))
+    # Four slots, and two attempts of a task: a plain local master gives a task just one.
+    yield open_session(SparkSettings(master="local[4,2]"))
     close_session()
 
 

@@ -233,8 +233,7 @@ class ViewController:
                 else:
                     advanced.extend(self._commit_idle(idle))
                     idle = []
-                    self._step(planned)
-                    advanced.append(view.name)
+                    advanced.extend(self._step(planned))
                 self._stalled.pop(view.id, None)
             except Stopped:
                 raise
@@ -248,10 +247,9 @@ class ViewController:
         if not idle:
             return []
         command = Atomic(tuple(c for planned in idle for c in commands(planned, StepParts())))
-        self._core.submit(command).result()
-        return [planned.view.name for planned in idle]
+        return _advanced(idle, self._core.submit(command).result())
 
-    def _step(self, planned: Planned) -> Outcome:
+    def _step(self, planned: Planned) -> list[str]:
         core = self._core
         place = place_of(core)
         assert place is not None, "checked when the view was created"
@@ -259,8 +257,8 @@ class ViewController:
         try:
             with core.step() as step:
                 parts = run_on_spark(self._session, planned.view, planned.task(place, step, core))
-                # An UpperMismatch says that somebody else stepped the view: it has advanced.
-                return core.submit(Atomic(commands(planned, parts))).result()
+                outcome = core.submit(Atomic(commands(planned, parts))).result()
+                return _advanced((planned,), outcome)
         finally:
             release()
 
@@ -352,6 +350,11 @@ class ViewController:
                 "views need a location whose objects Spark's tasks can open: a directory or an "
                 "object store, not memory"
             )
+
+
+def _advanced(steps: Sequence[Planned], outcome: Outcome) -> list[str]:
+    """Return the views that an entry advanced; none if another had stepped one of them first."""
+    return [planned.view.name for planned in steps] if isinstance(outcome, All) else []
 
 
 def _schema(collection: CollectionState) -> pa.Schema:

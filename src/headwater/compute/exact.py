@@ -28,9 +28,6 @@ class Overflow(HeadwaterError):
     def __init__(self, type_: pa.DataType) -> None:
         super().__init__(f"a sum does not fit into {type_}; cast the column to a wider type")
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (HeadwaterError, self.args)
-
 
 def exact(column: Any) -> Exact:
     """Return an integer or decimal column as exact numbers; NULL as 0."""

@@ -18,7 +18,7 @@ came after. A step without any update starts no Spark job.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -176,10 +176,6 @@ def commands(planned: Planned, parts: StepParts) -> tuple[Command, ...]:
     )
 
 
-Run = Callable[[StepTask], StepParts]
-"""How a step's task is run; given so that tests can make one fail."""
-
-
 def run_on_spark(session: Any, view: View, task: StepTask) -> StepParts:
     """Run the task of a step as one Spark job of one partition."""
 
@@ -189,13 +185,13 @@ def run_on_spark(session: Any, view: View, task: StepTask) -> StepParts:
                 encoded = step_task.run_encoded(task, this_attempt())
                 yield pa.RecordBatch.from_arrays([pa.array([encoded])], names=["parts"])
 
-    # Built anew for each step: a planned frame that is run again may return old data.
-    frame = session.range(0, 1, 1, 1).mapInArrow(body, DESCRIPTORS)
-    with job_group(session, view.reader_id, f"step of view {view.name}"):
-        try:
+    try:
+        # Built anew for each step: a planned frame that is run again may return old data.
+        frame = session.range(0, 1, 1, 1).mapInArrow(body, DESCRIPTORS)
+        with job_group(session, view.reader_id, f"step of view {view.name}"):
             (row,) = frame.collect()
-        except Exception as error:
-            raise StepFailed(view.name, last_line(error)) from error
+    except Exception as error:  # whatever Spark, its JVM or a task of ours raises
+        raise StepFailed(view.name, last_line(error)) from error
     return step_task.decode(bytes(row[0]))
 
 

@@ -79,9 +79,6 @@ class NegativeMultiplicity(HeadwaterError):
             f"something retracted what was never inserted"
         )
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (HeadwaterError, self.args)
-
 
 # ---- schemas ---------------------------------------------------------------------------------
 
