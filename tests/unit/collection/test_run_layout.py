@@ -87,8 +87,11 @@ def test_a_location_keeps_a_keyed_collection(tmp_path: Path) -> None:
         assert Maintenance(client.core).merge_one(read.id)
         for time in range(3, 6):
             assert _sorted(read.snapshot(time).to_table()) == _sorted(before[time])
+        large = _updates(random, 600)
+        large = large.set_column(2, large.schema.field(2), pa.array([6] * 600, pa.int64()))
+        write.compare_and_append(large, 6, 7).result()
     with (
         open_location(tmp_path, read_only=True) as client,
         pytest.raises(LayoutMismatch, match="'run' is not known"),
     ):
-        client.reader("c").snapshot(5).to_table()
+        client.reader("c").snapshot(6).to_table()
