@@ -40,7 +40,7 @@ from headwater.persist.errors import (
     TimeOutOfBounds,
 )
 from headwater.persist.evolution import DIFF, ERROR_SCHEMA, TIME
-from headwater.persist.narrow import Narrowing, is_upgraded, read_rows
+from headwater.persist.narrow import Narrowing, read_rows
 from headwater.persist.part import PartMissing
 from headwater.persist.state import CollectionState, State, bound
 from headwater.persist.stats import Predicate
@@ -108,14 +108,6 @@ class Snapshot:
     def narrowing(self) -> Narrowing:
         """Which rows and columns of the collection it has."""
         return self._narrowing
-
-    @property
-    def _predicates(self) -> tuple[Predicate, ...]:
-        return self._narrowing.predicates
-
-    @property
-    def _columns(self) -> tuple[str, ...] | None:
-        return self._narrowing.columns
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -454,8 +446,6 @@ __all__ = [
     "Progress",
     "Snapshot",
     "Updates",
-    "is_upgraded",
     "latest_readable",
-    "read_rows",
     "take_snapshot",
 ]
