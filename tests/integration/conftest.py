@@ -1,0 +1,54 @@
+"""The services that the tests of this directory share, and a fresh location on them."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import pytest
+
+from headwater.testing.servers import S3Server, postgres_server, s3_server
+from tests.integration.shared_location import Cable, Postgres, SharedLocation
+
+BUCKET = "headwater-test"
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    with postgres_server() as dsn:
+        yield Postgres(dsn)
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3Server]:
+    with s3_server() as server:
+        server.create_bucket(BUCKET)
+        yield server
+
+
+@pytest.fixture(scope="session")
+def cable(s3: S3Server) -> Iterator[Cable]:
+    port = urlsplit(s3.endpoint).port
+    assert port is not None
+    with contextlib.closing(Cable(port)) as cable:
+        yield cable
+
+
+@pytest.fixture
+def location(
+    postgres: Postgres, s3: S3Server, cable: Cable, monkeypatch: pytest.MonkeyPatch
+) -> SharedLocation:
+    environment = {**s3.environment, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{cable.port}"}
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    name = f"t{uuid.uuid4().hex}"
+    separator = "&" if "?" in postgres.dsn else "?"
+    return SharedLocation(
+        blob=f"s3://{BUCKET}/{name}",
+        consensus=f"{postgres.dsn}{separator}headwater_log={name}",
+        environment=environment,
+        postgres=postgres,
+        cable=cable,
+    )
