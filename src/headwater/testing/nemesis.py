@@ -20,7 +20,7 @@ for their answers, and requests are committed in groups.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from random import Random
@@ -91,13 +91,17 @@ LENGTH: Final = 20
 ALWAYS: Final = ("write", "append", "read_snapshot")
 
 
-def draw(seed: int, length: int = LENGTH) -> Plan:
-    """Return the plan of a seed.
+def draw(seed: int, length: int = LENGTH, only: Sequence[str] = ()) -> Plan:
+    """Return the plan of a seed, made of the kinds of steps in ``only``, if any are given.
 
-    Each leaves out some kinds of steps entirely: what is rare among all is then common in some.
+    Else each leaves out some kinds entirely: what is rare among all is then common in some.
     """
     random = Random(seed)
-    chosen = {name: w for name, w in WEIGHTS.items() if name in ALWAYS or random.random() < 0.5}
+    chosen = {
+        name: weight
+        for name, weight in WEIGHTS.items()
+        if (name in only if only else name in ALWAYS or random.random() < 0.5)
+    }
     names = random.choices(list(chosen), list(chosen.values()), k=length)
     steps = tuple(PlannedStep(name, random.randrange(2**32)) for name in names)
     return Plan(
@@ -174,7 +178,7 @@ class Nemesis(Steps):
         for name in COLLECTIONS:
             self._finish(final, name)
         self._compact(final, maintenance, self.plan.collections[0])
-        maintenance.once()
+        self._maintain(final)
         maintenance.roll_up(force=True)
         maintenance.sweep()
         while final.client.core.state.garbage:

@@ -31,6 +31,7 @@ from headwater.persist.maintenance import Maintenance
 from headwater.testing import history as h
 from headwater.testing.crash import Mortal
 from headwater.testing.nemesis_world import (
+    BIG,
     COLLECTIONS,
     TIMELINE,
     Nothing,
@@ -50,7 +51,7 @@ class Steps(World):
         """Return a marker, perhaps a row more, perhaps the retraction of somebody's marker."""
         random = self._random
         self._rows += 1
-        marker = (self._rows, f"{name}{self._rows}" * (1800 if random.random() < 0.25 else 1))
+        marker = (self._rows, f"{name}{self._rows}" * (BIG if random.random() < 0.25 else 1))
         first = random.randrange(lower, upper)
         updates = [(marker, first, 1)]
         if random.random() < 0.5:
@@ -213,7 +214,7 @@ class Steps(World):
         process, name = self._live(), self._random.choice(self.plan.collections)
         upper = self._upper(process, name)
         self._rows += 1
-        rows: tuple[h.Update, ...] = (((self._rows, f"{name}{self._rows}" * 1800), upper + 6, 1),)
+        rows: tuple[h.Update, ...] = (((self._rows, f"{name}{self._rows}" * BIG), upper + 6, 1),)
         core = process.client.core
         step = core.step()
         try:
@@ -306,13 +307,13 @@ class Steps(World):
                     self._do_append()
                     self._do_allow_compaction()
                     self._do_merge()
-                Maintenance(owner.client.core).once()
+                self._maintain(owner)
 
     # ---- what happens to the location --------------------------------------------------------
 
     def _do_maintain(self) -> None:
         process = self._live()
-        Maintenance(process.client.core).once()
+        self._maintain(process)
         self._see(process)
 
     def _do_merge(self) -> None:

@@ -40,6 +40,8 @@ from headwater.persist.errors import (
 from headwater.persist.evolution import DIFF, TIME, updates_schema
 from headwater.persist.location import Blob
 from headwater.persist.log import load
+from headwater.persist.maintenance import Maintenance
+from headwater.persist.part import INLINE_BYTES_MAX
 from headwater.persist.read import Listen, Snapshot, Updates
 from headwater.testing import history as h
 from headwater.testing.crash import BufferedBlob, Mortal, Stacked
@@ -55,6 +57,9 @@ BEYOND: Final = 1_000_000
 """A time after all others."""
 
 REENTRANCE: Final = "nemesis"
+
+BIG: Final = 1 + INLINE_BYTES_MAX // 2
+"""So often repeated, the shortest text is too long for the log and becomes an object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +212,14 @@ class World:
                     )
                 )
             self._problems.extend(states.violations(state))
+
+    def _maintain(self, process: Process) -> None:
+        """Do what the background would; it keeps its failures to itself, so ask for them."""
+        maintenance = Maintenance(process.client.core)
+        maintenance.once()
+        kind = maintenance.last_error.partition(":")[0]
+        if kind not in {"", "Determinate", "Indeterminate", "Stopped", "Fenced"}:
+            self._problems.append(f"maintenance failed: {maintenance.last_error}")
 
     # ---- asking and being answered -----------------------------------------------------------
 
