@@ -144,7 +144,8 @@ def test_content_that_is_not_synced_is_found(
     sync = os.fsync
 
     def only_directories(descriptor: int) -> None:
-        if disk._paths[descriptor].is_dir():
+        path = disk._paths.get(descriptor)
+        if path is None or path.is_dir():
             sync(descriptor)
 
     monkeypatch.setattr(os, "fsync", only_directories)
