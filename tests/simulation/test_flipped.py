@@ -144,6 +144,32 @@ def test_a_truncated_object(cut: int) -> None:
     assert location.read() == truth
 
 
+class NoisyBlob(MemoryBlob):
+    """Flips a byte of the next range that is read, on its way."""
+
+    noisy = False
+
+    def get_range(self, key: str, offset: int, length: int) -> bytes | None:
+        data = super().get_range(key, offset, length)
+        if data is None or not self.noisy:
+            return data
+        self.noisy = False
+        return bytes((data[0] ^ 1,)) + data[1:]
+
+
+def test_what_went_wrong_on_its_way_is_read_again() -> None:
+    """The cache keeps verified bytes only: the object is whole, and the next read shows it."""
+    blob = NoisyBlob()
+    location = Location(blob, MemoryConsensus())
+    with location.open() as client:
+        write, reader = client.create_or_load("c", SCHEMA)
+        write.compare_and_append([({"k": 1, "v": "x" * 9000}, 0, 1)], 0, 1).result()
+        blob.noisy = True
+        with pytest.raises(Corrupt):
+            reader.snapshot(0).to_table()
+        assert reader.snapshot(0).to_table().num_rows == 1
+
+
 def test_a_corrupted_part_harms_no_other() -> None:
     """Its collection cannot be merged or read; the others can, and nothing live is deleted."""
     location = build(rolled_up=False)

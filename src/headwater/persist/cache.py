@@ -12,6 +12,7 @@ from collections import OrderedDict
 from typing import Any, Final
 
 import pyarrow as pa
+import xxhash
 
 from headwater.base.errors import Indeterminate
 from headwater.persist.batch import Segment
@@ -57,7 +58,9 @@ class SegmentCache:
                 return data
         self._metrics.cache_misses.inc()
         data = self._blob.get_range(segment.key, segment.offset, segment.length)
-        if data is not None:
+        # Bytes that went wrong on their way are refused by whoever verifies them; kept here, they
+        # would be refused for ever, though the object is whole.
+        if data is not None and xxhash.xxh3_64_intdigest(data) == segment.checksum:
             self._keep(where, data)
         return data
 
