@@ -31,6 +31,7 @@ from headwater.base.errors import ExternalError, HeadwaterError
 from headwater.base.ids import Epoch, RoleName
 from headwater.base.retry import RetryPolicy, RetryState
 from headwater.persist import log
+from headwater.persist.backlog import Backlog
 from headwater.persist.batch import Part, Segment
 from headwater.persist.cache import CACHE_BYTES_DEFAULT, SegmentCache
 from headwater.persist.commands import Acquired, AcquireRole, Command, Outcome, ReleaseRole
@@ -81,6 +82,8 @@ class Settings:
     audit_fraction: float = 0.01
     """Share of parts skipped by statistics that are read anyway, to prove the skip right."""
     retry: RetryPolicy = field(default_factory=RetryPolicy)
+    pending_bytes: int = 256 * 1024 * 1024
+    """How many bytes of updates may wait to be written; whoever submits more waits, too."""
     stop_ms: int = 10_000
     """How long a stop goes on retrying what was submitted before, while storage fails."""
 
@@ -125,6 +128,7 @@ class Core:
         self._listeners: list[Callable[[State], None]] = []
         self._stopped = False
         self._prepare = ThreadPoolExecutor(2, thread_name_prefix="headwater-parts")
+        self._backlog = Backlog(self.settings.pending_bytes)
         self._steps = threading.Lock()
         self._next_step = 1
         self._open_steps: set[int] = set()
@@ -360,19 +364,29 @@ class Core:
     ) -> Future[Outcome]:
         """Queue a command whose parts are written meanwhile; it keeps its place in the order."""
         machine = self._machine()
-        if not pending or sum(item.updates.nbytes for item in pending) <= 4096:
+        size = sum(item.updates.nbytes for item in pending)
+        if size <= 4096:
             return machine.submit(command(self.write_parts(pending)))
         prepared: Future[Command] = Future()
+        # Our own threads make room for others; they must not wait for it.
+        self._backlog.take(size, wait=not threading.current_thread().name.startswith(THREADS))
         step = self._take_step()
+
+        def close(_: object = None) -> None:
+            self._close_step(step)
+            self._backlog.give_back(size)
+
         try:
             future = machine.submit_prepared(prepared)
         except BaseException:
-            self._close_step(step)
+            close()
             raise
-        future.add_done_callback(lambda _: self._close_step(step))
+        future.add_done_callback(close)
 
         def prepare() -> None:
             try:
+                if self.retries.given_up:
+                    raise Stopped("the runtime stopped while storage failed")
                 prepared.set_result(command(self.write_parts(pending, step)))
             except BaseException as error:  # noqa: BLE001 - handed to whoever waits
                 prepared.set_exception(error)

@@ -222,7 +222,8 @@ class Machine:
         while True:
             if self.epoch:
                 self._check_epoch()
-            results, changes = self._decide(group)
+            now_ms = max(self._state.clock_ms, self._clock.now_ms())
+            results, changes = self._decide(group, now_ms)
             refused = any(isinstance(r, HeadwaterError | UpperMismatch) for r in results)
             if (refused or not changes) and not confirmed:
                 # What no append will confirm must be said of the newest state, not of an old one.
@@ -231,18 +232,17 @@ class Machine:
                     continue
             if not changes:
                 break
-            if self._append(self._entry(changes), retry):
+            if self._append(self._entry(changes, now_ms), retry):
                 break
             confirmed = True
         self._resolve(group, results)
         self._metrics.requests.inc(len(group))
 
     def _decide(
-        self, group: list[_Request]
+        self, group: list[_Request], now_ms: int
     ) -> tuple[list[Outcome | BaseException], tuple[Change, ...]]:
         state, changes = self._state, list[Change]()
         results: list[Outcome | BaseException] = []
-        now_ms = max(state.clock_ms, self._clock.now_ms())
         for request in group:
             failure = request.prepared.exception()
             if failure is not None:
@@ -262,14 +262,14 @@ class Machine:
             results.append(decision.outcome)
         return results, tuple(changes)
 
-    def _entry(self, changes: tuple[Change, ...]) -> _InFlight:
+    def _entry(self, changes: tuple[Change, ...], now_ms: int) -> _InFlight:
         state = self._state
         entry = Entry(
             seqno=SeqNo(state.seqno + 1),
             nonce=secrets.token_hex(8),
             role=self.role,
             epoch=self._entry_epoch(changes),
-            clock_ms=max(state.clock_ms, self._clock.now_ms()),
+            clock_ms=now_ms,  # the one the decisions were made by
             rollup=_newest_rollup(state, changes),
             closed_step=self._closed_step(),
             changes=changes,

@@ -16,7 +16,7 @@ from headwater.base.ids import SeqNo
 from headwater.persist import machine
 from headwater.persist.blob import MemoryBlob
 from headwater.persist.client import Client, open_location
-from headwater.persist.commands import Command, Done, Outcome, Seal, SetItem
+from headwater.persist.commands import Command, Done, OpenReader, Outcome, Seal, SetItem
 from headwater.persist.consensus import MemoryConsensus
 from headwater.persist.core import Core, Settings
 from headwater.persist.errors import Corrupt, Stopped
@@ -183,6 +183,77 @@ def test_a_write_that_races_with_the_end_of_the_pool_is_still_written() -> None:
     assert (written.result(timeout=0), sealed.result(timeout=0)) == (Done(), Done())
     with opened(blob, log) as again:
         assert again.reader("t").snapshot(0).to_table().num_rows == 5_000
+
+
+def test_whoever_submits_too_much_waits() -> None:
+    """The queue bounds how many requests there are, and this how large they are together."""
+    gate = threading.Event()
+
+    class Slow(MemoryBlob):
+        def create(self, key: str, data: bytes) -> bool:
+            gate.wait()
+            return super().create(key, data)
+
+    size = large(0).nbytes
+    settings = Settings(maintenance=False, pending_bytes=2 * size)
+    with open_location(blob=Slow(), consensus=MemoryConsensus(), settings=settings) as client:
+        write, read = client.create_or_load("t", SCHEMA)
+        futures: list[Future[Outcome]] = []
+        submitted = [threading.Event() for _ in range(5)]
+
+        def submit() -> None:
+            for time, event in enumerate(submitted):
+                futures.append(write.write(large(time)))
+                event.set()
+
+        submitter = threading.Thread(target=submit)
+        submitter.start()
+        assert submitted[1].wait(20)
+        assert not submitted[2].wait(0.05)
+        gate.set()
+        submitter.join()
+        assert [future.result() for future in futures] == [Done()] * 5
+        write.seal(5).result()
+        assert read.snapshot(4).to_table().num_rows == 5_000
+        # One that is larger than all that is allowed passes alone.
+        client.core._backlog.take(3 * size, wait=True)
+        client.core._backlog.give_back(3 * size)
+
+
+# ---- time ------------------------------------------------------------------------------------
+
+
+class Restless:
+    """A clock that shows another time at every look, now later, now earlier."""
+
+    def __init__(self) -> None:
+        self._now_ms = 1_000_000
+        self._step_ms = 1
+
+    def now_ms(self) -> int:
+        self._step_ms *= -3
+        self._now_ms += self._step_ms
+        return self._now_ms
+
+    def sleep(self, seconds: float) -> None:
+        pass
+
+
+def test_an_entry_carries_the_time_it_was_decided_at() -> None:
+    """Else a lease would begin at a time that the log never was at."""
+    client = open_location(
+        blob=MemoryBlob(), consensus=MemoryConsensus(), settings=QUIET, clock=Restless()
+    )
+    with client:
+        write, _ = client.create_or_load("t", SCHEMA)
+        for number in range(6):
+            before = client.core.state.clock_ms
+            reader_id = f"r{number}"
+            client.core.submit(OpenReader(write.id, reader_id, "test", lease_ms=500)).result()
+            state = client.core.state
+            assert state.clock_ms >= before
+            reader = state.collections[write.id].readers[reader_id]
+            assert reader.expires_ms == state.clock_ms + 500
 
 
 # ---- a log that is not what it was -----------------------------------------------------------
