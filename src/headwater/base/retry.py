@@ -86,7 +86,7 @@ class Retry:
     ) -> None:
         self._policy = policy
         self._clock = clock
-        self._random = random or Random()
+        self._random = random
         self._observe = observe
         self._state: RetryState | None = None
 
@@ -102,6 +102,9 @@ class Retry:
         :meth:`over`.
         """
         attempts = 1 if self._state is None else self._state.attempts + 1
+        if self._random is None:
+            # Only now: every commit has a Retry, few of them fail, and a seed costs a system call.
+            self._random = Random()
         delay_ms = self._random.randint(0, self._policy.bound_ms(attempts))
         self._state = RetryState(
             attempts, f"{type(cause).__name__}: {cause}", self._clock.now_ms() + delay_ms
