@@ -44,6 +44,7 @@ from headwater.persist.metrics import Metrics
 from headwater.persist.part import PartName, Pending, write_parts
 from headwater.persist.retries import Retries
 from headwater.persist.state import State
+from headwater.persist.steps import Steps
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -127,11 +128,11 @@ class Core:
         self._moved = threading.Condition()
         self._listeners: list[Callable[[State], None]] = []
         self._stopped = False
+        self._finishing: threading.Thread | None = None
+        self._finished = threading.Event()
         self._prepare = ThreadPoolExecutor(2, thread_name_prefix="headwater-parts")
         self._backlog = Backlog(self.settings.pending_bytes)
-        self._steps = threading.Lock()
-        self._next_step = 1
-        self._open_steps: set[int] = set()
+        self.steps = Steps()
 
     # ---- opening and stopping ----------------------------------------------------------------
 
@@ -159,7 +160,7 @@ class Core:
         assert isinstance(outcome, Acquired)
         machine.epoch = outcome.epoch
         self.machine = machine
-        machine.start(self._closed_step)
+        machine.start(self.steps.closed)
 
     @property
     def stopped(self) -> bool:
@@ -169,6 +170,7 @@ class Core:
     def stop(self, *, release: bool = True) -> None:
         """Finish pending work, release the role, take nothing new. Safe to call again."""
         if not self._close_door():
+            self._await_end()
             return
         if threading.current_thread().name.startswith(THREADS):
             self._finish_apart(release)
@@ -201,9 +203,26 @@ class Core:
         finishing.start()
         return finishing
 
+    def _await_end(self) -> None:
+        """Wait for an end that somebody else brings about, unless it needs this thread."""
+        current = threading.current_thread()
+        if current is not self._finishing and not current.name.startswith(THREADS):
+            self._finished.wait()
+
     def _finish(self, release: bool) -> None:
+        self._finishing = threading.current_thread()
+        try:
+            self._end(release)
+        finally:
+            self._finished.set()
+
+    def _end(self, release: bool) -> None:
         for hook in reversed(self.on_stop):
-            hook()
+            try:
+                hook()
+            except Exception:
+                # The role is still to be given back, and the ports to be closed.
+                LOG.exception("a hook failed while the runtime stopped")
         # Parts still being written finish: their futures were promised.
         self._prepare.shutdown(wait=True)
         machine = self.machine
@@ -370,10 +389,10 @@ class Core:
         prepared: Future[Command] = Future()
         # Our own threads make room for others; they must not wait for it.
         self._backlog.take(size, wait=not threading.current_thread().name.startswith(THREADS))
-        step = self._take_step()
+        step = self.steps.take()
 
         def close(_: object = None) -> None:
-            self._close_step(step)
+            self.steps.close(step)
             self._backlog.give_back(size)
 
         try:
@@ -422,31 +441,16 @@ class Core:
 
     # ---- steps: which part names are still in use --------------------------------------------
 
-    def _take_step(self) -> int:
-        with self._steps:
-            step, self._next_step = self._next_step, self._next_step + 1
-            self._open_steps.add(step)
-            return step
-
-    def _close_step(self, step: int) -> None:
-        with self._steps:
-            self._open_steps.discard(step)
-
-    def _closed_step(self) -> int:
-        with self._steps:
-            return min(self._open_steps, default=self._next_step)
-
     def step(self) -> Step:
         """Open a step: parts written under it are safe from the sweep until it is closed."""
-        return Step(self, self._take_step())
+        return Step(self, self.steps.take())
 
     def is_open(self, name: PartName) -> bool:
         """Whether parts of this name may still be committed, by us."""
         machine = self.machine
         if machine is None or (name.role, name.epoch) != (machine.role, machine.epoch):
             return False
-        with self._steps:
-            return name.step in self._open_steps
+        return self.steps.is_open(name.step)
 
     def pin(self, parts: Iterable[Part]) -> Callable[[], None]:
         """Keep the objects of ``parts`` from our own garbage collection until released."""
@@ -472,7 +476,7 @@ class Step:
 
     def close(self) -> None:
         """The step's parts are committed, or will never be."""
-        self._core._close_step(self.number)
+        self._core.steps.close(self.number)
 
     def __enter__(self) -> Self:
         return self

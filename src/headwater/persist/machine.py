@@ -24,10 +24,11 @@ from __future__ import annotations
 
 import secrets
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from headwater.base.clock import Clock
@@ -59,6 +60,7 @@ class _Request:
     prepared: Future[Command]
     """The command; done at once for most, later where parts are still being written."""
     future: Future[Outcome]
+    submitted_s: float = field(default_factory=time.monotonic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +239,9 @@ class Machine:
             confirmed = True
         self._resolve(group, results)
         self._metrics.requests.inc(len(group))
+        now_s = time.monotonic()
+        for request in group:
+            self._metrics.commit_seconds.observe(now_s - request.submitted_s)
 
     def _decide(
         self, group: list[_Request], now_ms: int
