@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -89,13 +90,9 @@ class Stacked:
 
     def __call__(self, kind: Kind, call: str, perform: Callable[[], Answer]) -> Answer:
         """Let each of them perform the next."""
-
-        def level(number: int) -> Answer:
-            if number == len(self._interceptors):
-                return perform()
-            return self._interceptors[number](kind, call, lambda: level(number + 1))
-
-        return level(0)
+        for interceptor in reversed(self._interceptors):
+            perform = partial(interceptor, kind, call, perform)
+        return perform()
 
     def may_close(self) -> bool:
         """Close only if none objects."""

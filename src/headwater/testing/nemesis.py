@@ -21,11 +21,12 @@ for their answers, and requests are committed in groups.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from random import Random
 from typing import Final
 
+from headwater.algebra.frontier import Frontier
 from headwater.base.errors import ExternalError
 from headwater.persist import commands as c
 from headwater.persist import state as states
@@ -68,6 +69,9 @@ WEIGHTS: Final = {
     "commit_part": 3,
     "take_snapshot": 6,
     "read_snapshot": 7,
+    "hold": 3,
+    "read_held": 5,
+    "release": 2,
     "begin_listen": 3,
     "fetch": 8,
     "read_independently": 3,
@@ -85,7 +89,7 @@ WEIGHTS: Final = {
     "drain": 4,
 }
 
-LENGTH: Final = 20
+LENGTH: Final = 18
 """Steps of a plan, unless more are asked for."""
 
 ALWAYS: Final = ("write", "append", "read_snapshot")
@@ -111,6 +115,7 @@ def draw(seed: int, length: int = LENGTH, only: Sequence[str] = ()) -> Plan:
         attempts_max=random.choice((1, 2, 4, 8)),
         pipelined=random.random() < 0.3,
         collections=tuple(random.sample(list(COLLECTIONS), random.choice((1, 2, 3)))),
+        compacted=random.random() < 0.4,
         threads=random.random() < 0.05,
     )
 
@@ -128,6 +133,7 @@ class Nemesis(Steps):
                     self._random = Random(step.seed)
                     self._faults.seed(step.seed + 1)
                     self._order.seed(step.seed + 2)
+                    self._clock.set(self._order.randrange(1_000_000))  # also back
                     self._step(step)
                 self._lossy.rate = 0.0
                 self._outage.end()
@@ -163,21 +169,20 @@ class Nemesis(Steps):
         self._owner = owner
 
     def _end(self) -> None:
-        for process in self._zombies:
+        for process in [*self._zombies, *([self._owner] if self._owner else [])]:
             self._drain(process)
-        if self._owner is not None:
-            self._drain(self._owner)
-            for name, snapshot in self._owner.snapshots:
-                self._read(name, snapshot)
+            with suppress(Crash):  # it may have been about to die
+                for name, snapshot in process.snapshots if process is self._owner else ():
+                    self._read(name, snapshot)
         final = self._open(take_over=True)
         if self._owner is not None:
             self._zombies.append(self._owner)
         self._owner = final
         self._see(final)
         maintenance = Maintenance(final.client.core)
-        for name in COLLECTIONS:
-            self._finish(final, name)
-        self._compact(final, maintenance, self.plan.collections[0])
+        self._read_everything(final)
+        if self.plan.compacted:
+            self._compact(final, maintenance, self.plan.collections[0])
         self._maintain(final)
         maintenance.roll_up(force=True)
         maintenance.sweep()
@@ -187,35 +192,36 @@ class Nemesis(Steps):
         self._problems.extend(states.violations(final.client.core.state))
         self._problems.extend(self._leaks(load(self._log, self._blob)))
 
-    def _finish(self, process: Process, name: str) -> None:
-        """Read a collection as it is, seal it beyond all times, and read all of it."""
-        handle = self._handle(process, name)
-        reader = ReadHandle(process.client.core, handle.id)
-        since, upper = time_of(reader.since), time_of(reader.upper)
-        if since < upper:
-            self._read(name, reader.snapshot(self._random.randrange(since, upper)))
-        self._submit(
-            process, f"seal {name} at the end", lambda: handle.seal(BEYOND), {name: BEYOND}
-        )
+    def _read_everything(self, process: Process) -> None:
+        """Read what is sealed, seal all of it beyond all times, and read it to the end."""
+        core = process.client.core
+        readers = {name: ReadHandle(core, self._handle(process, name).id) for name in COLLECTIONS}
+        for name in self.plan.collections:
+            since, upper = time_of(readers[name].since), time_of(readers[name].upper)
+            if since < upper:
+                as_of = self._random.randrange(since, upper)
+                self._read(name, readers[name].snapshot(as_of))
+        seal = c.Seal(tuple(reader.id for reader in readers.values()), Frontier.of(BEYOND))
+        uppers = dict.fromkeys(readers, BEYOND)
+        self._submit(process, "seal everything", lambda: core.submit(seal), uppers)
         self._drain(process)
-        rows = reader.snapshot(BEYOND - 1).to_table().to_pylist()
-        self.history.final[name] = tuple(((r["k"], r["v"]), r[DIFF]) for r in rows)
+        for name, reader in readers.items():
+            rows = reader.snapshot(BEYOND - 1).to_table().to_pylist()
+            self.history.final[name] = tuple(((r["k"], r["v"]), r[DIFF]) for r in rows)
 
     def _compact(self, process: Process, maintenance: Maintenance, name: str) -> None:
         """Merge a whole collection, give its history up, merge it again: it reads the same."""
         handle, last = self._handle(process, name), BEYOND - 1
         reader = ReadHandle(process.client.core, handle.id)
         self._merge_all(process, maintenance, name)
-        self._submit(
-            process,
-            f"allow compaction of {name} at the end",
-            lambda: handle.allow_compaction(last),
-            sinces={name: last},
-        )
+        self._allow_compaction(process, name, last)
         self._drain(process)
         self._read(name, reader.snapshot(last))
         self._merge_all(process, maintenance, name)
         self._read(name, reader.snapshot(last))
+        for _, held, as_of in self._held:
+            if held == name:
+                self._read(name, reader.snapshot(as_of))
 
     def _merge_all(self, process: Process, maintenance: Maintenance, name: str) -> None:
         state = process.client.core.state

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 
+from headwater.algebra.frontier import Frontier
 from headwater.base.errors import Determinate, ExternalError, Indeterminate
 from headwater.base.ids import BatchId
 from headwater.persist import commands as c
@@ -28,6 +29,7 @@ from headwater.persist.errors import (
     Stopped,
 )
 from headwater.persist.maintenance import Maintenance
+from headwater.persist.part import PartMissing
 from headwater.testing import history as h
 from headwater.testing.crash import Mortal
 from headwater.testing.nemesis_world import (
@@ -164,21 +166,14 @@ class Steps(World):
         )
         for name, timeline in COLLECTIONS.items():
             if timeline is not None:
-                asked = h.Operation(f"advance {name}", process.epoch, self.history.clock - 1)
-                asked.outcome, asked.uppers = h.Outcome.UNKNOWN, {name: upper}
-                self.history.operations.append(asked)
+                self._asked(f"advance {name}", uppers={name: upper})
 
     def _do_allow_compaction(self) -> None:
         process, name = self._live(), self._random.choice(self.plan.collections)
         handle = self._handle(process, name)
         since = time_of(ReadHandle(process.client.core, handle.id).since)
         wanted = max(0, min(since + self._random.choice((-1, 1, 5, 9)), time_of(handle.upper) + 2))
-        self._submit(
-            process,
-            f"allow compaction of {name} to {wanted}",
-            lambda: handle.allow_compaction(wanted),
-            sinces={name: wanted},
-        )
+        self._allow_compaction(process, name, wanted)
 
     def _do_retry(self) -> None:
         """Ask again for what nobody knows, or knows to be done: by the same token."""
@@ -252,6 +247,37 @@ class Steps(World):
         self._read(*process.snapshots[index])
         if self._random.random() < 0.5:
             del process.snapshots[index]
+
+    def _do_hold(self) -> None:
+        """Take a read capability: it outlives processes, and what it holds stays readable."""
+        process = self._live()
+        name, reader, as_of = self._readable(process)
+        self._drain(process)
+        self._held_back.add(name)
+        token = f"hold{self.history.clock}"
+        command = c.OpenReader(reader.id, token, "nemesis", Frontier.of(as_of))
+        core = process.client.core
+        taken = self._submit(process, f"hold {name} at {as_of}", lambda: core.submit(command))
+        self._drain(process)
+        if taken.outcome is h.Outcome.ACKNOWLEDGED:
+            self._held.append((token, name, as_of))
+
+    def _do_read_held(self) -> None:
+        process = self._live()
+        if not self._held:
+            raise Nothing
+        _, name, as_of = self._random.choice(self._held)
+        reader = ReadHandle(process.client.core, process.client.core.state.names[name])
+        self._read(name, reader.snapshot(as_of))
+
+    def _do_release(self) -> None:
+        process = self._live()
+        if not self._held:
+            raise Nothing
+        reader_id, name, _ = self._held.pop()
+        core = process.client.core
+        command = c.DropReader(core.state.names[name], reader_id)
+        self._submit(process, f"release {name}", lambda: core.submit(command))
 
     def _do_begin_listen(self) -> None:
         process = self._live()
@@ -327,7 +353,12 @@ class Steps(World):
         first = self._random.choice((0, 0, self._random.randrange(count)))
         last = self._random.choice((count, self._random.randrange(first, count) + 1))
         maintenance = Maintenance(process.client.core)
-        applied = maintenance.merge_batches(collection, collection.batches[first:last])
+        try:
+            applied = maintenance.merge_batches(collection, collection.batches[first:last])
+        except PartMissing:
+            if process not in self._zombies:
+                raise
+            raise Nothing from None  # its successor has merged and collected already
         self._say(f"  merged {last - first} of {count} batches of {collection.name}: {applied}")
         if self._random.random() < 0.5:
             maintenance.collect()

@@ -83,6 +83,8 @@ class Plan:
     attempts_max: int
     pipelined: bool
     collections: tuple[str, ...]
+    compacted: bool
+    """Whether a collection is compacted whole in the end, and read again."""
     threads: bool
     """Whether the runtime has its threads; else it is stepped, and the run is reproducible."""
     synced: bool = True
@@ -133,6 +135,11 @@ class World:
         self._zombies: list[Process] = []
         self._retriable: list[tuple[h.Operation, Callable[[Client], Future[c.Outcome]]]] = []
         self._retracted: set[int] = set()
+        self._held: list[tuple[str, str, int]] = []
+        """Read capabilities that were acknowledged: reader, collection, time."""
+        self._held_back: set[str] = set()
+        """Collections whose since may stay behind what their owner allows."""
+        self._clock_ms = 0
         self._rows = 0
         self._listens = 0
         self._problems: list[str] = []
@@ -199,6 +206,9 @@ class World:
         at = self.history.tick()
         core = process.client.core
         fresh = load(self._log, self._blob)
+        if fresh.clock_ms < self._clock_ms:
+            self._problems.append(f"the log's clock went back to {fresh.clock_ms}")
+        self._clock_ms = fresh.clock_ms
         for observer, state in ((f"epoch {process.epoch}", core.state), ("the log", fresh)):
             for collection in state.collections.values():
                 self.history.observations.append(
@@ -274,6 +284,23 @@ class World:
         if isinstance(answer, BaseException):
             operation.reason = f"{type(answer).__name__}: {answer}"[:100]
         self._say(f"  {operation}")
+
+    def _asked(
+        self, text: str, uppers: dict[str, int] | None = None, sinces: dict[str, int] | None = None
+    ) -> None:
+        """Record frontiers that may come to be, now or later, without a promise."""
+        at = self.history.clock - 1
+        asked = h.Operation(text, 0, at, {}, uppers or {}, sinces or {}, h.Outcome.UNKNOWN)
+        self.history.operations.append(asked)
+
+    def _allow_compaction(self, process: Process, name: str, since: int) -> None:
+        handle, moved = self._handle(process, name), {name: since}
+        text = f"allow compaction of {name} to {since}"
+        if name in self._held_back:
+            self._submit(process, text, lambda: handle.allow_compaction(since))
+            self._asked(text, sinces=moved)
+        else:
+            self._submit(process, text, lambda: handle.allow_compaction(since), sinces=moved)
 
     # ---- what is read ----------------------------------------------------------------------------
 

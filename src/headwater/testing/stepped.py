@@ -24,6 +24,7 @@ from headwater.persist import core
 from headwater.persist.commands import Command, Outcome
 from headwater.persist.errors import Stopped
 from headwater.persist.machine import Machine, _Request
+from headwater.persist.metrics import Metrics
 from headwater.testing.unreliable import Crash
 
 
@@ -102,8 +103,10 @@ def stepped(random: Random) -> Iterator[None]:
                     return super()._next_group()
             return []
 
+    counted = Metrics()  # one for all runtimes: making them costs more than a commit
     with (
         patch.object(core, "Machine", SteppedMachine),
+        patch.object(core, "Metrics", lambda: counted),
         patch.object(core, "ThreadPoolExecutor", lambda *_, **__: pool),
     ):
         yield
