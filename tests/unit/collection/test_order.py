@@ -113,6 +113,9 @@ def test_the_sort_follows_the_bytes(table: pa.Table) -> None:
 def test_rows_are_equal_in_order_iff_they_are_identical(table: pa.Table) -> None:
     """Identity is consolidation's: what it would add up has one key, and nothing else has."""
     ones = pa.array([1] * table.num_rows, pa.int64())
+    # Views are no type of ours (they are cast when they come in), and Arrow cannot take from them.
+    types = [pa.string() if pa.types.is_string_view(t) else t for t in table.schema.types]
+    table = table.cast(pa.schema(list(zip(table.column_names, types, strict=True))))
     updates = table.append_column("__time", ones).append_column("__diff", ones)
     assert consolidate(updates).num_rows == len(set(_keys(table)))
 
