@@ -259,17 +259,16 @@ def test_an_outage_that_was_given_up_is_shown_until_storage_answers_again() -> N
 def test_of_two_operations_that_fail_one_that_recovers_does_not_hide_the_other() -> None:
     world = World()
     with opened(world, PATIENT) as client:
-        down = threading.Event()
         go_on = threading.Event()
 
         def failing_until_told() -> None:
             if not go_on.is_set():
-                down.set()
                 raise Indeterminate("down")
 
         other = threading.Thread(target=client.core.retrying, args=(failing_until_told,))
         other.start()
-        down.wait()
+        while client.core.retry_state is None:
+            threading.Event().wait(0.001)
         once = iter([Indeterminate("a moment"), None])
 
         def failing_once() -> None:
@@ -279,10 +278,10 @@ def test_of_two_operations_that_fail_one_that_recovers_does_not_hide_the_other()
 
         client.core.retrying(failing_once)
         seen = client.core.retry_state
-        assert seen is not None
-        assert "down" in seen.cause
         go_on.set()
         other.join()
+        assert seen is not None
+        assert "down" in seen.cause
         assert client.core.retry_state is None
 
 
