@@ -58,6 +58,8 @@ batches = st.lists(
     st.tuples(rows, st.integers(0, 4), st.sampled_from([-1, 1])), min_size=1, max_size=4
 )
 collections = st.sampled_from(NAMES)
+disturbances = st.sampled_from(["nothing", "maintain", "maintain", "roll up", "crash", "restart"])
+"""What happens right after a change, before anybody looks."""
 
 
 def column(row: Row) -> dict[str, str]:
@@ -189,8 +191,13 @@ class PersistModel(RuleBasedStateMachine):
         oracle.upper += distance
         assert self.writes[name].seal(oracle.upper).result(WAIT_S) == Done()
 
-    @rule(name=collections, batch=batches, lag=st.integers(0, 2))
-    def compare_and_append(self, name: str, batch: Batch, lag: int) -> None:
+    @rule(
+        name=collections,
+        batch=batches,
+        lag=st.sampled_from([0, 0, 0, 1, 2]),
+        disturbance=disturbances,
+    )
+    def compare_and_append(self, name: str, batch: Batch, lag: int, disturbance: str) -> None:
         """With a lag it must be refused; its writer believed in an old upper."""
         oracle, token = self.oracles[name], self.token()
         lower = max(0, oracle.upper - lag)
@@ -212,9 +219,10 @@ class PersistModel(RuleBasedStateMachine):
         oracle.updates += Updates.consolidate(placed)
         oracle.upper = upper
         assert append() == AlreadyDone()
+        self.disturb(disturbance)
 
-    @rule(first=batches, second=batches, distance=st.integers(1, 4))
-    def atomic(self, first: Batch, second: Batch, distance: int) -> None:
+    @rule(first=batches, second=batches, distance=st.integers(1, 4), disturbance=disturbances)
+    def atomic(self, first: Batch, second: Batch, distance: int, disturbance: str) -> None:
         """Both collections, the first one twice, and sealed together."""
         upper = max(oracle.upper for oracle in self.oracles.values()) + distance
         group = self.client.atomic()
@@ -225,13 +233,15 @@ class PersistModel(RuleBasedStateMachine):
         group.seal(list(self.writes.values()), upper).commit().result(WAIT_S)
         for oracle in self.oracles.values():
             oracle.upper = upper
+        self.disturb(disturbance)
 
-    @rule(name=collections, data=st.data())
-    def allow_compaction(self, name: str, data: st.DataObject) -> None:
+    @rule(name=collections, data=st.data(), disturbance=disturbances)
+    def allow_compaction(self, name: str, data: st.DataObject, disturbance: str) -> None:
         """Also past the seal."""
         oracle = self.oracles[name]
         oracle.since = data.draw(st.integers(oracle.since, max(oracle.since, oracle.upper + 2)))
         assert self.writes[name].allow_compaction(oracle.since).result(WAIT_S) == Done()
+        self.disturb(disturbance)
 
     @rule(name=collections, batch=batches)
     def what_is_refused_has_no_effect(self, name: str, batch: Batch) -> None:
@@ -267,15 +277,30 @@ class PersistModel(RuleBasedStateMachine):
         with pytest.raises(TimeoutError):
             handle.snapshot(beyond, 0)
 
-    @precondition(lambda self: any(o.readable() for o in self.oracles.values()))
-    @rule(data=st.data(), compact=st.booleans())
-    def keep_a_snapshot(self, data: st.DataObject, compact: bool) -> None:
-        name = data.draw(st.sampled_from([n for n, o in self.oracles.items() if o.readable()]))
-        time = data.draw(st.sampled_from(self.oracles[name].readable()))
+    @rule(
+        data=st.data(),
+        how=st.sampled_from(["keep", "listen", "listen apart"]),
+        compact=st.booleans(),
+        disturbance=disturbances,
+    )
+    def begin_to_read(self, data: st.DataObject, how: str, compact: bool, disturbance: str) -> None:
+        """Keep a snapshot, or listen, and pull the history away from under it."""
+        readable = [name for name, oracle in self.oracles.items() if oracle.readable()]
+        if not readable:
+            return
+        name = data.draw(st.sampled_from(readable))
+        time = data.draw(st.sampled_from(self.oracles[name].interesting()))
+        independent = how == "listen apart"
+        handle = (self.independent if independent else self.client).reader(name)
         self.oracles[name].at(time)
-        self.kept.append((name, self.client.reader(name).snapshot(time, 0)))
+        snapshot = handle.snapshot(time, 0)
+        if how == "keep":
+            self.kept.append((name, snapshot))
+        else:
+            self.listening.append(Listening(name, time, handle.listen(time), independent))
         if compact:
             self._compact_behind(name)
+        self.disturb(disturbance)
 
     def _compact_behind(self, name: str) -> None:
         """Give up all history but the newest, with a reader in the middle of it."""
@@ -298,18 +323,6 @@ class PersistModel(RuleBasedStateMachine):
                 # Its objects are pinned, so not even this needs a second look at the log.
                 pieces = [ZSet.consolidate(pairs(table)) for table in snapshot.updates()]
                 assert sum(pieces, start=ZSet.empty()) == oracle.answers[snapshot.as_of]
-
-    @precondition(lambda self: any(o.readable() for o in self.oracles.values()))
-    @rule(data=st.data(), independent=st.booleans(), compact=st.booleans())
-    def begin_to_listen(self, data: st.DataObject, independent: bool, compact: bool) -> None:
-        name = data.draw(st.sampled_from([n for n, o in self.oracles.items() if o.readable()]))
-        start = data.draw(st.sampled_from(self.oracles[name].readable()))
-        client = self.independent if independent else self.client
-        handle = client.reader(name)
-        handle.snapshot(start, 0)  # an independent reader has seen the seal now
-        self.listening.append(Listening(name, start, handle.listen(start), independent))
-        if compact:
-            self._compact_behind(name)
 
     def hear(self) -> None:
         for listening in list(self.listening):
@@ -334,31 +347,35 @@ class PersistModel(RuleBasedStateMachine):
             assert listening.listen.frontier == reached
             assert listening.seen == oracle.updates.between(start, reached)
 
-    # ---- what must not change anything ---------------------------------------------------------
+    # ---- what must not change anything -------------------------------------------------------
 
-    @rule(roll_up=st.booleans(), sweep=st.booleans(), jump_ms=st.integers(-500, 5_000))
-    def maintain(self, roll_up: bool, sweep: bool, jump_ms: int) -> None:
+    @rule(disturbance=disturbances, sweep=st.booleans(), jump_ms=st.integers(-500, 5_000))
+    def something_happens(self, disturbance: str, sweep: bool, jump_ms: int) -> None:
         self.clock.set(max(0, self.clock.now_ms() + jump_ms))
-        if roll_up:
-            self.maintenance.roll_up(force=True)
         if sweep:
             self.maintenance.sweep()
-        self.maintenance.once()
+        self.disturb(disturbance)
+
+    def disturb(self, disturbance: str) -> None:
+        match disturbance:
+            case "nothing":
+                return
+            case "maintain":
+                self.maintenance.once()
+            case "roll up":
+                self.maintenance.roll_up(force=True)
+            case "restart":
+                self._forget_listeners()
+                self.client.stop()
+                self.open()
+            case _:
+                self._crash()
         self.everything_is_as_it_was()
 
-    @rule()
-    def restart(self) -> None:
-        self._forget_listeners()
-        self.client.stop()
-        self.open()
-        self.everything_is_as_it_was()
-
-    @rule()
-    def crash(self) -> None:
+    def _crash(self) -> None:
         self._forget_listeners()
         self.zombies.append((self.client, self.writes))
         self.open()
-        self.everything_is_as_it_was()
 
     def _forget_listeners(self) -> None:
         self.listening = [one for one in self.listening if one.independent]
@@ -404,7 +421,7 @@ class PersistModel(RuleBasedStateMachine):
 
     def _nothing_leaks(self) -> None:
         """After a take-over every object that nobody refers to can be told, and is gone."""
-        self.crash()
+        self._crash()
         self.maintenance.sweep()
         self.maintenance.collect()
         state = self.client.core.state
@@ -427,6 +444,7 @@ class PersistModelInLog(PersistModel):
 FEW = settings(
     max_examples=max(25, settings.default.max_examples // 10),  # type: ignore[union-attr]
     stateful_step_count=20,
+    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 

@@ -6,8 +6,8 @@ next one takes over.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
+from threading import current_thread, main_thread
 
 import pyarrow as pa
 import pytest
@@ -89,15 +89,14 @@ def test_a_reader_finds_its_way_over_a_truncated_log(location: Location) -> None
 
 
 class MeanwhileConsensus(MemoryConsensus):
-    """Lets something happen between two reads."""
+    """Lets something happen between two reads of the test's own thread."""
 
     def __init__(self) -> None:
         super().__init__()
         self.meanwhile: list[Callable[[], None]] = []
 
     def scan(self, start: SeqNo, limit: int) -> tuple[LogEntry, ...]:
-        # Not for the writer, which looks at the log too while it makes things happen.
-        if self.meanwhile and threading.current_thread() is threading.main_thread():
+        if self.meanwhile and current_thread() is main_thread():
             self.meanwhile.pop()()
         return super().scan(start, limit)
 
