@@ -8,13 +8,14 @@ from random import Random
 import pyarrow as pa
 import pytest
 
+from headwater.algebra.frontier import Frontier
 from headwater.base.ids import BatchId
 from headwater.persist.blob.memory import MemoryBlob
 from headwater.persist.client import Client, open_location, pending_parts
-from headwater.persist.commands import Done, UpperMismatch, Write
+from headwater.persist.commands import CompareAndAppend, Done, UpperMismatch, Write
 from headwater.persist.consensus.memory import MemoryConsensus
 from headwater.persist.core import Settings
-from headwater.persist.errors import Fenced
+from headwater.persist.errors import Fenced, StalePart
 from headwater.persist.maintenance import Maintenance
 from headwater.persist.state import violations
 
@@ -101,6 +102,29 @@ def test_a_zombies_late_part_is_never_visible_and_is_swept() -> None:
     assert reader.snapshot(0).to_table().num_rows == 0
     old.stop()
     new.stop()
+
+
+def test_nobody_commits_a_part_that_may_be_swept() -> None:
+    """Neither the part of a former epoch, nor one of a step that is closed."""
+    location = Location()
+    with location.open() as old:
+        write, _ = old.create_or_load("c", SCHEMA)
+        gid, rows = write.id, [({"k": 1, "v": BIG}, 0, 1)]
+        with old.core.step() as step:
+            stale = step.write(pending_parts(old.core, gid, rows))
+    with location.open() as new:
+        with new.core.step() as step:
+            closed = step.write(pending_parts(new.core, gid, rows))
+        new.create_or_load("other", SCHEMA)  # an entry that says that the step is closed
+        for parts in (stale, closed):
+            with pytest.raises(StalePart):
+                new.core.submit(Write(gid, BatchId("t"), parts)).result()
+            with pytest.raises(StalePart):
+                new.core.submit(
+                    CompareAndAppend(gid, BatchId("t"), Frontier.of(0), Frontier.of(1), parts)
+                ).result()
+        Maintenance(new.core).sweep()
+        assert not list(location.blob.list("part/"))
 
 
 def test_the_sweep_leaves_work_in_progress_alone() -> None:

@@ -212,7 +212,7 @@ def _write(state: State, command: c.Write) -> Decision:
         return DONE
     if upper.is_closed:
         raise ClosedCollection(collection.name)
-    check_parts(collection, command.parts)
+    check_parts(state, collection, command.parts)
     # A retry so late that its token is forgotten was sealed long ago: it is refused here, and so
     # never doubled. While a write is unsealed its token is never forgotten.
     for part in command.parts:
@@ -254,7 +254,7 @@ def _compare_and_append(state: State, command: c.CompareAndAppend) -> Decision:
     in_bounds(f"collection {collection.name!r}", command.lower, command.upper)
     if not command.lower < command.upper:
         raise InvalidBounds(collection.name, command.lower, command.upper)
-    check_parts(collection, command.parts)
+    check_parts(state, collection, command.parts)
     for part in command.parts:
         if not command.lower.allows(part.time_min):
             raise WriteBeforeUpper(collection.name, part.time_min, command.lower)

@@ -7,9 +7,15 @@ from dataclasses import dataclass
 
 from headwater.base.ids import GlobalId
 from headwater.persist import commands as c
-from headwater.persist.batch import TIME_LIMIT, Part, Times
+from headwater.persist.batch import TIME_LIMIT, Part, Segment, Times
 from headwater.persist.changes import Change
-from headwater.persist.errors import DestroyedCollection, TimeOutOfBounds, UnknownCollection
+from headwater.persist.errors import (
+    DestroyedCollection,
+    StalePart,
+    TimeOutOfBounds,
+    UnknownCollection,
+)
+from headwater.persist.part import PartName
 from headwater.persist.state import CollectionState, State
 
 
@@ -53,9 +59,13 @@ def in_bounds(what: str, *frontiers: Times) -> None:
                 raise TimeOutOfBounds(what, time)
 
 
-def check_parts(collection: CollectionState, parts: Iterable[Part]) -> None:
-    """Refuse parts at times that cannot be."""
+def check_parts(state: State, collection: CollectionState, parts: Iterable[Part]) -> None:
+    """Refuse parts at times that cannot be, and those that may be swept at any moment."""
     for part in parts:
+        if isinstance(part.where, Segment) and part.where.key not in state.references:
+            name = PartName.parse(part.where.key)
+            if name is not None and name.is_over(state):
+                raise StalePart(collection.name, part.where.key)
         for time in (part.time_min, part.time_max):
             if not 0 <= time < TIME_LIMIT:
                 raise TimeOutOfBounds(f"update for collection {collection.name!r}", time)

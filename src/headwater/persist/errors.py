@@ -53,6 +53,17 @@ class UpdateBeyondUpper(InvalidUsage):
         self.time, self.upper = time, upper
 
 
+class StalePart(InvalidUsage):
+    """A part whose step is over: it was never committed, and its object may be swept any time."""
+
+    def __init__(self, name: str, key: str) -> None:
+        super().__init__(
+            f"object {key} cannot be committed to collection {name!r}: its epoch is stale or its "
+            f"step is closed; write the part again under an open step"
+        )
+        self.key = key
+
+
 class TimeOutOfBounds(InvalidUsage):
     """A time that is negative, or not representable."""
 

@@ -210,7 +210,7 @@ def update_and_downgrade(state: State, command: c.UpdateAndDowngrade, now_ms: in
     in_bounds(f"collection {collection.name!r}", command.new_frontier)
     if not writer.frontier < command.new_frontier:
         raise InvalidBounds(collection.name, writer.frontier, command.new_frontier)
-    check_parts(collection, command.parts)
+    check_parts(state, collection, command.parts)
     for part in command.parts:
         if not writer.frontier.allows(part.time_min):
             raise WriteBeforeUpper(collection.name, part.time_min, writer.frontier)

@@ -32,7 +32,7 @@ from headwater.persist.errors import Corrupt, SchemaMismatch
 from headwater.persist.evolution import DIFF, ERROR_SCHEMA, TIME
 from headwater.persist.layout import INLINE, PARQUET, Layouts
 from headwater.persist.location import Blob
-from headwater.persist.state import CollectionState
+from headwater.persist.state import CollectionState, State
 
 INLINE_BYTES_MAX: Final = 8 * 1024
 PART_ROWS_TARGET: Final = 1_000_000
@@ -59,6 +59,14 @@ class PartName(msgspec.Struct, frozen=True):
             return None
         role, epoch, step, attempt = found.groups()
         return PartName(RoleName(role), Epoch(int(epoch)), int(step), attempt)
+
+    def is_over(self, state: State) -> bool:
+        """Whether nothing new may refer to it: its epoch is stale, or its step closed."""
+        role = state.roles.get(self.role)
+        if role is None:
+            return False
+        closed = self.epoch == role.epoch and 0 < self.step < role.closed_step
+        return self.epoch < role.epoch or closed
 
 
 @dataclass(frozen=True, slots=True)
