@@ -14,9 +14,11 @@ is different. One thread only; runtimes opened inside must not be used outside.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from itertools import count
 from random import Random
 from unittest.mock import patch
 
@@ -103,10 +105,12 @@ def stepped(random: Random) -> Iterator[None]:
                     return super()._next_group()
             return []
 
+    tokens = count()  # names that nobody guesses are not needed here, names that repeat are
     counted = Metrics()  # one for all runtimes: making them costs more than a commit
     with (
         patch.object(core, "Machine", SteppedMachine),
         patch.object(core, "Metrics", lambda: counted),
+        patch.object(secrets, "token_hex", lambda size: f"{next(tokens):0{2 * size}x}"),
         patch.object(core, "ThreadPoolExecutor", lambda *_, **__: pool),
     ):
         yield
