@@ -103,9 +103,7 @@ STATE = State(
     clock_ms=1_500,
     next_id=9,
     reserved=frozenset({GlobalId(8)}),
-    roles=immutables.Map(
-        {SERVER: Role(Epoch(3), True, "pid 1 on host", "catalog-1", "nonce", 12)}
-    ),
+    roles=immutables.Map({SERVER: Role(Epoch(3), True, "pid 1 on host", "catalog-1", "nonce", 12)}),
     timelines=immutables.Map({"main": Timeline(12, frozenset({ORDERS}))}),
     collections=immutables.Map({ORDERS: COLLECTION}),
     graveyard=immutables.Map({"old": GlobalId(2)}),
