@@ -17,7 +17,7 @@ import pytest
 
 from headwater.persist.client import Client, open_location
 from headwater.persist.commands import Done, Outcome
-from headwater.persist.core import THREADS
+from headwater.persist.core import THREADS, Core
 from headwater.persist.errors import AlreadyLocked, Stopped
 
 SCHEMA = pa.schema([pa.field("k", pa.int64())])
@@ -35,10 +35,12 @@ def updates(time: int, rows: int = ROWS) -> pa.Table:
     )
 
 
-def await_the_end() -> None:
-    for thread in threading.enumerate():
-        if thread.name == f"{THREADS}stop":
-            thread.join()
+def await_the_end(core: Core) -> None:
+    """Wait until the runtime has stopped and its own threads are gone."""
+    while not core.stopped or any(
+        thread.name == f"{THREADS}stop" for thread in threading.enumerate()
+    ):
+        threading.Event().wait(0.001)
 
 
 def test_pending_futures_finish_and_new_calls_are_refused(tmp_path: Path) -> None:
@@ -115,6 +117,7 @@ def test_a_dropped_reader_stops_too(tmp_path: Path) -> None:
 def test_a_callback_may_end_the_runtime(tmp_path: Path, how: str) -> None:
     """It runs in the committing thread, which the end of the runtime waits for."""
     held: list[Client] = [open_location(tmp_path)]
+    core = held[0].core
     write, _ = held[0].create_or_load("t", SCHEMA)
 
     def end(_: Future[Outcome]) -> None:
@@ -126,9 +129,7 @@ def test_a_callback_may_end_the_runtime(tmp_path: Path, how: str) -> None:
     first = write.write([({"k": 1}, 0, 1)])
     first.add_done_callback(end)
     assert first.result() == Done()
-    while held:
-        threading.Event().wait(0.001)
-    await_the_end()
+    await_the_end(core)
     with pytest.raises(Stopped):
         write.seal(1)
     with open_location(tmp_path) as again:
