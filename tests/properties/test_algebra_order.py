@@ -7,6 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+from headwater.algebra import order
+from headwater.algebra.frontier import Frontier
+from headwater.algebra.partitioned import PartitionedOffset, next_offset, source_frontier
 from tests.strategies import (
     int_frontiers,
     partition_offsets,
@@ -16,10 +20,6 @@ from tests.strategies import (
     source_times_antichains,
     times,
 )
-
-from headwater.algebra import order
-from headwater.algebra.frontier import Frontier
-from headwater.algebra.partitioned import PartitionedOffset, next_offset, source_frontier
 
 TIMES = [pytest.param(times, id="int"), pytest.param(source_times, id="partitioned")]
 FRONTIERS = [

@@ -7,6 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+from headwater.algebra.description import Description, merged
+from headwater.algebra.frontier import Frontier
+from headwater.algebra.zset import Updates, ZSet
 from tests.strategies import (
     descriptions,
     int_frontiers,
@@ -18,10 +22,6 @@ from tests.strategies import (
     updates,
     zsets,
 )
-
-from headwater.algebra.description import Description, merged
-from headwater.algebra.frontier import Frontier
-from headwater.algebra.zset import Updates, ZSet
 
 Keyed = ZSet[tuple[int, str]]
 

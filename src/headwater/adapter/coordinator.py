@@ -125,9 +125,7 @@ class Coordinator:
         def commit(time: int) -> Outcome:
             # The table begins at its creation, and the timeline moves past that: it is readable
             # (and empty) as soon as it is acknowledged.
-            create = CreateOrLoad(
-                name, schema, statement.key, timeline=DEFAULT, start=time, id=gid
-            )
+            create = CreateOrLoad(name, schema, statement.key, timeline=DEFAULT, start=time, id=gid)
             advance = Advance(DEFAULT, time + 1)
             return self._core.submit(Atomic((create, catalog.put(named), advance))).result()
 
