@@ -7,6 +7,10 @@ the log replaces the inputs by the output in one entry, and only if they are all
 Rows of different versions of a codec stay in different parts: only the codec knows which of them
 are equal, and it is told the version of each when it reads them (``persist/codec.py``).
 
+**Memory is bounded** whatever the size of the batches: a merge of more than ``PASS_ROWS_MAX`` rows,
+or ``PASS_BYTES_MAX`` stored bytes, takes several passes. Each reads everything, part by part, and
+keeps one share of the rows; identical rows are in the same share (``persist/fingerprint.py``).
+
 Killed at any point: an uncommitted output is an unreferenced object of a stale epoch or a closed
 step, and is swept. Runs beside reads and writes: inputs are immutable.
 """
@@ -14,6 +18,7 @@ step, and is swept. Runs beside reads and writes: inputs are immutable.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,6 +27,7 @@ from headwater.persist.batch import Batch, Part, Times
 from headwater.persist.consolidate import consolidate
 from headwater.persist.errors import MergeRefused
 from headwater.persist.evolution import DIFF, TIME
+from headwater.persist.fingerprint import fingerprints
 from headwater.persist.layout import Layouts
 from headwater.persist.location import Blob
 from headwater.persist.part import (
@@ -33,6 +39,9 @@ from headwater.persist.part import (
     write_parts,
 )
 from headwater.persist.state import CollectionState
+
+PASS_ROWS_MAX: Final = 4_000_000
+PASS_BYTES_MAX: Final = 128 * 1024 * 1024
 
 
 def advance(updates: pa.Table, since: int) -> pa.Table:
@@ -57,32 +66,54 @@ def merge(
     if not since.is_closed:
         for part in (part for batch in inputs for part in batch.parts):
             groups.setdefault((part.errors, collection.newest_of(part.schema)), []).append(part)
+    written: list[Part] = []
     pending: list[Pending] = []
+
+    def write() -> None:
+        if pending:
+            written.extend(write_parts(pending, blob=blob, name=name(), layouts=layouts))
+            pending.clear()
+
     for (errors, schema), parts in groups.items():
-        tables = [
-            read_part(part, collection, fetch=fetch, layouts=layouts, schema=schema)
-            for part in parts
-        ]
-        merged = pa.concat_tables(tables)
-        before = pc.sum(merged.column(DIFF)).as_py() or 0
-        merged = consolidate(advance(merged, since.only()))
-        after = pc.sum(merged.column(DIFF)).as_py() or 0
-        if before != after:
-            raise MergeRefused(collection.name, before, after)
-        pending.extend(
-            Pending(
-                piece,
-                schema,
-                collection.layout,
-                collection.key,
-                errors,
-                consolidated=True,
+        passes = _passes(parts)
+        for share in range(passes):
+            tables = [
+                _share(
+                    read_part(part, collection, fetch=fetch, layouts=layouts, schema=schema),
+                    share,
+                    passes,
+                )
+                for part in parts
+            ]
+            merged = pa.concat_tables(tables)
+            before = pc.sum(merged.column(DIFF)).as_py() or 0
+            merged = consolidate(advance(merged, since.only()))
+            after = pc.sum(merged.column(DIFF)).as_py() or 0
+            if before != after:
+                raise MergeRefused(collection.name, before, after)
+            key, layout = collection.key, collection.layout
+            pending.extend(
+                Pending(piece, schema, layout, key, errors, consolidated=True)
+                for piece in _pieces(merged)
             )
-            for piece in _pieces(merged)
-        )
-    if not pending:
-        return ()
-    return write_parts(pending, blob=blob, name=name(), layouts=layouts)
+            if passes > 1:
+                write()
+    write()
+    return tuple(written)
+
+
+def _passes(parts: Sequence[Part]) -> int:
+    rows = sum(part.rows for part in parts)
+    stored = sum(part.size_bytes for part in parts)
+    return max(1, -(-rows // PASS_ROWS_MAX), -(-stored // PASS_BYTES_MAX))
+
+
+def _share(updates: pa.Table, share: int, shares: int) -> pa.Table:
+    """Return one share of the updates; equal rows, at whatever times, are in the same one."""
+    if shares == 1:
+        return updates
+    columns = [name for name in updates.column_names if name not in (TIME, DIFF)]
+    return updates.filter(pa.array(fingerprints(updates, columns) % shares == share))
 
 
 def _pieces(table: pa.Table) -> Iterator[pa.Table]:

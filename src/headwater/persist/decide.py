@@ -204,9 +204,7 @@ def _destroy(state: State, command: c.Destroy) -> Decision:
 def _write(state: State, command: c.Write) -> Decision:
     collection = collection_of(state, command.id)
     upper = state.upper(collection)
-    if command.token in collection.tokens or any(
-        unsealed.token == command.token for unsealed in collection.unsealed
-    ):
+    if command.token in collection.tokens or collection.has_unsealed(command.token):
         return Decision(c.AlreadyDone())
     if not command.parts:
         return DONE

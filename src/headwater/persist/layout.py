@@ -112,3 +112,19 @@ class Layouts:
 
     def __contains__(self, name: str) -> bool:
         return name in self._by_name
+
+    def classes(self) -> tuple[str, ...] | None:
+        """Return the further layouts as ``module:class``, by which another process makes them.
+
+        ``None`` if it could not: a class of a function or script, or one with an ``__init__``.
+        """
+        found = []
+        for layout in self._by_name.values():
+            kind = type(layout)
+            if layout is INLINE or layout is PARQUET:
+                continue
+            local = "<" in kind.__qualname__ or kind.__module__ == "__main__"
+            if local or kind.__init__ is not object.__init__:
+                return None
+            found.append(f"{kind.__module__}:{kind.__qualname__}")
+        return tuple(found)

@@ -39,9 +39,17 @@ from headwater.base.errors import (
     Indeterminate,
     InvalidUsage,
 )
-from headwater.base.ids import Epoch, RoleName, SeqNo
+from headwater.base.ids import Epoch, GlobalId, RoleName, SeqNo
 from headwater.persist import log
-from headwater.persist.changes import Change, Entry, RoleSet, RolledUp
+from headwater.persist.changes import (
+    Change,
+    Collected,
+    Entry,
+    ItemSet,
+    RoleSet,
+    RolledUp,
+    TimelineAdvanced,
+)
 from headwater.persist.commands import Command, Outcome, UpperMismatch
 from headwater.persist.decide import decide
 from headwater.persist.encoding import decode_entry, encode_entry
@@ -53,6 +61,9 @@ from headwater.persist.state import State, apply, apply_change
 
 GROUP_MAX: Final = 512
 QUEUE_MAX: Final = 10_000
+
+OfNone = TimelineAdvanced | RoleSet | ItemSet | RolledUp | Collected
+"""Changes that are of no collection in particular, as far as background work is concerned."""
 
 
 @dataclass(slots=True)
@@ -87,6 +98,8 @@ class Machine:
         self.role = role
         self.epoch = Epoch(0)
         self.failure: HeadwaterError | None = None
+        self.written_bytes = 0
+        """Bytes of all entries that this process committed."""
         self._consensus = consensus
         self._blob = blob
         self._clock = clock
@@ -96,6 +109,8 @@ class Machine:
         self._on_commit = on_commit
         self._closed_step: Callable[[], int] = lambda: 0
         self._unresolved: _InFlight | None = None
+        self._touched: set[GlobalId] | None = None
+        self._touching = threading.Lock()
         self._queue: deque[_Request] = deque()
         self._wake = threading.Condition()
         self._stopping = False
@@ -105,6 +120,12 @@ class Machine:
     def state(self) -> State:
         """The newest state this process has seen."""
         return self._state
+
+    def take_touched(self) -> set[GlobalId] | None:
+        """Return which collections changed since the last call; ``None``: any may have."""
+        with self._touching:
+            touched, self._touched = self._touched, set()
+            return touched
 
     def start(self, closed_step: Callable[[], int]) -> None:
         """Begin to take requests in the background."""
@@ -405,12 +426,21 @@ class Machine:
     def _advance_to(self, in_flight: _InFlight) -> None:
         self._metrics.entries.inc()
         self._metrics.entry_bytes.inc(len(in_flight.data))
-        self._publish(apply(self._state, in_flight.entry))
+        self.written_bytes += len(in_flight.data)
+        entry = in_flight.entry
+        touched = {change.id for change in entry.changes if not isinstance(change, OfNone)}
+        self._publish(apply(self._state, entry), touched)
 
-    def _publish(self, state: State) -> None:
-        if state.seqno != self._state.seqno:
-            self._state = state
-            self._on_commit(state)
+    def _publish(self, state: State, touched: set[GlobalId] | None = None) -> None:
+        if state.seqno == self._state.seqno:
+            return
+        with self._touching:
+            if touched is None or self._touched is None:
+                self._touched = None  # Others have written, or nobody has asked yet.
+            else:
+                self._touched |= touched
+        self._state = state
+        self._on_commit(state)
 
 
 class _Unwritable(Exception):

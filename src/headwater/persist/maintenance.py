@@ -1,10 +1,12 @@
 """Merges, rollups, garbage: work in the background that is never needed for correctness.
 
-One thread looks at the state after commits and does one thing at a time:
+One thread looks after commits at what they touched, and does one thing at a time:
 
-- **merge** what ``persist/trace.py`` asks for;
+- **merge** what ``persist/trace.py`` asks for; a large merge in a child process
+  (``persist/merge_child.py``);
 - **roll up** when enough entries or bytes have gathered since the last rollup, then truncate the
-  log up to it;
+  log up to it. The larger the state, the rarer: what rollups write stays in proportion to what the
+  log writes, and the log stays in proportion to the state;
 - **collect** objects that nobody refers to any more: delete them, then forget them in the log (in
   this order, so that a crash in between only deletes again);
 - **sweep** once after opening: objects under part names of a stale epoch, or of a closed step of
@@ -16,16 +18,18 @@ What fails for one collection (a corrupted part, say) keeps nothing else from be
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
 from headwater.base.errors import ExternalError, HeadwaterError
 from headwater.base.ids import GlobalId, SeqNo
 from headwater.persist import trace
-from headwater.persist.batch import Batch
+from headwater.persist.batch import Batch, Part, Times
 from headwater.persist.commands import (
     AddRollup,
     ApplyMerge,
@@ -33,9 +37,10 @@ from headwater.persist.commands import (
     ForgetGarbage,
 )
 from headwater.persist.compact import merge
-from headwater.persist.core import Core
+from headwater.persist.core import Core, Settings, Step
 from headwater.persist.encoding import encode_state
 from headwater.persist.log import rollup_key
+from headwater.persist.merge_child import ChildRefused, child_for
 from headwater.persist.part import PartMissing, PartName, create_object
 from headwater.persist.state import CollectionState, State
 
@@ -43,6 +48,9 @@ LOG: Final = logging.getLogger(__name__)
 
 GARBAGE_BATCH_MAX: Final = 256
 IDLE_SECONDS: Final = 1.0
+
+ROLLUP_BYTES_PER_ENTRY: Final = 2048
+"""How much of a rollup one entry of the log may cost, at most."""
 
 
 def leaked(state: State, keys: list[str]) -> list[str]:
@@ -67,6 +75,21 @@ def leaked(state: State, keys: list[str]) -> list[str]:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class _LastRollup:
+    """The newest rollup we wrote: where, how much we had written before it, and its size."""
+
+    seqno: SeqNo
+    written: int
+    size: int
+
+
+def _is_due(entries: int, written: int, last_size: int, settings: Settings) -> bool:
+    """Whether the log since the last rollup is worth one of about the same size (pure)."""
+    many = entries >= max(settings.rollup_entries, last_size // ROLLUP_BYTES_PER_ENTRY)
+    return many or written >= max(settings.rollup_bytes, last_size)
+
+
 class Maintenance:
     """The background work of one writer."""
 
@@ -74,10 +97,11 @@ class Maintenance:
         self._core = core
         self._wake = threading.Event()
         self._stop = False
-        self._entries = 0
-        self._last_rollup: tuple[SeqNo, float] = (SeqNo(-1), 0.0)
+        self._child = child_for(core.blob, core.layouts)
+        self._last_rollup = _LastRollup(SeqNo(-1), 0, 0)
         self.last_error: str = ""
-        self._looked: dict[GlobalId, CollectionState] = {}
+        self._due: set[GlobalId] = set()
+        """Collections to look at; one stays here while something of it is left undone."""
         self._thread = threading.Thread(target=self._run, name="headwater-maintain", daemon=True)
 
     def start(self) -> None:
@@ -90,7 +114,9 @@ class Maintenance:
         """Stop after the piece of work in hand."""
         self._stop = True
         self._wake.set()
-        if threading.current_thread() is not self._thread:
+        if self._child is not None:
+            self._child.stop()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join()
 
     def _run(self) -> None:
@@ -123,30 +149,46 @@ class Maintenance:
 
     def once(self) -> None:
         """Do everything that is due."""
-        self.merge_all()
-        self._quietly(self.roll_up)
-        self._quietly(self.collect)
+        merging = True
+        while merging and not self._stop:
+            # In turn: while writers keep the merges busy for hours, the log must not grow.
+            merging = self._merge_round()
+            self._quietly(self.roll_up)
+            self._quietly(self.collect)
 
     # ---- merging -----------------------------------------------------------------------------
 
     def merge_all(self) -> None:
         """Merge until every collection is well."""
-        for gid, collection in list(self._core.state.collections.items()):
-            if self._looked.get(gid) is collection:
-                continue
-            failure = self._quietly(lambda gid=gid: self._merge_until_well(gid))  # type: ignore[misc]
+        while not self._stop and self._merge_round():
+            pass
+
+    def _merge_round(self) -> bool:
+        """Do one merge of every collection that needs one; whether there was any."""
+        self._due |= self._touched()
+        merged = False
+        for gid in tuple(self._due):
+            if self._stop:
+                break
+            applied: list[bool] = []
+            failure = self._quietly(lambda gid=gid, to=applied: to.append(self.merge_one(gid)))  # type: ignore[misc]
             if isinstance(failure, ExternalError):
                 continue  # Storage is away; anything else will not mend by looking again.
+            if any(applied):
+                merged = True
+                continue
             current = self._core.state.collections.get(gid)
             # What nobody may read any more goes as soon as the last one here has read it.
-            if current is not None and not (current.since.is_closed and trace.has_parts(current)):
-                self._looked[gid] = current
-        for gone in set(self._looked) - set(self._core.state.collections):
-            del self._looked[gone]
+            if current is None or not (current.since.is_closed and trace.has_parts(current)):
+                self._due.discard(gid)
+        return merged
 
-    def _merge_until_well(self, gid: GlobalId) -> None:
-        while not self._stop and self.merge_one(gid):
-            pass
+    def _touched(self) -> set[GlobalId]:
+        """Return the collections that changed since we last asked."""
+        machine = self._core.machine
+        # Only the one that runs in the background may ask the machine, which tells it once.
+        touched = machine.take_touched() if machine and self._thread.is_alive() else None
+        return set(self._core.state.collections) if touched is None else touched
 
     def merge_one(self, gid: GlobalId) -> bool:
         """Do one merge of a collection, if one is due; whether it was applied."""
@@ -170,15 +212,7 @@ class Maintenance:
         for batch in inputs:
             since = since.join(batch.since) if not since.is_closed else since
         with core.step() as step:
-            parts = merge(
-                collection,
-                inputs,
-                since,
-                blob=core.blob,
-                fetch=core.fetch,
-                layouts=core.layouts,
-                name=step.name,
-            )
+            parts = self._merged(collection, inputs, since, step)
             numbers = tuple(batch.no for batch in inputs)
             outcome = core.submit(ApplyMerge(gid, numbers, since, parts)).result()
         if isinstance(outcome, Done):
@@ -186,26 +220,41 @@ class Maintenance:
             core.metrics.merged_rows.inc(sum(batch.rows for batch in inputs))
         return isinstance(outcome, Done)
 
+    def _merged(
+        self, collection: CollectionState, inputs: Sequence[Batch], since: Times, step: Step
+    ) -> tuple[Part, ...]:
+        core = self._core
+        large = sum(batch.rows for batch in inputs) > core.settings.child_merge_rows
+        if large and self._child is not None and not since.is_closed:
+            # Refused there, it is done here: it works after all, or we see the error itself.
+            with contextlib.suppress(ChildRefused):
+                return self._child.merge(collection, tuple(inputs), since, step.name())
+        return merge(
+            collection,
+            inputs,
+            since,
+            blob=core.blob,
+            fetch=core.fetch,
+            layouts=core.layouts,
+            name=step.name,
+        )
+
     # ---- rollups -----------------------------------------------------------------------------
 
     def roll_up(self, *, force: bool = False) -> None:
         """Write a rollup and truncate the log, if enough has gathered."""
-        core, state = self._core, self._core.state
-        last_seqno, last_bytes = self._last_rollup
-        if state.rollups and state.rollups[-1].seqno > last_seqno:
-            last_seqno = state.rollups[-1].seqno
-        written = core.metrics.entry_bytes._value.get()
-        entries = state.seqno - last_seqno
-        many = entries >= core.settings.rollup_entries
-        large = written - last_bytes >= core.settings.rollup_bytes
-        if not force and not many and not large:
+        core, state, last = self._core, self._core.state, self._last_rollup
+        written = 0 if core.machine is None else core.machine.written_bytes
+        newest = state.rollups[-1].seqno if state.rollups else SeqNo(-1)
+        entries = state.seqno - max(newest, last.seqno)
+        if not force and not _is_due(entries, written - last.written, last.size, core.settings):
             return
         key = rollup_key(state.seqno)
         data = encode_state(state)
         core.retrying(lambda: create_object(core.blob, key, data))
         core.submit(AddRollup(state.seqno, key)).result()
         core.metrics.rollups.inc()
-        self._last_rollup = (state.seqno, written)
+        self._last_rollup = _LastRollup(state.seqno, written, len(data))
         core.retrying(lambda: core.consensus.truncate(SeqNo(state.seqno + 1)))
 
     # ---- garbage -----------------------------------------------------------------------------

@@ -18,7 +18,9 @@ how far it is. So ``advance`` costs the same whatever the number of collections.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from operator import attrgetter
 from typing import Final
 
 import immutables
@@ -61,6 +63,8 @@ TOKENS_KEPT: Final = 64
 
 replace = msgspec.structs.replace
 
+_token = attrgetter("token")
+
 
 class CollectionState(msgspec.Struct, frozen=True):
     """One collection: its frontiers, its batches, and who holds it."""
@@ -86,6 +90,10 @@ class CollectionState(msgspec.Struct, frozen=True):
     def codec(self) -> Codec:
         """The codec that writes now."""
         return self.codecs[-1]
+
+    def has_unsealed(self, token: str) -> bool:
+        """Whether a write with this token is durable and not sealed."""
+        return token in map(_token, self.unsealed)
 
     def newest_of(self, version: int) -> int:
         """Return the newest version of the schema that the same codec wrote as this one."""
@@ -273,11 +281,37 @@ def _change_collection(
             raise AssertionError(f"{type(change).__name__} is not a change of a collection")
 
 
-def _references(state: State, old: CollectionState | None, new: CollectionState | None) -> State:
-    """Recount the objects a collection refers to; those let go become garbage."""
+def _moved_parts(
+    old: CollectionState, new: CollectionState | None, change: Change
+) -> tuple[Iterable[Part], Iterable[Part]]:
+    """Return the parts a change can have let go, and those it can have brought.
+
+    Only what the change is about: to look at all parts would make every write cost what the
+    collection has gathered.
+    """
+    match change:
+        case Written():
+            return (), change.unsealed.parts
+        case Merged():
+            merged = (batch for batch in old.batches if batch.no in change.inputs)
+            return (part for batch in merged for part in batch.parts), change.parts
+        case Sealed() | Appended() if new is not None:
+            sealed = (part for batch in new.batches[len(old.batches) :] for part in batch.parts)
+            left = (part for unsealed in new.unsealed for part in unsealed.parts)
+            return (part for unsealed in old.unsealed for part in unsealed.parts), chain(
+                sealed, left
+            )
+        case CollectionDestroyed():
+            return old.parts(), ()
+        case _:
+            return (), ()
+
+
+def _references(state: State, released: Iterable[Part], gained: Iterable[Part]) -> State:
+    """Recount the objects that are referred to; those let go become garbage."""
     references, garbage = state.references, state.garbage
-    before = {id(part): part for part in old.parts()} if old else {}
-    after = {id(part): part for part in new.parts()} if new else {}
+    before = {id(part): part for part in released}
+    after = {id(part): part for part in gained}
     for key, part in after.items():
         if key not in before and isinstance(part.where, Segment):
             count = references.get(part.where.key, 0)
@@ -292,10 +326,9 @@ def _references(state: State, old: CollectionState | None, new: CollectionState 
             else:
                 references = references.delete(part.where.key)
                 garbage = garbage.set(part.where.key, state.seqno)
+    if references is state.references:
+        return state
     return replace(state, references=references, garbage=garbage)
-
-
-_MOVES_PARTS = (Written, Sealed, Appended, Merged, CollectionDestroyed)
 
 
 def apply_change(state: State, change: Change) -> State:
@@ -365,8 +398,7 @@ def _apply_to_collection(state: State, change: Change) -> State:
     )
     old = state.collections[change.id]
     new = _change_collection(state, old, change)
-    if isinstance(change, _MOVES_PARTS):
-        state = _references(state, old, new)
+    state = _references(state, *_moved_parts(old, new, change))
     timelines = state.timelines
     if old.timeline is not None and isinstance(change, Written | WriterSet | CollectionDestroyed):
         timeline = timelines[old.timeline]
