@@ -1,0 +1,120 @@
+"""The door of the front end: a SQL text or a DataFrame in, a plan out. No job is started.
+
+A :class:`Workspace` is a Spark session of its own with the names of some relations in it, all
+empty: analysis needs their columns only. A query over other names is not understood. DataFrame code
+runs in the workspace's session, takes relations by ``table(name)`` and hands in the frame it made:
+
+    workspace = Workspace(session, {"orders": schema})
+    plan = workspace.compile_sql("SELECT …")
+    plan = workspace.compile_frame(workspace.table("orders").groupBy("k").count())
+
+The session must have the meaning of ``compute/session.py``: what is stored was checked under it.
+
+Kept by: this module. Relied on by: views, ad-hoc queries; nobody else asks Catalyst.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+
+from headwater.collection.schema import columns
+from headwater.compute.catalyst.jvm import front_end
+from headwater.compute.catalyst.translate import translated
+from headwater.compute.ir.plan import Plan
+from headwater.compute.ir.refusal import NotUnderstood, OtherMeaning, Position
+from headwater.compute.session import MEANING
+
+
+class Workspace:
+    """Names to compile over."""
+
+    def __init__(self, session: Any, relations: Mapping[str, pa.Schema]) -> None:
+        self.session = session.newSession()
+        _require_meaning(self.session)
+        self._relations = {name.lower(): name for name in relations}
+        assert len(self._relations) == len(relations), "names differ by more than case"
+        for name, schema in relations.items():
+            empty = self.session.createDataFrame([], ddl(schema))
+            empty.createOrReplaceTempView(_quoted(name))
+
+    def table(self, name: str) -> Any:
+        """Return a relation as a DataFrame without rows."""
+        return self.session.table(_quoted(name))
+
+    def compile_sql(self, text: str) -> Plan:
+        """Return the plan of a query in Spark SQL."""
+        with _spark_errors(text):
+            frame = self.session.sql(text)
+        return self.compile_frame(frame)
+
+    def compile_frame(self, frame: Any) -> Plan:
+        """Return the plan of a DataFrame made in this workspace."""
+        with _spark_errors(""):
+            answer = front_end(self.session).export(frame._jdf, self._relations)
+        return translated(answer, spark_version=self.session.version, settings=MEANING)
+
+
+def relations_of(session: Any, text: str) -> frozenset[str]:
+    """Return the names that a query may mean as relations, in lower case."""
+    with _spark_errors(text):
+        return frozenset(front_end(session).relations(session._jsparkSession, text))
+
+
+def ddl(schema: pa.Schema) -> str:
+    """Return the columns of a collection as Spark's DDL.
+
+    >>> ddl(pa.schema([pa.field("a b", pa.int32(), nullable=False), pa.field("c", pa.string())]))
+    '`a b` int NOT NULL, `c` string'
+    """
+    return ", ".join(
+        f"{_quoted(column.name)} {column.type.spark}{'' if column.nullable else ' NOT NULL'}"
+        for column in columns(schema)
+    )
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
+
+
+def _require_meaning(session: Any) -> None:
+    for key, value in MEANING.items():
+        found = session.conf.get(key)
+        if found != value:
+            raise OtherMeaning(
+                f"{key} is {found!r} in this session; queries are compiled under {value!r}"
+            )
+
+
+@contextmanager
+def _spark_errors(text: str) -> Iterator[None]:
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        message = str(error.getMessage() or error).split("\n== SQL", 1)[0].strip()
+        raise NotUnderstood(
+            message,
+            condition=error.getCondition() or "",
+            sqlstate=error.getSqlState() or "",
+            position=_position(error, text),
+        ) from error
+
+
+def _position(error: Any, text: str) -> Position | None:
+    if found := re.search(r"\(line (\d+), pos (\d+)\)", str(error)):
+        return Position(int(found[1]), int(found[2]) + 1)
+    starts = [context.startIndex() for context in error.getQueryContext() if _is_sql(context)]
+    if not starts or not 0 <= starts[0] < len(text):
+        return None
+    before = text[: starts[0]]
+    return Position(before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1)
+
+
+def _is_sql(context: Any) -> bool:
+    return str(context.contextType()) in ("SQL", "QueryContextType.SQL")

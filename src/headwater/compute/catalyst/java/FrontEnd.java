@@ -1,0 +1,62 @@
+package headwater;
+
+import java.util.ArrayList;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeSet;
+import org.apache.spark.sql.catalyst.analysis.UnresolvedRelation;
+import org.apache.spark.sql.catalyst.expressions.PlanExpression;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.classic.Dataset;
+import org.apache.spark.sql.classic.SparkSession;
+import scala.Function1;
+import scala.runtime.AbstractPartialFunction;
+
+/** What Python calls. */
+public final class FrontEnd {
+    /** The analysed plan of a DataFrame as JSON, or {"refused": ...}. */
+    public String export(Dataset frame, Map relations) throws Exception {
+        return Exporter.export(
+            (SparkSession) frame.sparkSession(), frame.queryExecution().analyzed(), relations);
+    }
+
+    /** The one-part names that a query may mean as relations, in lower case; some may be its own CTEs. */
+    public List relations(SparkSession session, String query) throws Exception {
+        final TreeSet names = new TreeSet();
+        collect(session.sessionState().sqlParser().parsePlan(query), names);
+        return new ArrayList(names);
+    }
+
+    private static void collect(LogicalPlan plan, final TreeSet names) {
+        if (plan instanceof UnresolvedRelation) {
+            List parts = Printer.list(((UnresolvedRelation) plan).multipartIdentifier());
+            if (parts.size() == 1) {
+                names.add(((String) parts.get(0)).toLowerCase(java.util.Locale.ROOT));
+            }
+        }
+        plan.transformExpressions(new AbstractPartialFunction() {
+            public boolean isDefinedAt(Object e) {
+                if (e instanceof PlanExpression) {
+                    collect((LogicalPlan) ((PlanExpression) e).plan(), names);
+                }
+                return false;
+            }
+
+            public Object applyOrElse(Object e, Function1 otherwise) {
+                isDefinedAt(e);
+                return otherwise.apply(e);
+            }
+        });
+        for (Iterator i = Printer.list(plan.children()).iterator(); i.hasNext();) {
+            collect((LogicalPlan) i.next(), names);
+        }
+        // A WITH keeps its definitions beside its children.
+        for (Iterator i = Printer.list(plan.innerChildren()).iterator(); i.hasNext();) {
+            Object inner = i.next();
+            if (inner instanceof LogicalPlan) {
+                collect((LogicalPlan) inner, names);
+            }
+        }
+    }
+}

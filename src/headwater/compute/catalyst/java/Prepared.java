@@ -1,0 +1,172 @@
+package headwater;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashSet;
+import java.util.Iterator;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import org.apache.spark.sql.catalyst.expressions.*;
+import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateFunction;
+import org.apache.spark.sql.types.*;
+import scala.None$;
+import scala.Option;
+import scala.collection.immutable.Nil$;
+import scala.collection.immutable.Seq;
+
+/**
+ * Expressions made fit to be printed, or refused: no subquery, nothing volatile, nothing collated.
+ *
+ * A subquery that is left is uncorrelated; it becomes a column of its id, and the operator lists it.
+ */
+public final class Prepared {
+    private static final Set VOLATILE = new HashSet(Arrays.asList(new String[] {
+        "CurrentTimestamp", "Now", "CurrentDate", "CurrentTime", "LocalTimestamp", "CurrentBatchTimestamp",
+        "CurrentTimestampNanos", "LocalTimestampNanos", "CurrentTimestampPrecision", "UTCTimestamp"}));
+    private static final Set SURROUNDINGS = new HashSet(Arrays.asList(new String[] {
+        "CurrentUser", "CurrentDatabase", "CurrentCatalog", "CurrentPath", "SparkVersion", "InputFileName",
+        "InputFileBlockStart", "InputFileBlockLength"}));
+
+    private final Map subqueries;
+    private final Map functions;
+
+    /** Both are filled: ids to subqueries, names of the user's functions to what they are. */
+    public Prepared(Map subqueries, Map functions) {
+        this.subqueries = subqueries;
+        this.functions = functions;
+    }
+
+    public Expression of(Expression e) {
+        require(e);
+        if (e instanceof PlanExpression) {
+            return subquery((PlanExpression) e);
+        }
+        if (e instanceof PreciseTimestampConversion) {
+            return micros((PreciseTimestampConversion) e);
+        }
+        if (e.children().isEmpty()) {
+            return e;
+        }
+        List children = new ArrayList();
+        boolean changed = false;
+        for (Iterator i = Printer.list(e.children()).iterator(); i.hasNext();) {
+            Expression child = (Expression) i.next();
+            Expression prepared = of(child);
+            changed = changed || prepared != child;
+            children.add(prepared);
+        }
+        if (e instanceof Cast && ((Expression) children.get(0)).dataType().equals(e.dataType())) {
+            return (Expression) children.get(0);
+        }
+        return changed ? (Expression) e.withNewChildren(Printer.seq(children)) : e;
+    }
+
+    /** Whether an expression is the current time in one of its forms. */
+    public static boolean isVolatile(Expression e) {
+        return VOLATILE.contains(kind(e));
+    }
+
+    private static String kind(Expression e) {
+        return e.getClass().getSimpleName().replace("$", "");
+    }
+
+    private void require(Expression e) {
+        if (isVolatile(e)) {
+            throw new Refusal(e.prettyName() + "()", "its value changes although no row changes",
+                "compare it with a timestamp in WHERE: ts > now() - INTERVAL 1 HOUR", e.origin());
+        }
+        if (SURROUNDINGS.contains(kind(e))) {
+            throw new Refusal(e.prettyName() + "()", "its value depends on who asks, or where", "", e.origin());
+        }
+        if (e instanceof OuterReference) {
+            throw new Refusal(((OuterReference) e).name(), "a subquery of this form cannot be made a join",
+                "write it as a join", e.origin());
+        }
+        if (e instanceof UserDefinedExpression) {
+            function(e);
+        }
+        // Not deterministic(): that of a parent is false because of a child, and the child is to be named.
+        if (e instanceof Nondeterministic || (!e.deterministic() && e.children().forall(new scala.runtime.AbstractFunction1() {
+                public Object apply(Object child) {
+                    return Boolean.valueOf(((Expression) child).deterministic());
+                }
+            }))) {
+            String name = e instanceof UserDefinedExpression ? ((UserDefinedExpression) e).name() : e.prettyName();
+            throw new Refusal(name + "()", "it is not deterministic", "", e.origin());
+        }
+        if (!(e instanceof PlanExpression) && e.resolved() && !(e instanceof WindowSpecDefinition)
+                && !(e instanceof WindowFrame) && !(e instanceof SortOrder) && !(e instanceof LambdaFunction)) {
+            requireBinary(e.dataType(), e);
+        }
+    }
+
+    private void function(Expression e) {
+        String name = ((UserDefinedExpression) e).name();
+        if (!(e instanceof PythonUDF)) {
+            throw new Refusal(name + "()", "a function of the JVM has no text", "register it from Python", e.origin());
+        }
+        functions.put(name, digest(Printer.list(((PythonUDF) e).func().command())));
+    }
+
+    private static String digest(List command) {
+        byte[] bytes = new byte[command.size()];
+        for (int n = 0; n < bytes.length; n++) {
+            bytes[n] = ((Byte) command.get(n)).byteValue();
+        }
+        try {
+            byte[] found = java.security.MessageDigest.getInstance("SHA-256").digest(bytes);
+            return String.format("%064x", new Object[] {new java.math.BigInteger(1, found)}).substring(0, 16);
+        } catch (java.security.NoSuchAlgorithmException e) {
+            throw new IllegalStateException(e);
+        }
+    }
+
+    private static void requireBinary(DataType type, Expression e) {
+        if (type instanceof StringType && !((StringType) type).isUTF8BinaryCollation()) {
+            throw new Refusal(e.prettyName(), "it has the collation " + ((StringType) type).collationName(),
+                "use UTF8_BINARY", e.origin());
+        }
+        if (type instanceof ArrayType) {
+            requireBinary(((ArrayType) type).elementType(), e);
+        } else if (type instanceof MapType) {
+            requireBinary(((MapType) type).keyType(), e);
+            requireBinary(((MapType) type).valueType(), e);
+        } else if (type instanceof StructType) {
+            StructField[] fields = ((StructType) type).fields();
+            for (int n = 0; n < fields.length; n++) {
+                requireBinary(fields[n].dataType(), e);
+            }
+        }
+    }
+
+    private Expression subquery(PlanExpression e) {
+        boolean scalar = e instanceof ScalarSubquery;
+        if (!scalar && !(e instanceof Exists)) {
+            throw new Refusal(e.prettyName(), "a subquery of this form is not supported here", "write it as a join", e.origin());
+        }
+        if (((SubqueryExpression) e).isCorrelated()) {
+            throw new Refusal("a correlated subquery", "it cannot be made a join where it stands",
+                "write it as a join", e.origin());
+        }
+        AttributeReference column = new AttributeReference(scalar ? "subquery" : "exists", e.dataType(), scalar,
+            Metadata.empty(), e.exprId(), (Seq) Nil$.MODULE$);
+        subqueries.put(e, column);
+        return column;
+    }
+
+    /** Spark's own conversion is internal; these two are its public equals, and the session is in UTC. */
+    private Expression micros(PreciseTimestampConversion e) {
+        Expression child = of(e.child());
+        if (e.toType() instanceof LongType) {
+            return new UnixMicros(e.fromType() instanceof TimestampNTZType ? cast(child, DataTypes.TimestampType) : child);
+        }
+        Expression timestamp = new MicrosToTimestamp(child);
+        return e.toType() instanceof TimestampNTZType ? cast(timestamp, DataTypes.TimestampNTZType) : timestamp;
+    }
+
+    private static Expression cast(Expression child, DataType type) {
+        return new Cast(child, type, Option.apply("UTC"), EvalMode$.MODULE$.ANSI());
+    }
+}

@@ -1,0 +1,237 @@
+package headwater;
+
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.sql.catalyst.expressions.*;
+import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateExpression;
+import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateFunction;
+import org.apache.spark.sql.catalyst.expressions.aggregate.AnyValue;
+import org.apache.spark.sql.catalyst.expressions.aggregate.First;
+import org.apache.spark.sql.catalyst.expressions.aggregate.Last;
+import org.apache.spark.sql.types.*;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * Expressions as Spark SQL text over unique names.
+ *
+ * Catalyst's own text is taken where it can be read back; the cases here are those where it cannot, or
+ * where it silently drops a part. Whatever is missed is found by Checker, which reads every text back.
+ */
+public final class Printer {
+    private final Map names = new HashMap();
+    private final Map counts = new HashMap();
+    private final Map variables = new HashMap();
+
+    /** A name for an attribute: its own, made plain, and a number; the same for the same attribute. */
+    public String name(Attribute attribute) {
+        return name(attribute.exprId(), attribute.name());
+    }
+
+    public String name(ExprId id, String wanted) {
+        Object known = names.get(Long.valueOf(id.id()));
+        if (known == null) {
+            known = fresh(wanted);
+            names.put(Long.valueOf(id.id()), known);
+        }
+        return (String) known;
+    }
+
+    public String fresh(String wanted) {
+        StringBuilder plain = new StringBuilder();
+        String lower = wanted.toLowerCase(java.util.Locale.ROOT);
+        for (int n = 0; n < lower.length() && plain.length() < 40; n++) {
+            char c = lower.charAt(n);
+            plain.append((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9' && plain.length() > 0) || c == '_' ? c : '_');
+        }
+        String base = plain.toString().replaceAll("_+", "_").replaceAll("^_|_$", "");
+        base = base.isEmpty() || !Character.isLetter(base.charAt(0)) ? "c" : base;
+        Integer count = (Integer) counts.get(base);
+        int next = count == null ? 1 : count.intValue() + 1;
+        counts.put(base, Integer.valueOf(next));
+        return base + "_" + next;
+    }
+
+    public AttributeReference renamed(Attribute a) {
+        return new AttributeReference(
+            name(a), a.dataType(), a.nullable(), Metadata.empty(), a.exprId(), (Seq) scala.collection.immutable.Nil$.MODULE$);
+    }
+
+    public String text(Expression e) {
+        return printable(e).sql();
+    }
+
+    /** An expression whose sql() is the text wanted. */
+    private Expression printable(Expression e) {
+        if (e instanceof AttributeReference) {
+            return renamed((AttributeReference) e);
+        }
+        String special = special(e);
+        if (special != null) {
+            return new PrettyAttribute(special, e.dataType());
+        }
+        if (e.children().isEmpty()) {
+            return e;
+        }
+        return (Expression) e.withNewChildren(seq(printable(list(e.children()))));
+    }
+
+    private List printable(List expressions) {
+        List result = new ArrayList();
+        for (Iterator i = expressions.iterator(); i.hasNext();) {
+            result.add(printable((Expression) i.next()));
+        }
+        return result;
+    }
+
+    private List texts(List expressions) {
+        List result = new ArrayList();
+        for (Iterator i = expressions.iterator(); i.hasNext();) {
+            result.add(text((Expression) i.next()));
+        }
+        return result;
+    }
+
+    /** The text of an expression whose own would be unreadable or would lose a part; null: it is fine. */
+    private String special(Expression e) {
+        if (e instanceof Call) {
+            return call((Call) e);
+        }
+        if (e instanceof ExtractANSIIntervalDays) {
+            return "extract(DAY FROM " + text(((ExtractANSIIntervalDays) e).child()) + ")";
+        }
+        if (e instanceof LambdaFunction) {
+            return lambda((LambdaFunction) e);
+        }
+        if (e instanceof NamedLambdaVariable) {
+            return variable((NamedLambdaVariable) e);
+        }
+        if (e instanceof JsonToStructs) {
+            JsonToStructs json = (JsonToStructs) e;
+            return "from_json(" + text(json.child()) + ", " + quoted(json.schema().sql()) + options(json.options()) + ")";
+        }
+        if (e instanceof CsvToStructs) {
+            CsvToStructs csv = (CsvToStructs) e;
+            return "from_csv(" + text(csv.child()) + ", " + quoted(csv.schema().sql()) + options(csv.options()) + ")";
+        }
+        if (e instanceof StructsToJson) {
+            StructsToJson json = (StructsToJson) e;
+            return "to_json(" + text(json.child()) + options(json.options()) + ")";
+        }
+        if (e instanceof AggregateExpression) {
+            return aggregate((AggregateExpression) e);
+        }
+        if (e instanceof CreateNamedStruct) {
+            // Its own text may be struct(a, b), which takes the names of its fields from the columns.
+            return "named_struct(" + String.join(", ", texts(list(e.children()))) + ")";
+        }
+        if (e instanceof LikeAll || e instanceof NotLikeAll || e instanceof LikeAny || e instanceof NotLikeAny) {
+            return like((MultiLikeBase) e);
+        }
+        if (e instanceof TaggingExpression) {
+            return text((Expression) e.children().head());
+        }
+        return null;
+    }
+
+    /** First, last and any_value drop their IGNORE NULLS. */
+    private String aggregate(AggregateExpression e) {
+        AggregateFunction function = e.aggregateFunction();
+        boolean ignores = (function instanceof First && ((First) function).ignoreNulls())
+            || (function instanceof Last && ((Last) function).ignoreNulls())
+            || (function instanceof AnyValue && ((AnyValue) function).ignoreNulls());
+        if (!ignores) {
+            return null;
+        }
+        String filter = e.filter().isDefined() ? " FILTER (WHERE " + text((Expression) e.filter().get()) + ")" : "";
+        return function.prettyName() + "(" + (e.isDistinct() ? "DISTINCT " : "")
+            + text((Expression) function.children().head()) + ", true)" + filter;
+    }
+
+    private String call(Call e) {
+        List parts = texts(e.parameters());
+        if (e.template() instanceof Extract) {
+            return "date_part(" + parts.get(0) + ", " + parts.get(1) + ")";
+        }
+        return ((InheritAnalysisRules) e.template()).makeSQLString(seq(parts));
+    }
+
+    private String lambda(LambdaFunction e) {
+        List arguments = texts(list(e.arguments()));
+        String body = text(e.function());
+        if (arguments.size() == 1) {
+            return arguments.get(0) + " -> " + body;
+        }
+        return "(" + String.join(", ", arguments) + ") -> " + body;
+    }
+
+    private String variable(NamedLambdaVariable e) {
+        Long id = Long.valueOf(e.exprId().id());
+        Object known = variables.get(id);
+        if (known == null) {
+            known = "v" + (variables.size() + 1);
+            variables.put(id, known);
+        }
+        return (String) known;
+    }
+
+    private String like(MultiLikeBase e) {
+        boolean all = e instanceof LikeAll || e instanceof NotLikeAll;
+        boolean not = e instanceof NotLikeAll || e instanceof NotLikeAny;
+        List patterns = new ArrayList();
+        for (Iterator i = list(e.patterns()).iterator(); i.hasNext();) {
+            patterns.add(Literal$.MODULE$.create(i.next(), DataTypes.StringType).sql());
+        }
+        return "(" + text((Expression) list(((Expression) e).children()).get(0)) + (not ? " NOT LIKE " : " LIKE ")
+            + (all ? "ALL (" : "ANY (") + String.join(", ", patterns) + "))";
+    }
+
+    private static String options(scala.collection.immutable.Map options) {
+        Map sorted = new java.util.TreeMap(CollectionConverters.asJava(options));
+        if (sorted.isEmpty()) {
+            return "";
+        }
+        List parts = new ArrayList();
+        for (Iterator i = sorted.entrySet().iterator(); i.hasNext();) {
+            Map.Entry entry = (Map.Entry) i.next();
+            parts.add(quoted((String) entry.getKey()) + ", " + quoted((String) entry.getValue()));
+        }
+        return ", map(" + String.join(", ", parts) + ")";
+    }
+
+    private static String quoted(String text) {
+        return Literal$.MODULE$.apply(text).sql();
+    }
+
+    /** A type as Spark's DDL and collection/types.py read it. */
+    public static String type(DataType type) {
+        if (type instanceof ArrayType) {
+            return "array<" + type(((ArrayType) type).elementType()) + ">";
+        }
+        if (type instanceof MapType) {
+            return "map<" + type(((MapType) type).keyType()) + "," + type(((MapType) type).valueType()) + ">";
+        }
+        if (type instanceof StructType) {
+            StructField[] fields = ((StructType) type).fields();
+            List parts = new ArrayList();
+            for (int n = 0; n < fields.length; n++) {
+                String name = fields[n].name();
+                boolean plain = name.matches("[A-Za-z_][A-Za-z0-9_]*");
+                parts.add((plain ? name : "`" + name.replace("`", "``") + "`") + ":" + type(fields[n].dataType()));
+            }
+            return "struct<" + String.join(",", parts) + ">";
+        }
+        return type.catalogString();
+    }
+
+    public static List list(scala.collection.Seq items) {
+        return CollectionConverters.asJava(items);
+    }
+
+    public static Seq seq(List items) {
+        return CollectionConverters.asScala(items).toSeq();
+    }
+}

@@ -1,0 +1,223 @@
+"""Aggregates and windows as Spark SQL in which no answer depends on the order rows happen to have.
+
+Where a function is on a list of ``ir/functions.py``, rows are given the canonical order of the
+whole row of the operator's input (``collection/order.py``). In an aggregate that is a number per
+row of its group, :data:`RANK`, which the function is then asked by:
+
+    first(x)           min_by(x, rank)            max_by(x, y)    max_by(x, (y, -rank)), y not NULL
+    collect_list(x)    the values by rank         listagg(x)      … WITHIN GROUP (ORDER BY …, rank)
+    collect_set(x)     the values in their order  mode(x)         the least of the most frequent
+
+With ``DISTINCT`` the rows are gone and the values themselves are in their order. In a window it is
+the last key of the order, except where ties must stay ties (``rank``, a ``RANGE`` frame): there a
+function that depends on position is asked by the row's number in its partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+from weakref import WeakSet
+
+from headwater.collection.order import order_by_sql
+from headwater.compute.catalyst import rounding
+from headwater.compute.catalyst.select import select
+from headwater.compute.ir.expression import AggregateCall, Column, SortKey, WindowCall
+from headwater.compute.ir.functions import FLOATING, ORDERED, POSITIONAL, RANKING
+from headwater.compute.ir.node import Aggregate, Window
+
+RANK: Final = "_rank_0"
+"""The number of a row in its group, in canonical order."""
+
+_PREFIX: Final = "headwater_exact_"
+SUM, AVERAGE, MOMENT, CO_MOMENT = (
+    _PREFIX + what for what in ("sum", "average", "moment", "co_moment")
+)
+
+_WHOLE: Final = "ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"
+_BY_RANK: Final = "(a, b) -> CASE WHEN a.r < b.r THEN -1 WHEN a.r > b.r THEN 1 ELSE 0 END"
+_ALIASES: Final = {
+    "mean": "avg",
+    "try_avg": "avg",
+    "std": "stddev_samp",
+    "stddev": "stddev_samp",
+    "variance": "var_samp",
+}
+_ROUNDED: Final = ("float", "double")
+_WHOLE_NUMBERS: Final = ("tinyint", "smallint", "int", "bigint")
+
+_registered: Final[WeakSet[Any]] = WeakSet()
+
+
+def register(session: Any, text: str) -> None:
+    """Make the functions of ``rounding.py`` known to a session if the text calls any."""
+    if _PREFIX not in text or session in _registered:
+        return
+    from pyspark.sql.functions import udf
+
+    functions: dict[str, Callable[..., float | None]] = {
+        SUM: rounding.exact_sum,
+        AVERAGE: rounding.exact_average,
+        MOMENT: rounding.exact_moment,
+        CO_MOMENT: rounding.exact_co_moment,
+    }
+    for name, function in functions.items():
+        # Asked for a plain function, PySpark does not read the type hints as another kind of it.
+        session.udf.register(name, udf(function, "double", useArrow=False))
+    _registered.add(session)
+
+
+def total(order: Sequence[SortKey], columns: Iterable[Column]) -> str:
+    """Return what follows ``ORDER BY``: these keys, then the canonical order of the whole row."""
+    keys = [key.text for key in order]
+    every = [(column.name, column.sql_type.arrow) for column in columns]
+    return ", ".join([*keys, order_by_sql(every)] if every else keys)
+
+
+def aggregate(node: Aggregate, source: str) -> str:
+    """Return the SELECT of an aggregate over the rows named ``source``."""
+    outputs = [*node.groups, *(f"{_aggregate_call(call)} AS {call.name}" for call in node.calls)]
+    groups = f" GROUP BY {', '.join(node.groups)}" if node.groups else ""
+    if any(_needs_rank(call.function, call.distinct) for call in node.calls):
+        source = _ranked(source, node.input.columns, node.groups, ())
+    return select(outputs, source) + groups
+
+
+def window(node: Window, source: str) -> str:
+    """Return the SELECT of a window over the rows named ``source``."""
+    partition = [expression.text for expression in node.partition]
+    outputs = [column.name for column in node.input.columns]
+    calls = [f"{_window_call(call, _over(node, call))} AS {call.name}" for call in node.calls]
+    outputs.extend(calls)
+    if any(RANK in call for call in calls):
+        source = _ranked(source, node.input.columns, partition, node.order)
+    return select(outputs, source)
+
+
+def _ranked(
+    source: str, columns: Sequence[Column], partition: Sequence[str], order: Sequence[SortKey]
+) -> str:
+    by = f"PARTITION BY {', '.join(partition)} " if partition else ""
+    # Rows of no columns are all equal: any number will do.
+    rank = f"row_number() OVER ({by}ORDER BY {total(order, columns) or 'true'}) AS {RANK}"
+    return f"({select([*(column.name for column in columns), rank], source)})"
+
+
+def _over(node: Window, call: WindowCall) -> str:
+    keys = [key.text for key in node.order]
+    rows = call.frame.startswith("ROWS") and call.frame != _WHOLE
+    if call.function not in RANKING and (rows or call.function in POSITIONAL - ORDERED):
+        order = total(node.order, node.input.columns)
+    else:
+        order = ", ".join(keys)
+    parts = [
+        f"PARTITION BY {', '.join(e.text for e in node.partition)}" if node.partition else "",
+        f"ORDER BY {order}" if order else "",
+        call.frame,
+    ]
+    return f" OVER ({' '.join(part for part in parts if part)})"
+
+
+def _needs_rank(function: str, distinct: bool) -> bool:
+    return function in ORDERED - {"mode", "collect_set"} and not distinct
+
+
+def _aggregate_call(call: AggregateCall) -> str:
+    if call.function in ORDERED:
+        return _ordered(call, call.distinct, "")
+    return _exact(call, call.distinct, "") or call.text
+
+
+def _window_call(call: WindowCall, over: str) -> str:
+    if call.function in ORDERED:
+        return _ordered(call, False, over)
+    if call.function == "nth_value" and call.frame.startswith("RANGE"):
+        value, number = (argument.text for argument in call.arguments)
+        listed = _listed(value, _filter(call, value if call.ignore_nulls else ""), over)
+        return f"try_element_at({listed}, {number})"
+    return _exact(call, False, over) or f"{call.text}{over}"
+
+
+def _filter(call: AggregateCall | WindowCall, not_null: str = "") -> str:
+    conditions = [call.filter.text] if call.filter is not None else []
+    if not_null:
+        conditions.append(f"({not_null} IS NOT NULL)")
+    return f" FILTER (WHERE {' AND '.join(conditions)})" if conditions else ""
+
+
+def _listed(value: str, where: str, over: str) -> str:
+    rows = f"collect_list(named_struct('r', {RANK}, 'v', {value})){where}{over}"
+    return f"transform(array_sort({rows}, {_BY_RANK}), e -> e.v)"
+
+
+def _ordered(call: AggregateCall | WindowCall, distinct: bool, over: str) -> str:
+    """Return a call of a function of ``ORDERED`` that does not depend on the order of rows."""
+    value = call.arguments[0].text
+    match call.function:
+        case "first" | "first_value" | "any_value" if not distinct:
+            return f"min_by({value}, {RANK}){_not_null_if_asked(call, value)}{over}"
+        case "last" | "last_value" if not distinct:
+            return f"max_by({value}, {RANK}){_not_null_if_asked(call, value)}{over}"
+        case "collect_list" | "array_agg" if not distinct:
+            return _listed(value, _filter(call, value), over)
+        case "max_by" | "min_by":
+            by = call.arguments[1].text
+            rank = f"-{RANK}" if call.function == "max_by" else RANK
+            key = f"named_struct('y', {by}, 'r', {rank})"
+            return f"{call.function}({value}, {key}){_filter(call, by)}{over}"
+        case "mode":
+            within = call.text.startswith("mode()")
+            return f"{call.text if within else f'mode({value}, true){_filter(call)}'}{over}"
+        case "listagg" | "string_agg":
+            return _joined(call, distinct, over)
+        case "first" | "first_value" | "any_value":
+            return f"min({value}){_filter(call)}{over}"
+        case "last" | "last_value":
+            return f"max({value}){_filter(call)}{over}"
+        case _:
+            return f"array_sort(collect_set({value}){_filter(call)}{over})"
+
+
+def _not_null_if_asked(call: AggregateCall | WindowCall, value: str) -> str:
+    return _filter(call, value if call.ignore_nulls else "")
+
+
+def _joined(call: AggregateCall | WindowCall, distinct: bool, over: str) -> str:
+    value, separator, *keys = (argument.text for argument in call.arguments)
+    once = "DISTINCT " if distinct else ""
+    order = ", ".join(keys or [value]) if distinct else ", ".join([*keys, RANK])
+    listed = f"listagg({once}{value}, {separator}) WITHIN GROUP (ORDER BY {order})"
+    return f"{listed}{_filter(call)}{over}"
+
+
+def _exact(call: AggregateCall | WindowCall, distinct: bool, over: str) -> str | None:
+    """Return a call of a function of ``FLOATING`` that rounds once; ``None``: Spark's own does."""
+    if call.function not in FLOATING:
+        return None
+    value = call.arguments[0]
+    function = _ALIASES.get(call.function, call.function)
+    collect, once = ("collect_set", "DISTINCT ") if distinct else ("collect_list", "")
+    if function in ("sum", "try_sum"):
+        if value.type in _ROUNDED:
+            return f"{SUM}({collect}(CAST({value.text} AS DOUBLE)){_filter(call)}{over})"
+        if value.type == "bigint":
+            # Overflow is judged on the sum, not on what it passes through.
+            cast = "CAST" if function == "sum" else "TRY_CAST"
+            wide = f"sum({once}CAST({value.text} AS DECIMAL(38,0))){_filter(call)}{over}"
+            return f"{cast}({wide} AS BIGINT)"
+        return None
+    if function == "avg":
+        if value.type in _ROUNDED:
+            return f"{AVERAGE}({collect}(CAST({value.text} AS DOUBLE)){_filter(call)}{over})"
+        if value.type in _WHOLE_NUMBERS:
+            wide = f"sum({once}CAST({value.text} AS DECIMAL(38,0))){_filter(call)}{over}"
+            number = f"count({once}{value.text}){_filter(call)}{over}"
+            return f"(CAST({wide} AS DOUBLE) / nullif({number}, 0))"
+        return None
+    if function in rounding.ONE:
+        listed = f"{collect}(CAST({value.text} AS DOUBLE)){_filter(call)}{over}"
+        return f"{MOMENT}('{function}', {listed})"
+    first, second = (f"CAST({argument.text} AS DOUBLE)" for argument in call.arguments[:2])
+    present = f"({first} IS NOT NULL AND {second} IS NOT NULL)"
+    pair = f"CASE WHEN {present} THEN named_struct('a', {first}, 'b', {second}) END"
+    return f"{CO_MOMENT}('{function}', {collect}({pair}){_filter(call)}{over})"

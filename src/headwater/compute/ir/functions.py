@@ -1,0 +1,107 @@
+"""Functions whose answer depends on the order in which rows come.
+
+Spark calls them deterministic. SQL leaves that order open and we do not (DESIGN, law 2): where one
+of these stands, rows come in the canonical order of the whole row of the operator's input. So the
+lists say what must be given an order when a plan is run, and what cannot be kept at all.
+
+    ORDERED     aggregates: their answer is fixed by ordering the rows of the group
+    POSITIONAL  window functions: their answer is fixed by ordering the ties of the window's order
+    FLOATING    aggregates whose arithmetic rounds: exact where their arguments are exact
+    UNSTABLE    sketches: no order of the rows makes their answer a function of the multiset
+
+Kept by: this module alone; ``tests/unit/compute_ir/test_functions.py`` says why each is there.
+Relied on by: the front end (refusals), rendering, and the delta rules.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+ORDERED: Final = frozenset(
+    {
+        "any_value",
+        "array_agg",
+        "collect_list",
+        "collect_set",
+        "first",
+        "first_value",
+        "last",
+        "last_value",
+        "listagg",
+        "max_by",
+        "min_by",
+        "mode",
+        "string_agg",
+    }
+)
+
+POSITIONAL: Final = frozenset(
+    {
+        "first",
+        "first_value",
+        "lag",
+        "last",
+        "last_value",
+        "lead",
+        "nth_value",
+        "ntile",
+        "row_number",
+    }
+)
+
+RANKING: Final = frozenset({"rank", "dense_rank", "percent_rank", "cume_dist"})
+"""Window functions that give ties the same answer: their order must not be made finer."""
+
+FLOATING: Final = frozenset(
+    {
+        "avg",
+        "corr",
+        "covar_pop",
+        "covar_samp",
+        "kurtosis",
+        "mean",
+        "regr_avgx",
+        "regr_avgy",
+        "regr_intercept",
+        "regr_r2",
+        "regr_slope",
+        "regr_sxx",
+        "regr_sxy",
+        "regr_syy",
+        "skewness",
+        "std",
+        "stddev",
+        "stddev_pop",
+        "stddev_samp",
+        "sum",
+        "try_avg",
+        "try_sum",
+        "var_pop",
+        "var_samp",
+        "variance",
+    }
+)
+
+_SKETCH: Final = "it is a sketch whose answer depends on the order of the rows"
+
+UNSTABLE: Final[dict[str, str]] = dict.fromkeys(
+    (
+        "approx_percentile",
+        "approx_top_k",
+        "approx_top_k_accumulate",
+        "approx_top_k_combine",
+        "histogram_numeric",
+        "hll_sketch_agg",
+        "hll_union_agg",
+        "kll_sketch_agg_bigint",
+        "kll_sketch_agg_double",
+        "kll_sketch_agg_float",
+        "percentile_approx",
+        "theta_intersection_agg",
+        "theta_sketch_agg",
+        "theta_union_agg",
+        "tuple_sketch_agg_double",
+        "tuple_sketch_agg_integer",
+    ),
+    _SKETCH,
+)

@@ -1,0 +1,111 @@
+"""A whole query as it is stored: operators, the columns a reader sees, and under which meaning.
+
+    decoded(encoded(plan)) == plan
+
+The bytes are JSON with a version (``tests/formats/plan_v1.json``). A plan belongs to one version of
+Spark and one set of the settings that decide what texts mean (``compute/session.py``): its texts
+were checked under these. Under others it must not be run: :meth:`Plan.require` says so, and the
+view is compiled and hydrated anew.
+
+``root`` may have columns that are not shown, which only ``order`` needs (``SELECT a … ORDER BY
+b``); :meth:`Plan.shown` is the query without them and without order: what a view maintains.
+
+Kept by: this module. Relied on by: the catalog, which stores the bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from headwater.compute.ir.expression import Column, SortKey
+from headwater.compute.ir.node import Node, keep, relations
+from headwater.compute.ir.refusal import InvalidPlan, OtherMeaning
+
+VERSION: Final = 1
+
+
+class OutputColumn(msgspec.Struct, frozen=True):
+    """What a reader calls a column (``label``), and the plan's name of it."""
+
+    label: str
+    name: str
+
+
+class UserFunction(msgspec.Struct, frozen=True):
+    """A deterministic function of the user's that the texts call, and what it was then."""
+
+    name: str
+    fingerprint: str
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """A query."""
+
+    version: int
+    spark_version: str
+    settings: dict[str, str]
+    root: Node
+    outputs: tuple[OutputColumn, ...]
+    order: tuple[SortKey, ...] = ()
+    """In which order an ad-hoc query shows its rows; a view has none."""
+    functions: tuple[UserFunction, ...] = ()
+
+    def __post_init__(self) -> None:
+        known = {column.name for column in self.root.columns}
+        used = {output.name for output in self.outputs}
+        used.update(name for key in self.order for name in key.expression.columns)
+        if not used <= known:
+            raise InvalidPlan(f"the plan shows {sorted(used - known)}, which it does not have")
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns a reader sees, under the plan's names."""
+        known = {column.name: column for column in self.root.columns}
+        return tuple(known[output.name] for output in self.outputs)
+
+    @property
+    def relations(self) -> tuple[str, ...]:
+        """The collections it reads."""
+        return relations(self.root)
+
+    def shown(self) -> Node:
+        """Return the operators whose rows are the query's, without what only its order needs.
+
+        A column that is shown twice is there once; ``outputs`` has it twice.
+        """
+        return keep(self.root, dict.fromkeys(output.name for output in self.outputs))
+
+    def require(self, spark_version: str, settings: Mapping[str, str]) -> None:
+        """Raise unless the plan's texts mean here what they meant when they were checked."""
+        if self.spark_version != spark_version:
+            raise OtherMeaning(
+                f"the plan is of Spark {self.spark_version}, this is {spark_version}"
+            )
+        for key, value in self.settings.items():
+            if settings.get(key) != value:
+                raise OtherMeaning(
+                    f"the plan has {key} = {value}, this session {settings.get(key)}"
+                )
+
+
+class _Version(msgspec.Struct):
+    version: int
+
+
+def encoded(plan: Plan) -> bytes:
+    """Return the bytes of a plan; equal plans have equal bytes."""
+    return msgspec.json.encode(plan, order="deterministic")
+
+
+def decoded(data: bytes) -> Plan:
+    """Return the plan that these bytes hold."""
+    try:
+        found = msgspec.json.decode(data, type=_Version).version
+        if found != VERSION:
+            raise InvalidPlan(f"a plan of version {found}; this program knows version {VERSION}")
+        return msgspec.json.decode(data, type=Plan)
+    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        raise InvalidPlan(f"the bytes hold no plan: {error}") from error
