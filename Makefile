@@ -61,6 +61,7 @@ bench: java $(READY) ## every benchmark, as tables; asserts nothing
 
 soak: java $(READY) psql ## the long tests
 	@$(BIN)/python -m pytest -m soak
+	@HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest tests/properties -n $(WORKERS) --timeout 3600
 
 clean: ## remove .venv and everything that was made
 	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -23,6 +23,8 @@ from headwater.persist.client import open_location
 from headwater.persist.core import Settings
 from headwater.persist.errors import AlreadyLocked, Fenced
 
+pytestmark = pytest.mark.server  # It starts processes of ours.
+
 SCHEMA = pa.schema([pa.field("k", pa.int64()), pa.field("v", pa.string())])
 ROWS = 1_000
 

@@ -18,6 +18,8 @@ from headwater.persist.layout import Layouts
 from headwater.persist.state import violations
 from headwater.testing.killed import complaints, found, open_writer, write_until_killed
 
+pytestmark = pytest.mark.server  # It starts processes of ours.
+
 SEED = 20261115
 KILLS = 12
 SOAK_KILLS = 300
