@@ -4,6 +4,9 @@ Rule: the sizes of batches fall at least by half from each one to the next newer
 batch has grown to more than half of its elder, the two are merged; a run of such neighbours is
 merged at once. So n appended batches leave O(log n), and every update is rewritten O(log n) times.
 
+Where merges lag behind, more small batches wait before large newer ones than one merge can take.
+They are merged among themselves first: the large ones would be rewritten for every handful of them.
+
 A single batch is rewritten when that will shrink it to less than half: since has passed its whole
 interval, so that all its times fall together, and its diffs sum to less than half the number of its
 updates, so that most of them cancel. Afterwards its own since is past its upper, and it is never
@@ -52,6 +55,8 @@ def next_merge(collection: CollectionState, since: Times | None = None) -> tuple
         while start > 0 and end - start < FAN_IN_MAX and 2 * total > _weight(batches[start - 1]):
             start -= 1
             total += _weight(batches[start])
+        if end - start == FAN_IN_MAX and _is_top_heavy(batches[start:end], total):
+            continue
         if end - start > 1 and (
             end - start >= MERGE_AT_LEAST or total > FLOOR_ROWS * MERGE_AT_LEAST
         ):
@@ -60,6 +65,11 @@ def next_merge(collection: CollectionState, since: Times | None = None) -> tuple
         if _shrinks(batch, since):
             return (batch,)
     return ()
+
+
+def _is_top_heavy(window: tuple[Batch, ...], total: int) -> bool:
+    """Whether the newer half is more than twice as heavy as the elder."""
+    return 3 * sum(map(_weight, window[: len(window) // 2])) < total
 
 
 def _shrinks(batch: Batch, since: Times) -> bool:

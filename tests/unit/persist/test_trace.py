@@ -61,3 +61,17 @@ def test_a_batch_is_rewritten_once_its_history_is_over_and_would_mostly_cancel()
     assert next_merge(_collection(_batch(0, 1_000, since=1, diff_sum=10), since=9)) == ()
     # Nothing to gain where most updates are insertions.
     assert next_merge(_collection(_batch(0, 1_000, diff_sum=900), since=1)) == ()
+
+
+def test_a_backlog_is_rewritten_a_few_times_only() -> None:
+    """As appends leave it that were faster than the merges: many batches, all of one size."""
+    appended, rows, rewritten = 1_000, 10_000, 0
+    sizes = [rows] * appended
+    while inputs := next_merge(_collection(*(_batch(n, size) for n, size in enumerate(sizes)))):
+        first, count = inputs[0].no, len(inputs)
+        total = sum(batch.rows for batch in inputs)
+        rewritten += total
+        sizes[first : first + count] = [total]
+    assert sum(sizes) == appended * rows
+    assert len(sizes) <= 16
+    assert rewritten <= 3 * appended * rows
