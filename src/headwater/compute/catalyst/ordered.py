@@ -105,8 +105,9 @@ def _ranked(
 
 def _over(node: Window, call: WindowCall) -> str:
     keys = [key.text for key in node.order]
-    rows = call.frame.startswith("ROWS") and call.frame != _WHOLE
-    if call.function not in RANKING and (rows or call.function in POSITIONAL - ORDERED):
+    # A whole partition has no edge that ties could cross, except for what asks for a position.
+    positions = call.frame != _WHOLE or call.function in POSITIONAL - ORDERED
+    if call.function not in RANKING and call.frame.startswith("ROWS") and positions:
         order = total(node.order, node.input.columns)
     else:
         order = ", ".join(keys)

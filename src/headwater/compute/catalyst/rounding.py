@@ -51,7 +51,7 @@ def _rounded(value: Fraction) -> float:
     try:
         return float(value)
     except OverflowError:
-        return math.copysign(math.inf, value)
+        return math.inf if value > 0 else -math.inf
 
 
 def _central(values: Sequence[Fraction], power: int) -> Fraction:
@@ -72,12 +72,15 @@ def _root(value: float | None) -> float | None:
     return None if value is None else math.sqrt(value)
 
 
+def _signed_root(sign: Fraction, numerator: Fraction, denominator: Fraction) -> float | None:
+    """Return the root of a quotient with the sign of another number."""
+    root = _root(_over(numerator, denominator))
+    return None if root is None else root if sign >= 0 else -root
+
+
 def _skewness(values: Sequence[Fraction]) -> float | None:
-    second = _central(values, 2)
-    if not second:
-        return None
-    scaled = _rounded(second / len(values))
-    return _rounded(_central(values, 3) / len(values)) / math.pow(scaled, 1.5)
+    second, third = _central(values, 2), _central(values, 3)
+    return _signed_root(third, len(values) * third**2, second**3)
 
 
 def _kurtosis(values: Sequence[Fraction]) -> float | None:
@@ -86,8 +89,8 @@ def _kurtosis(values: Sequence[Fraction]) -> float | None:
 
 
 def _corr(ys: Sequence[Fraction], xs: Sequence[Fraction]) -> float | None:
-    spread = _rounded(_central(xs, 2) * _central(ys, 2))
-    return _rounded(_co_moment(xs, ys)) / math.sqrt(spread) if spread else None
+    together = _co_moment(xs, ys)
+    return _signed_root(together, together**2, _central(xs, 2) * _central(ys, 2))
 
 
 def _r2(ys: Sequence[Fraction], xs: Sequence[Fraction]) -> float | None:

@@ -132,4 +132,4 @@ def _assigned(output: Named) -> str:
 
 
 def _labelled(label: str, name: str) -> str:
-    return name if name.rpartition("_")[0] == label.lower() else f"{name} = {label!r}"
+    return name if name.rpartition("_")[0] == label else f"{name} = {label!r}"

@@ -46,6 +46,9 @@ public final class Prepared {
         if (e instanceof PreciseTimestampConversion) {
             return micros((PreciseTimestampConversion) e);
         }
+        if (e instanceof AtLeastNNonNulls) {
+            return notNull((AtLeastNNonNulls) e);
+        }
         if (e.children().isEmpty()) {
             return e;
         }
@@ -164,6 +167,23 @@ public final class Prepared {
         }
         Expression timestamp = new MicrosToTimestamp(child);
         return e.toType() instanceof TimestampNTZType ? cast(timestamp, DataTypes.TimestampNTZType) : timestamp;
+    }
+
+    /** Of DataFrame.na.drop: it has no text. All of them, or any of them; a NaN counts as NULL. */
+    private Expression notNull(AtLeastNNonNulls e) {
+        List children = Printer.list(e.children());
+        if (e.n() != 1 && e.n() != children.size()) {
+            throw new Refusal("na.drop(thresh=" + e.n() + ")", "it has no text", "count the columns yourself", e.origin());
+        }
+        Expression result = null;
+        for (Iterator i = children.iterator(); i.hasNext();) {
+            Expression child = of((Expression) i.next());
+            boolean floating = child.dataType() instanceof DoubleType || child.dataType() instanceof FloatType;
+            Expression present = new IsNotNull(child);
+            Expression one = floating ? new And(present, new Not(new IsNaN(child))) : present;
+            result = result == null ? one : e.n() == 1 ? new Or(result, one) : new And(result, one);
+        }
+        return result;
     }
 
     private static Expression cast(Expression child, DataType type) {
