@@ -9,8 +9,9 @@ One thread looks after commits at what they touched, and does one thing at a tim
   log writes, and the log stays in proportion to the state;
 - **collect** objects that nobody refers to any more: delete them, then forget them in the log (in
   this order, so that a crash in between only deletes again);
-- **sweep** once after opening: objects under part names of a stale epoch, or of a closed step of
-  ours, that the log does not know. Those of open steps are somebody's work in progress.
+- **sweep** after opening, and every now and then: objects under part names of a stale epoch, or of
+  a closed step of ours, that the log does not know. Those of open steps are somebody's work in
+  progress.
 
 It may be killed at any point, and it may fail: what failed is tried again after the next commit.
 What fails for one collection (a corrupted part, say) keeps nothing else from being done.
@@ -48,6 +49,7 @@ LOG: Final = logging.getLogger(__name__)
 
 GARBAGE_BATCH_MAX: Final = 256
 IDLE_SECONDS: Final = 1.0
+SWEEP_MS: Final = 10 * 60 * 1000
 
 ROLLUP_BYTES_PER_ENTRY: Final = 2048
 """How much of a rollup one entry of the log may cost, at most."""
@@ -120,12 +122,17 @@ class Maintenance:
             self._thread.join()
 
     def _run(self) -> None:
+        swept_ms = self._core.clock.now_ms()
         self._quietly(self.sweep)
         while not self._stop and not self._is_over():
             self._wake.wait(IDLE_SECONDS)
             self._wake.clear()
             if not self._stop:
                 self.once()
+            # Appends that were refused and merges that came too late leave objects behind.
+            if not self._stop and abs(self._core.clock.now_ms() - swept_ms) >= SWEEP_MS:
+                swept_ms = self._core.clock.now_ms()
+                self._quietly(self.sweep)
 
     def _is_over(self) -> bool:
         """Whether the runtime cannot commit any more: it is fenced, or has failed."""
