@@ -2,10 +2,10 @@
 
     decoded(encoded(plan)) == plan
 
-The bytes are JSON with a version (``tests/formats/plan_v1.json``). A plan belongs to one version of
-Spark and one set of the settings that decide what texts mean (``compute/session.py``): its texts
-were checked under these. Under others it must not be run: :meth:`Plan.require` says so, and the
-view is compiled and hydrated anew.
+The bytes are JSON with a version (``tests/unit/compute_ir/plan_v1.json``). A plan belongs to one
+version of Spark and one set of the settings that decide what texts mean (``compute/session.py``):
+its texts were checked under these. Under others it must not be run: :meth:`Plan.require` says so,
+and the view is compiled and hydrated anew.
 
 ``root`` may have columns that are not shown, which only ``order`` needs (``SELECT a … ORDER BY
 b``); :meth:`Plan.shown` is the query without them and without order: what a view maintains.
