@@ -68,7 +68,7 @@ def test_exact_at_every_time_and_the_same_as_spark_says(
     story = Story(seed)
     controller = ViewController(client, spark)
     story.go_on(client)
-    view = controller.create_view("view", model.SQL)
+    view = model.incremental(controller.create_view("view", model.SQL))
     maintenance = Maintenance(client.core)
     for number in range(4):
         before, planned = _jobs(spark, view), step.plan(client.core.state, view)
@@ -103,7 +103,7 @@ def test_a_view_goes_on_where_it_was(spark: Any, tmp_path: Path) -> None:
         story.go_on(client)
         controller = ViewController(client, spark)
         if view is None:
-            view = controller.create_view("view", model.SQL)
+            view = model.incremental(controller.create_view("view", model.SQL))
         else:
             assert controller.views() == (view,)
         before = _jobs(spark, view)
@@ -134,7 +134,7 @@ def test_a_failed_step_shows_nothing_and_is_done_again(
 ) -> None:
     left, right, sql = _joined(client)
     controller = ViewController(client, spark)
-    view = controller.create_view("view", sql)
+    view = model.incremental(controller.create_view("view", sql))
     assert controller.run_once() == ("view",), controller.failures()
     known = {info.key for info in client.core.blob.list()}
     gone = [({"k": n, "g": n % 7, "x": n}, 1, -1) for n in range(1, 2000)]
@@ -160,7 +160,7 @@ def test_a_step_that_nobody_committed_never_was(spark: Any, client: Client) -> N
     """As when the driver dies between the job and its entry: only garbage is left of it."""
     _, _, sql = _joined(client)
     controller = ViewController(client, spark)
-    view = controller.create_view("view", sql)
+    view = model.incremental(controller.create_view("view", sql))
     core = client.core
     planned, place = step.plan(core.state, view), place_of(core)
     assert planned is not None
@@ -180,7 +180,7 @@ def test_times_without_change_start_no_job(spark: Any, client: Client) -> None:
     story = Story(4)
     story.go_on(client, 3)
     controller = ViewController(client, spark)
-    views = [controller.create_view(name, model.SQL) for name in ("one", "two")]
+    views = [model.incremental(controller.create_view(name, model.SQL)) for name in ("one", "two")]
     controller.run_once()
     before = [_jobs(spark, view) for view in views]
     for write in story.writers(client).values():
@@ -234,7 +234,7 @@ def test_in_the_background_until_stopped(spark: Any, tmp_path: Path) -> None:
     with open_location(tmp_path, layouts=LAYOUTS) as client:
         controller = ViewController(client, spark)
         story.go_on(client)
-        view = controller.create_view("view", model.SQL)
+        view = model.incremental(controller.create_view("view", model.SQL))
         controller.start()
         for _ in range(3):
             story.go_on(client)
@@ -284,7 +284,7 @@ def test_settings_of_maintenance_do_not_matter(spark: Any, tmp_path: Path) -> No
     with open_location(tmp_path, layouts=LAYOUTS, settings=settings) as client:
         controller = ViewController(client, spark)
         story.go_on(client)
-        view = controller.create_view("view", model.SQL)
+        view = model.incremental(controller.create_view("view", model.SQL))
         for _ in range(8):
             controller.run_once()
             for write in story.writers(client).values():

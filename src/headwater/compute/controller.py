@@ -28,14 +28,21 @@ from headwater.algebra.frontier import Frontier
 from headwater.base.errors import HeadwaterError, InvalidUsage
 from headwater.base.ids import GlobalId
 from headwater.collection.run_layout import RunLayout
+from headwater.compute import definition, recompute
 from headwater.compute import select as queries
-from headwater.compute.frontend import UnknownRelation, parse, relations_of
+from headwater.compute.catalyst.compiler import relations_of as catalyst_relations
+from headwater.compute.definition import Definition
+from headwater.compute.frontend import Parsed, UnknownRelation, parse, relations_of
+from headwater.compute.ir import plan as plans
+from headwater.compute.recompute import Recomputation, RecomputedView
 from headwater.compute.step import Planned, commands, due, plan, run_on_spark
 from headwater.compute.step_task import StepParts
 from headwater.compute.view import (
     ITEM_PREFIX,
     STORED_VERSION,
     Collections,
+    Schemas,
+    UnsupportedView,
     View,
     group_name,
     item_key,
@@ -58,14 +65,17 @@ from headwater.persist.commands import (
     ReserveId,
     SetItem,
 )
+from headwater.persist.core import Step
 from headwater.persist.decision import collection_named, collection_of
-from headwater.persist.errors import CompactionRegression, NewerFormat, Stopped
+from headwater.persist.errors import CompactionRegression, Stopped
 from headwater.persist.layout import PARQUET
 from headwater.persist.spark_parts import place_of
 from headwater.persist.state import CollectionState, State
 
 Relations = Mapping[str, str]
 """From a name in a query to the name of a collection."""
+
+AnyStep = Planned | Recomputation
 
 CREATE_ATTEMPTS_MAX: Final = 8
 RETRY_MS_FIRST: Final = 100
@@ -90,7 +100,7 @@ class ViewController:
         self._session = session
         self._stepping = threading.Lock()
         self._stalled: dict[GlobalId, _Stalled] = {}
-        self._known: dict[bytes, View] = {}
+        self._known: dict[bytes, Definition] = {}
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -103,12 +113,13 @@ class ViewController:
         *,
         relations: Relations | None = None,
         also: Sequence[Command] = (),
-    ) -> View:
+    ) -> Definition:
         """Create a view durably, output collection ``name``; hydrated by its first step.
 
         It begins at the newest time at which all its inputs are readable. ``also`` is committed in
-        the same log entry (the adapter's own record of the view). A query that cannot be maintained
-        raises :class:`~headwater.base.errors.InvalidUsage`, and nothing is changed.
+        the same log entry (the adapter's own record of the view). A query without an incremental
+        rule is recomputed (:meth:`explain` says so); one that cannot be maintained at all raises
+        :class:`~headwater.base.errors.InvalidUsage`, and nothing is changed.
         """
         self._require_reachable_blob()
         for attempt in range(CREATE_ATTEMPTS_MAX):
@@ -122,13 +133,67 @@ class ViewController:
 
     def _create(
         self, name: str, sql: str, relations: Relations | None, also: Sequence[Command]
-    ) -> View:
+    ) -> Definition:
         state = self._core.state
-        inputs = self._inputs(state, sql, relations)
-        parsed = parse(sql, {n: _schema(collection) for n, collection in inputs.items()})
-        left, right = inputs[parsed.left], inputs[parsed.right]
-        derived = schemas(parsed.query, _schema(left), _schema(right))
-        start = _start(state, (left, right))
+        try:
+            inputs = self._inputs(state, sql, relations)
+            parsed = parse(sql, {n: _schema(collection) for n, collection in inputs.items()})
+            left, right = inputs[parsed.left], inputs[parsed.right]
+            derived = schemas(parsed.query, _schema(left), _schema(right))
+        except InvalidUsage as error:
+            # That parser knows one shape only; whether the query is right, Catalyst knows.
+            why = error.problem if isinstance(error, UnsupportedView) else str(error)
+            return self._create_recomputed(state, name, sql, relations, also, why)
+        return self._create_incremental(state, name, sql, parsed, (left, right), derived, also)
+
+    def _create_recomputed(
+        self,
+        state: State,
+        name: str,
+        sql: str,
+        relations: Relations | None,
+        also: Sequence[Command],
+        why: str,
+    ) -> RecomputedView:
+        wanted = catalyst_relations(self._session, sql)
+        known = {n.lower(): (n, c) for n, c in self._relations(relations).items()}
+        inputs = {
+            known[n][0]: collection_named(state, known[n][1]) for n in sorted(wanted & set(known))
+        }
+        plan = recompute.compiled(
+            self._session, sql, {n: _schema(collection) for n, collection in inputs.items()}
+        )
+        inputs = {relation: inputs[relation] for relation in plan.relations}
+        reserved = self._core.submit(ReserveId()).result()
+        assert isinstance(reserved, Reserved)
+        view = RecomputedView(
+            version=recompute.STORED_VERSION,
+            name=name,
+            sql=sql,
+            plan=plans.encoded(plan),
+            relations={relation: collection.id for relation, collection in inputs.items()},
+            start=_start(state, tuple(inputs.values())),
+            output=reserved.id,
+            why=why,
+            spark_version=plan.spark_version,
+        )
+        schema = evolution.to_bytes(recompute.output_schema(plan))
+        output = CreateOrLoad(name, schema, (), PARQUET.name, start=view.start, id=view.id)
+        self._install(view, (output,), also)
+        return view
+
+    def _create_incremental(
+        self,
+        state: State,
+        name: str,
+        sql: str,
+        parsed: Parsed,
+        inputs: tuple[CollectionState, CollectionState],
+        derived: Schemas,
+        also: Sequence[Command],
+    ) -> View:
+        left, right = inputs
+        start = _start(state, inputs)
         reserved = self._core.submit(Atomic((ReserveId(),) * 4)).result()
         assert isinstance(reserved, All)
         ids = [outcome.id for outcome in reserved.outcomes if isinstance(outcome, Reserved)]
@@ -157,13 +222,18 @@ class ViewController:
             CreateOrLoad(n, evolution.to_bytes(schema), key, layout, start=start, id=gid)
             for gid, n, schema, key, layout in creations
         )
+        self._install(view, created, also)
+        return view
+
+    def _install(
+        self, view: Definition, created: Sequence[Command], also: Sequence[Command]
+    ) -> None:
         holds = tuple(
-            OpenReader(gid, view.reader_id, f"view {name}", Frontier.of(start))
+            OpenReader(gid, view.reader_id, f"view {view.name}", Frontier.of(view.start))
             for gid in view.inputs
         )
-        item = SetItem(item_key(output), msgspec.msgpack.encode(view))
+        item = SetItem(item_key(view.id), definition.encoded(view))
         self._core.submit(Atomic((*created, *holds, item, *also))).result()
-        return view
 
     def drop_view(self, name: str, *, also: Sequence[Command] = ()) -> bool:
         """Drop a view, its internal state, its output and its holds; whether there was one."""
@@ -173,9 +243,7 @@ class ViewController:
                 return False
             (view,) = found
             state = self._core.state
-            ids = view.collections
-            internal = (ids.output, ids.left, ids.right, ids.accumulators)
-            names = [state.collections[gid].name for gid in internal if gid in state.collections]
+            names = [state.collections[gid].name for gid in view.owned if gid in state.collections]
             inputs = [gid for gid in view.inputs if gid in state.collections]
             drop = Atomic(
                 (
@@ -189,13 +257,22 @@ class ViewController:
             self._stalled.pop(view.id, None)
             return True
 
-    def views(self) -> tuple[View, ...]:
+    def explain(self, name: str) -> str:
+        """Say by which strategy a view is kept, and why."""
+        for view in self.views():
+            if view.name == name:
+                return definition.explained(view)
+        raise UnknownRelation(name)
+
+    def views(self) -> tuple[Definition, ...]:
         """Return the views of the location, in the order of creation."""
         return self._views(self._core.state)
 
-    def _views(self, state: State) -> tuple[View, ...]:
+    def _views(self, state: State) -> tuple[Definition, ...]:
         stored = {key: data for key, data in state.items.items() if key.startswith(ITEM_PREFIX)}
-        known = {data: self._known.get(data) or _decode(data) for data in stored.values()}
+        known = {
+            data: self._known.get(data) or definition.decoded(data) for data in stored.values()
+        }
         self._known = known
         return tuple(sorted(known.values(), key=lambda view: view.id))
 
@@ -219,12 +296,12 @@ class ViewController:
         with self._stepping:
             return self._run(self.views())
 
-    def _run(self, views: Sequence[View]) -> tuple[str, ...]:
+    def _run(self, views: Sequence[Definition]) -> tuple[str, ...]:
         advanced: list[str] = []
-        idle: list[Planned] = []
+        idle: list[AnyStep] = []
         for view in views:
             # Each from the newest state: a view on a view sees what the other has just committed.
-            planned = plan(self._core.state, view)
+            planned = _planned(self._core.state, view)
             if planned is None:
                 continue
             try:
@@ -242,27 +319,34 @@ class ViewController:
         advanced.extend(self._commit_idle(idle))
         return tuple(advanced)
 
-    def _commit_idle(self, idle: Sequence[Planned]) -> list[str]:
+    def _commit_idle(self, idle: Sequence[AnyStep]) -> list[str]:
         """Advance views over times at which nothing happened: one entry for all of them."""
         if not idle:
             return []
-        command = Atomic(tuple(c for planned in idle for c in commands(planned, StepParts())))
+        command = Atomic(tuple(c for planned in idle for c in _idle(planned)))
         return _advanced(idle, self._core.submit(command).result())
 
-    def _step(self, planned: Planned) -> list[str]:
+    def _step(self, planned: AnyStep) -> list[str]:
         core = self._core
-        place = place_of(core)
-        assert place is not None, "checked when the view was created"
         release = core.pin(planned.pinned())
         try:
             with core.step() as step:
-                parts = run_on_spark(self._session, planned.view, planned.task(place, step, core))
-                outcome = core.submit(Atomic(commands(planned, parts))).result()
-                return _advanced((planned,), outcome)
+                committed = self._computed(planned, step)
+                return _advanced((planned,), core.submit(Atomic(committed)).result())
         finally:
             release()
 
-    def _stall(self, view: View, error: HeadwaterError) -> None:
+    def _computed(self, planned: AnyStep, step: Step) -> tuple[Command, ...]:
+        core = self._core
+        if isinstance(planned, Recomputation):
+            pending = recompute.run(core, self._session, planned)
+            return recompute.commands(planned, step.write(pending) if pending else ())
+        place = place_of(core)
+        assert place is not None, "checked when the view was created"
+        task = planned.task(place, step, core)
+        return commands(planned, run_on_spark(self._session, planned.view, task))
+
+    def _stall(self, view: Definition, error: HeadwaterError) -> None:
         before = self._stalled.get(view.id)
         attempts = 1 if before is None else before.attempts + 1
         wait_ms = min(RETRY_MS_MAX, RETRY_MS_FIRST * 2 ** min(attempts, 16))
@@ -301,7 +385,7 @@ class ViewController:
         machine = self._core.machine
         return machine is None or machine.failure is not None
 
-    def _ready(self, state: State) -> tuple[View, ...] | None:
+    def _ready(self, state: State) -> tuple[Definition, ...] | None:
         if self._stopping.is_set():
             return ()
         now_ms = self._core.clock.now_ms()
@@ -352,7 +436,19 @@ class ViewController:
             )
 
 
-def _advanced(steps: Sequence[Planned], outcome: Outcome) -> list[str]:
+def _planned(state: State, view: Definition) -> AnyStep | None:
+    if isinstance(view, RecomputedView):
+        return recompute.plan_step(state, view)
+    return plan(state, view)
+
+
+def _idle(planned: AnyStep) -> tuple[Command, ...]:
+    if isinstance(planned, Recomputation):
+        return recompute.commands(planned, ())
+    return commands(planned, StepParts())
+
+
+def _advanced(steps: Sequence[AnyStep], outcome: Outcome) -> list[str]:
     """Return the views that an entry advanced; none if another had stepped one of them first."""
     return [planned.view.name for planned in steps] if isinstance(outcome, All) else []
 
@@ -371,10 +467,3 @@ def _start(state: State, inputs: Sequence[CollectionState]) -> int:
         start = max(start, collection.since.only())
         uppers = uppers.meet(state.upper(collection))
     return start if uppers.is_closed else max(start, uppers.only() - 1)
-
-
-def _decode(data: bytes) -> View:
-    version = msgspec.msgpack.decode(data)["version"]
-    if version > STORED_VERSION:
-        raise NewerFormat("a stored view", version, STORED_VERSION)
-    return msgspec.msgpack.decode(data, type=View)

@@ -79,5 +79,11 @@ def _failures() -> Iterator[None]:
     try:
         yield
     except PySparkException as error:
-        message = str(error.getMessage() or error).split("\n== SQL", 1)[0].strip()
-        raise QueryFailed(message, error.getCondition(), error.getSqlState()) from error
+        raise QueryFailed(
+            spark_message(error), error.getCondition(), error.getSqlState()
+        ) from error
+
+
+def spark_message(error: PySparkException) -> str:
+    """Return what Spark says, without the excerpt of the query."""
+    return str(error.getMessage() or error).split("\n== SQL", 1)[0].strip()

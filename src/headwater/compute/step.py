@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -66,7 +66,19 @@ class Interval:
         return self.upper if self.upper.is_closed else Frontier.of(self.upper.only() - 1)
 
 
-def due(state: State, view: View) -> Interval | None:
+class Fed(Protocol):
+    """A view of any kind: an output that follows inputs."""
+
+    @property
+    def id(self) -> GlobalId:
+        """The output."""
+
+    @property
+    def inputs(self) -> tuple[GlobalId, ...]:
+        """What it reads."""
+
+
+def due(state: State, view: Fed) -> Interval | None:
     """Return what the view can advance over; ``None`` if its inputs have not moved (pure)."""
     output = state.collections.get(view.id)
     inputs = [state.collections.get(gid) for gid in view.inputs]
@@ -158,11 +170,16 @@ def plan(state: State, view: View) -> Planned | None:
     )
 
 
+def token(view: GlobalId, interval: Interval) -> BatchId:
+    """Return the name of the appends of a step; see the module's docstring."""
+    return BatchId(f"step/{view}/{bound(interval.lower)}/{bound(interval.upper)}")
+
+
 def commands(planned: Planned, parts: StepParts) -> tuple[Command, ...]:
     """Return what the driver commits for a step (pure)."""
     view, interval = planned.view, planned.interval
     ids, hold = view.collections, interval.hold
-    token = BatchId(f"step/{view.id}/{bound(interval.lower)}/{bound(interval.upper)}")
+    name = token(view.id, interval)
     written = (
         (ids.output, parts.output),
         (ids.left, parts.left),
@@ -170,7 +187,7 @@ def commands(planned: Planned, parts: StepParts) -> tuple[Command, ...]:
         (ids.accumulators, parts.accumulators),
     )
     return (
-        *(CompareAndAppend(gid, token, interval.lower, interval.upper, p) for gid, p in written),
+        *(CompareAndAppend(gid, name, interval.lower, interval.upper, p) for gid, p in written),
         *(DowngradeReader(gid, view.reader_id, hold) for gid in view.inputs),
         AllowCompaction(tuple((gid, hold) for gid in (ids.left, ids.right, ids.accumulators))),
     )

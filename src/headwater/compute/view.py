@@ -132,6 +132,12 @@ class View(msgspec.Struct, frozen=True):
         return tuple(dict.fromkeys((self.left, self.right)))
 
     @property
+    def owned(self) -> tuple[GlobalId, ...]:
+        """What it writes, the output first."""
+        ids = self.collections
+        return (ids.output, ids.left, ids.right, ids.accumulators)
+
+    @property
     def reader_id(self) -> str:
         """The name of the view's hold on its inputs."""
         return f"{ITEM_PREFIX}{self.id}"

@@ -10,6 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from headwater.compute.view import View
+
 Row = tuple[Any, ...]
 Triple = tuple[dict[str, Any], int, int]
 
@@ -34,6 +36,12 @@ SQL = """
     GROUP BY o.region, c.tier
 """
 COLUMNS = ("region", "tier", "amount", "credit", "orders", "amounts")
+
+
+def incremental(view: object) -> View:
+    """A view that was created, which must be of the kind that this is the model of."""
+    assert isinstance(view, View)
+    return view
 
 
 def _order(random: Random) -> Row:

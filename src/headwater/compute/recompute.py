@@ -1,0 +1,317 @@
+"""Views that are recomputed: any deterministic query, by running the whole of it again.
+
+For each distinct time ``t`` at which an input has updates in the step's ``[lower, upper)``, in
+order:
+
+    output at t  -  output before t  =  plan(inputs at t)  -  plan(inputs before t)
+
+A query without a clock says the same between two input times, so these are all the times at which
+its answer can change, and the output is exact at every time in between. The first step also asks at
+``start``, where a query may have rows although no input has any. What was before is the output
+itself, summed up from its durable parts, never something remembered: a step that is done again, by
+this process or by the next one, begins from what is committed.
+
+The price is the whole query per input time, and the answer passes through the driver; operators
+with a rule of their own replace this one by one. What cannot be kept so is refused: a query over
+the current time changes while no input does, and a user's function is not there after a restart.
+
+**Errors.** Where an input has errors there is no answer: the output's error side then has one row,
+the least of the inputs' errors, and its rows stay what they were. It is gone when they are. An
+error of the query itself (a division by zero) stalls the view with Spark's message.
+
+Stored as the item ``view/<id>``, the plan in its own encoding. A plan of another version of Spark,
+or of other settings, is not run (``Plan.require``): the view stalls and says so, and has to be
+created again.
+
+Kept by: this module. Relied on by: the controller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+from pyspark.errors import PySparkException
+
+from headwater.algebra.frontier import Frontier
+from headwater.base.errors import HeadwaterError
+from headwater.base.ids import GlobalId
+from headwater.collection.schema import Column, arrow_schema
+from headwater.compute.catalyst.compiler import Workspace
+from headwater.compute.catalyst.render import execute
+from headwater.compute.ir.node import TemporalFilter, walk
+from headwater.compute.ir.plan import Plan, decoded
+from headwater.compute.ir.refusal import OtherMeaning, Refused
+from headwater.compute.select import spark_message
+from headwater.compute.step import Interval, StepFailed, due, job_group, last_line, token
+from headwater.compute.view import ITEM_PREFIX
+from headwater.persist import evolution
+from headwater.persist.batch import Part
+from headwater.persist.commands import Command, CompareAndAppend, DowngradeReader
+from headwater.persist.consolidate import DIFF, TIME, column_longs, consolidate
+from headwater.persist.core import Core
+from headwater.persist.decision import collection_of
+from headwater.persist.evolution import ERROR_SCHEMA
+from headwater.persist.narrow import read_rows
+from headwater.persist.part import PART_ROWS_TARGET, Pending
+from headwater.persist.read import Snapshot, take_snapshot
+from headwater.persist.spark import rows_frame
+from headwater.persist.spark_parts import Target, cut
+from headwater.persist.state import CollectionState, State, bound
+
+STORED_VERSION: Final = 2
+"""Programs that know only version 1 know only the other kind of view, and refuse this one."""
+
+
+class RecomputedView(msgspec.Struct, frozen=True, tag_field="kind", tag="recomputed"):
+    """A view as it is stored: this plan over these relations, since ``start``, into ``output``."""
+
+    version: int
+    name: str
+    sql: str
+    plan: bytes
+    relations: dict[str, GlobalId]
+    """The collections, by the names the plan has for them."""
+    start: int
+    output: GlobalId
+    why: str
+    """What in the query has no incremental rule yet."""
+    spark_version: str
+
+    @property
+    def id(self) -> GlobalId:
+        """The id of the view is that of its output."""
+        return self.output
+
+    @property
+    def inputs(self) -> tuple[GlobalId, ...]:
+        """What it reads, each once."""
+        return tuple(dict.fromkeys(self.relations.values()))
+
+    @property
+    def owned(self) -> tuple[GlobalId, ...]:
+        """What it writes."""
+        return (self.output,)
+
+    @property
+    def reader_id(self) -> str:
+        """The name of the view's hold on its inputs."""
+        return f"{ITEM_PREFIX}{self.id}"
+
+
+# ---- definitions -----------------------------------------------------------------------------
+
+
+def compiled(session: Any, sql: str, schemas: Mapping[str, pa.Schema]) -> Plan:
+    """Return the plan whose rows a view of this text has; its order, if any, is no part of them."""
+    plan = Workspace(session, schemas).compile_sql(sql)
+    if any(isinstance(node, TemporalFilter) for node in walk(plan.root)):
+        raise Refused(
+            "a filter on the current time",
+            "rows come and go as time passes, although no input changes",
+            hint="filter when the view is read",
+        )
+    if plan.functions:
+        names = ", ".join(function.name for function in plan.functions)
+        raise Refused(f"the function {names}", "it is known to this session only")
+    labels = [output.label.lower() for output in plan.outputs]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise Refused(
+                f"two columns {label!r}", "a collection has just one", hint="give one an alias"
+            )
+    return msgspec.structs.replace(plan, root=plan.shown(), order=())
+
+
+def output_schema(plan: Plan) -> pa.Schema:
+    """Return the columns of the view's output."""
+    pairs = zip(plan.outputs, plan.columns, strict=True)
+    return arrow_schema(Column(o.label, c.sql_type, c.nullable) for o, c in pairs)
+
+
+_plan = lru_cache(maxsize=256)(decoded)
+
+
+# ---- steps -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Recomputation:
+    """A step before it runs: from one state, so that all of it agrees."""
+
+    view: RecomputedView
+    interval: Interval
+    inputs: tuple[CollectionState, ...]
+    output: CollectionState
+
+    @property
+    def hydrating(self) -> bool:
+        """Whether this is the view's first step."""
+        return self.interval.lower == Frontier.of(self.view.start)
+
+    def is_empty(self) -> bool:
+        """Whether nothing can have changed; a first step has its answer at ``start`` to give."""
+        return not self.hydrating and next(self._delta(), None) is None
+
+    def pinned(self) -> Iterator[Part]:
+        """Return the parts read as such; snapshots keep theirs by themselves."""
+        for _, part in self._delta():
+            yield part
+        yield from self._written()
+
+    def times(self, core: Core) -> list[int]:
+        """Return the times at which the answer may change, in order."""
+        lower = bound(self.interval.lower)
+        found = {lower} if self.hydrating else set()
+        for collection, part in self._delta():
+            if part.window is None and part.time_min == part.time_max:
+                found.add(max(part.time_min, lower))
+            elif part.time_max > lower:
+                times = column_longs(read_rows(core, collection, part, None), TIME)
+                found.update(max(int(time), lower) for time in set(times.tolist()))
+            else:
+                found.add(lower)
+        return sorted(found)
+
+    def before(self, core: Core) -> tuple[pa.Table, pa.Table]:
+        """Return both sides of the output before ``lower``: all of it, whatever its since is."""
+        parts = tuple(self._written())
+        return Snapshot(core, self.output, bound(self.interval.lower), parts).sides()
+
+    def _written(self) -> Iterator[Part]:
+        for batch in self.output.batches:
+            yield from batch.parts
+
+    def _delta(self) -> Iterator[tuple[CollectionState, Part]]:
+        lower, upper = bound(self.interval.lower), bound(self.interval.upper)
+        for collection in self.inputs:
+            for side in cut(collection, lower, upper, hydrating=self.hydrating):
+                for part in side.parts:
+                    yield collection, part
+
+
+def plan_step(state: State, view: RecomputedView) -> Recomputation | None:
+    """Return the next step of a view; ``None`` if there is nothing to do (pure)."""
+    interval = due(state, view)
+    if interval is None:
+        return None
+    inputs = tuple(collection_of(state, gid) for gid in view.inputs)
+    return Recomputation(view, interval, inputs, collection_of(state, view.id))
+
+
+def commands(planned: Recomputation, parts: tuple[Part, ...]) -> tuple[Command, ...]:
+    """Return what the driver commits for a step (pure)."""
+    view, interval = planned.view, planned.interval
+    name = token(view.id, interval)
+    return (
+        CompareAndAppend(view.id, name, interval.lower, interval.upper, parts),
+        *(DowngradeReader(gid, view.reader_id, interval.hold) for gid in view.inputs),
+    )
+
+
+def run(core: Core, session: Any, planned: Recomputation) -> list[Pending]:
+    """Ask the query at each time of the step; return what changed, ready to be written."""
+    view = planned.view
+    try:
+        with job_group(session, view.reader_id, f"step of view {view.name}"):
+            return list(_run(core, session, planned))
+    except OtherMeaning as error:
+        raise StepFailed(view.name, f"{error}; drop the view and create it again") from error
+    except HeadwaterError:
+        raise
+    except PySparkException as error:
+        raise StepFailed(view.name, spark_message(error)) from error
+    except Exception as error:  # whatever Spark's gateway or Arrow raises
+        raise StepFailed(view.name, last_line(error)) from error
+
+
+def _run(core: Core, session: Any, planned: Recomputation) -> Iterator[Pending]:
+    target = Target.of(planned.output)
+    query = _Query(core, session, planned.view, target.schema)
+    rows, errors = planned.before(core)
+    row_changes: list[pa.Table] = []
+    error_changes: list[pa.Table] = []
+    for time in planned.times(core):
+        answer = query.at(time)
+        if answer.rows is not None:
+            row_changes.append(_changes(rows, answer.rows, time))
+            rows = answer.rows
+        error_changes.append(_changes(errors, answer.errors, time))
+        errors = answer.errors
+    for piece in _pieces(row_changes):
+        yield target.pending(piece, consolidated=True)
+    for piece in _pieces(error_changes):
+        yield Pending(piece, target.version, target.layout, target.key, True, consolidated=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What a query says at a time, as multisets; no rows where an input has errors."""
+
+    rows: pa.Table | None
+    errors: pa.Table
+
+
+class _Query:
+    """The query of one step, in a session of its own."""
+
+    def __init__(self, core: Core, session: Any, view: RecomputedView, schema: pa.Schema) -> None:
+        self._core = core
+        self._session = session.newSession()
+        self._relations = view.relations
+        self._schema = schema
+        self._plan = _plan(view.plan)
+
+    def at(self, time: int) -> _Answer:
+        # Kept until the query has run: they keep what it reads from being collected.
+        snapshots: dict[str, Snapshot] = {}
+        for name, gid in self._relations.items():
+            snapshot = take_snapshot(self._core, gid, time)
+            assert snapshot is not None, "waits for as long as it takes"
+            snapshots[name] = snapshot
+        found = [snapshot.errors().drop_columns([DIFF]) for snapshot in snapshots.values()]
+        errors = _least(pa.concat_tables([ERROR_SCHEMA.empty_table(), *found]))
+        if errors.num_rows:
+            return _Answer(None, errors)
+        # Built anew for each time: a planned frame that is run again may return old data.
+        frames = {n: rows_frame(self._session, snapshot) for n, snapshot in snapshots.items()}
+        answer = execute(self._session, self._plan, frames).toArrow()
+        return _Answer(_multiset(answer.rename_columns(self._schema.names), self._schema), errors)
+
+
+def _least(errors: pa.Table) -> pa.Table:
+    order = [(name, "ascending") for name in ERROR_SCHEMA.names]
+    return _multiset(errors.sort_by(order).slice(0, 1), ERROR_SCHEMA)
+
+
+def _multiset(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return each distinct row once, with its multiplicity."""
+    ones = pa.array([1] * rows.num_rows, pa.int64())
+    return consolidate(rows.cast(schema).append_column(DIFF, ones))
+
+
+def _changes(before: pa.Table, after: pa.Table, time: int) -> pa.Table:
+    """Return the updates at ``time`` that turn one multiset into the other."""
+    data = pa.schema([field for field in after.schema if field.name != DIFF])
+    schema = evolution.updates_schema(data)
+    signed = [_at(after, time, 1, schema), _at(before, time, -1, schema)]
+    return consolidate(pa.concat_tables(signed))
+
+
+def _at(multiset: pa.Table, time: int, sign: int, schema: pa.Schema) -> pa.Table:
+    diffs = pa.array(column_longs(multiset, DIFF) * sign)
+    times = pa.array([time] * multiset.num_rows, pa.int64())
+    columns = [*(multiset.column(name) for name in schema.names[:-2]), times, diffs]
+    return pa.table(columns, names=schema.names).cast(schema)
+
+
+def _pieces(changes: Sequence[pa.Table]) -> Iterator[pa.Table]:
+    """Return all changes in parts of a good size; each time's are consolidated already."""
+    if changes:
+        whole = pa.concat_tables(changes)
+        for offset in range(0, whole.num_rows, PART_ROWS_TARGET):
+            yield whole.slice(offset, PART_ROWS_TARGET)

@@ -1,0 +1,248 @@
+"""Any deterministic query as a view: at every time what Spark says of the inputs at that time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from headwater.algebra.frontier import Frontier
+from headwater.base.errors import InvalidUsage
+from headwater.collection.run_layout import LAYOUTS
+from headwater.compute import definition, recompute
+from headwater.compute.controller import ViewController
+from headwater.compute.definition import Definition
+from headwater.compute.ir import plan as plans
+from headwater.compute.ir.refusal import NotUnderstood, Refused
+from headwater.compute.recompute import RecomputedView
+from headwater.compute.view import View, item_key
+from headwater.persist.client import Client, WriteHandle, open_location
+from headwater.persist.commands import AllowCompaction, SetItem
+from headwater.persist.errors import CollectionHasErrors, NewerFormat
+from headwater.persist.evolution import ERROR_SCHEMA, updates_schema
+from headwater.persist.maintenance import Maintenance
+from headwater.persist.state import violations
+from tests.unit.compute import model
+
+pytestmark = pytest.mark.spark
+
+QUERIES = {
+    "left_join": "SELECT o.region, o.amount, c.credit FROM orders o LEFT JOIN customers c "
+    "ON o.customer = c.id",
+    "distinct": "SELECT DISTINCT customer, region FROM orders",
+    "min_max": "SELECT region, min(amount) AS low, max(amount) AS high, count(*) AS n "
+    "FROM orders GROUP BY region",
+    "total": "SELECT count(*) AS n, max(amount) AS high FROM orders",
+    "top": "SELECT amount FROM orders ORDER BY amount DESC LIMIT 3",
+    "ranked": "SELECT region, amount, rank() OVER (PARTITION BY region ORDER BY amount) AS r "
+    "FROM orders",
+    "union": "SELECT customer AS k FROM orders UNION ALL SELECT id FROM customers ORDER BY k",
+    "exists": "SELECT id, credit FROM customers c WHERE EXISTS "
+    "(SELECT 1 FROM orders o WHERE o.customer = c.id AND o.amount > 0)",
+    "named": "WITH orders AS (SELECT credit AS x FROM customers) SELECT max(x) AS x FROM orders",
+    "constant": "SELECT 1 AS one",
+}
+
+
+class Story:
+    """Two tables with a random history: deletes, replaced rows, NULLs, duplicates, idle times."""
+
+    def __init__(self, seed: int) -> None:
+        print(f"seed {seed}")
+        self.random = Random(seed)
+        self.tables = {"orders": model.orders(), "customers": model.customers()}
+        self.time = 0
+        self.answers: dict[tuple[str, int], Counter[model.Row]] = {}
+
+    def go_on(self, client: Client, times: int = 3) -> None:
+        """Write some times to both tables, and seal them."""
+        upper = self.time + times
+        for name, table in self.tables.items():
+            writer, _ = client.create_or_load(name, table.schema)
+            for time in range(self.time, upper):
+                writer.write(table.change(self.random, time)).result()
+            writer.seal(upper).result()
+        self.time = upper
+
+    def check(self, client: Client, controller: ViewController, name: str, sql: str) -> None:
+        """Hold the view against the query itself, at every time that can be read."""
+        read = client.reader(name)
+        assert not read.upper.allows(self.time - 1), controller.failures()
+        for time in range(read.since.only(), self.time):
+            if (name, time) not in self.answers:
+                self.answers[name, time] = model.rows_of(controller.select(sql, time))
+            found = model.rows_of(read.snapshot(time).to_table())
+            assert found == self.answers[name, time], f"{name} at time {time}"
+
+
+def _jobs(spark: Any, view: Definition) -> int:
+    return len(spark.sparkContext.statusTracker().getJobIdsForGroup(view.reader_id))
+
+
+def _table(client: Client, name: str = "t") -> WriteHandle:
+    return client.create_or_load(name, pa.schema([("k", pa.int64()), ("x", pa.int64())]))[0]
+
+
+def test_every_shape_is_exact_at_every_time(spark: Any, client: Client) -> None:
+    story = Story(1)
+    controller = ViewController(client, spark)
+    story.go_on(client)
+    for name, sql in QUERIES.items():
+        assert isinstance(controller.create_view(name, sql), RecomputedView)
+        assert controller.explain(name).startswith("recomputed once per input time: no incre")
+    maintenance = Maintenance(client.core)
+    for number in range(2):
+        controller.run_once()
+        assert controller.failures() == {}
+        assert controller.run_once() == (), "nothing moved"
+        if number:
+            for collection in list(client.core.state.collections):
+                while maintenance.merge_one(collection):
+                    pass
+        for name, sql in QUERIES.items():
+            story.check(client, controller, name, sql)
+        story.go_on(client, 2)
+    assert not list(violations(client.core.state))
+    assert client.reader("constant").upper.is_closed
+
+
+def test_a_view_goes_on_where_it_was(spark: Any, tmp_path: Path) -> None:
+    """Every step by another owner, who finds definition and progress in the log alone."""
+    story = Story(2)
+    sql = QUERIES["min_max"]
+    view: Definition | None = None
+    for _ in range(3):
+        with open_location(tmp_path, layouts=LAYOUTS) as client:
+            story.go_on(client, 2)
+            controller = ViewController(client, spark)
+            view = view or controller.create_view("view", sql)
+            assert controller.views() == (view,)
+            assert controller.run_once() == ("view",)
+            story.check(client, controller, "view", sql)
+            # Not even the history of its own output is needed to go on.
+            gone = AllowCompaction(((view.id, Frontier.of(story.time)),))
+            client.core.submit(gone).result()
+
+
+def test_times_without_change_start_no_job(spark: Any, client: Client) -> None:
+    write = _table(client)
+    write.compare_and_append([({"k": 1, "x": 1}, 0, 1)], 0, 1).result()
+    controller = ViewController(client, spark)
+    view = controller.create_view("view", "SELECT max(x) AS x FROM t")
+    controller.run_once()
+    before = _jobs(spark, view)
+    assert before > 0
+    write.seal(9).result()
+    assert controller.run_once() == ("view",)
+    assert controller.view_upper("view") == Frontier.of(9)
+    assert _jobs(spark, view) == before
+    holds = client.core.state.collections[view.inputs[0]].readers
+    assert holds[view.reader_id].since == Frontier.of(8)
+
+
+def test_a_view_on_views_of_both_kinds(spark: Any, client: Client) -> None:
+    story = Story(3)
+    story.go_on(client)
+    controller = ViewController(client, spark)
+    assert isinstance(controller.create_view("sums", model.SQL), View)
+    assert controller.explain("sums") == "incremental: join + sum"
+    controller.create_view("best", "SELECT max(amount) AS amount FROM sums")
+    above = "SELECT s.region FROM sums s LEFT ANTI JOIN best b ON s.amount = b.amount"
+    controller.create_view("rest", above)
+    for _ in range(2):
+        assert controller.run_once() == ("sums", "best", "rest"), controller.failures()
+        story.check(client, controller, "rest", above)
+        story.go_on(client)
+    assert controller.drop_view("rest")
+    assert [view.name for view in controller.views()] == ["sums", "best"]
+    assert "rest" not in client.core.state.names
+
+
+def test_errors_of_an_input_come_and_go(spark: Any, client: Client) -> None:
+    write = _table(client)
+    schema = updates_schema(ERROR_SCHEMA)
+    error = {"condition": ["C"], "message": ["a bad row"], "context": [None]}
+
+    def bad(time: int, diff: int) -> pa.Table:
+        return pa.table({**error, "__time": [time], "__diff": [diff]}, schema=schema)
+
+    rows = [({"k": n, "x": n}, n, 1) for n in range(5)]
+    write.compare_and_append(rows[:1], 0, 1).result()
+    controller = ViewController(client, spark)
+    controller.create_view("view", "SELECT sum(x) AS x FROM t")
+    controller.run_once()
+    write.compare_and_append(rows[1:4], 1, 4, errors=pa.concat_tables([bad(2, 1), bad(3, 1)]))
+    write.compare_and_append(rows[4:], 4, 5, errors=bad(4, -2)).result()
+    assert controller.run_once() == ("view",), controller.failures()
+    read = client.reader("view")
+    for time in (2, 3):
+        with pytest.raises(CollectionHasErrors, match="a bad row"):
+            read.snapshot(time).to_table()
+        assert read.snapshot(time).errors().column("__diff").to_pylist() == [1]
+    answers = {t: read.snapshot(t).to_table().column("x").to_pylist() for t in (0, 1, 4)}
+    assert answers == {0: [0], 1: [1], 4: [10]}
+
+
+def test_an_error_of_the_query_stalls_the_view_until_it_is_gone(spark: Any, client: Client) -> None:
+    write = _table(client)
+    write.compare_and_append([({"k": 1, "x": 0}, 0, 1)], 0, 1).result()
+    controller = ViewController(client, spark)
+    view = controller.create_view("view", "SELECT 10 / x AS y FROM t")
+    other = controller.create_view("other", "SELECT max(x) AS x FROM t")
+    assert controller.run_once() == ("other",)
+    assert "DIVIDE_BY_ZERO" in controller.failures()[view.id]
+    assert controller.view_upper(view.id) == Frontier.of(0)
+    assert other.id not in controller.failures()
+
+
+def test_a_plan_of_another_spark_is_not_run(spark: Any, client: Client) -> None:
+    write = _table(client)
+    write.seal(1).result()
+    controller = ViewController(client, spark)
+    view = controller.create_view("view", "SELECT max(x) AS x FROM t")
+    assert isinstance(view, RecomputedView)
+    plan = msgspec.structs.replace(plans.decoded(view.plan), spark_version="3.0.0")
+    older = msgspec.structs.replace(view, plan=plans.encoded(plan))
+    client.core.submit(SetItem(item_key(view.id), definition.encoded(older))).result()
+    assert controller.run_once() == ()
+    assert "the plan is of Spark 3.0.0" in controller.failures()[view.id]
+    assert "create it again" in controller.failures()[view.id]
+
+
+def test_what_cannot_be_a_view_says_why_and_changes_nothing(spark: Any, client: Client) -> None:
+    _table(client)
+    client.create_or_load("events", pa.schema([("ts", pa.timestamp("us", "UTC"))]))
+    before = client.core.state
+    controller = ViewController(client, spark)
+    for sql, why in (
+        ("SELECT k, now() AS n FROM t", "although no row changes"),
+        ("SELECT k, rand() AS r FROM t", "not deterministic"),
+        ("SELECT ts FROM events WHERE ts > now()", "as time passes"),
+        ("SELECT k, x AS K FROM t", "two columns 'k'"),
+    ):
+        with pytest.raises(Refused, match=why):
+            controller.create_view("view", sql)
+    for sql, why in (
+        ("SELECT * FROM nothing", "TABLE_OR_VIEW_NOT_FOUND"),
+        ("SELECT y FROM t", "UNRESOLVED_COLUMN"),
+        ("SELECT (", "PARSE_SYNTAX_ERROR"),
+    ):
+        with pytest.raises(NotUnderstood) as refused:
+            controller.create_view("view", sql)
+        assert refused.value.condition.startswith(why)
+    with pytest.raises(InvalidUsage, match="no relation 'view'"):
+        controller.explain("view")
+    assert client.core.state is before
+
+
+def test_stored_definitions_of_both_kinds_are_told_apart() -> None:
+    newer = msgspec.msgpack.encode({"version": recompute.STORED_VERSION + 1, "kind": "recomputed"})
+    with pytest.raises(NewerFormat):
+        definition.decoded(newer)
+    with pytest.raises(NewerFormat):
+        definition.decoded(msgspec.msgpack.encode({"version": 2}))
