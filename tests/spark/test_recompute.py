@@ -131,12 +131,17 @@ def test_a_view_goes_on_where_it_was(spark: Any, tmp_path: Path) -> None:
 
 def test_times_without_change_start_no_job(spark: Any, client: Client) -> None:
     write = _table(client)
-    write.compare_and_append([({"k": 1, "x": 1}, 0, 1)], 0, 1).result()
+    write.seal(1).result()
     controller = ViewController(client, spark)
     view = controller.create_view("view", "SELECT max(x) AS x FROM t")
-    controller.run_once()
+    assert controller.run_once() == ("view",)
+    found = client.reader("view").snapshot(0).to_table()
+    assert found.to_pylist() == [{"x": None, "__diff": 1}], "a row over no rows"
+    write.compare_and_append([({"k": 1, "x": 1}, 1, 1)], 1, 2).result()
     before = _jobs(spark, view)
-    assert before > 0
+    assert controller.run_once() == ("view",)
+    assert _jobs(spark, view) > before
+    before = _jobs(spark, view)
     write.seal(9).result()
     assert controller.run_once() == ("view",)
     assert controller.view_upper("view") == Frontier.of(9)

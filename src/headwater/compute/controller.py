@@ -27,53 +27,32 @@ import pyarrow as pa
 from headwater.algebra.frontier import Frontier
 from headwater.base.errors import HeadwaterError, InvalidUsage
 from headwater.base.ids import GlobalId
-from headwater.collection.run_layout import RunLayout
 from headwater.compute import definition, recompute
 from headwater.compute import select as queries
-from headwater.compute.catalyst.compiler import relations_of as catalyst_relations
 from headwater.compute.definition import Definition
-from headwater.compute.frontend import Parsed, UnknownRelation, parse, relations_of
-from headwater.compute.ir import plan as plans
+from headwater.compute.frontend import UnknownRelation
+from headwater.compute.install import Relations, installation
 from headwater.compute.recompute import Recomputation, RecomputedView
 from headwater.compute.step import Planned, commands, due, plan, run_on_spark
 from headwater.compute.step_task import StepParts
-from headwater.compute.view import (
-    ITEM_PREFIX,
-    STORED_VERSION,
-    Collections,
-    Schemas,
-    UnsupportedView,
-    View,
-    group_name,
-    item_key,
-    output_key,
-    schemas,
-)
-from headwater.persist import evolution
+from headwater.compute.view import ITEM_PREFIX, item_key
 from headwater.persist.batch import Times
 from headwater.persist.client import Client
 from headwater.persist.commands import (
     All,
     Atomic,
     Command,
-    CreateOrLoad,
     Destroy,
     DropReader,
     OpenReader,
     Outcome,
-    Reserved,
-    ReserveId,
     SetItem,
 )
 from headwater.persist.core import Step
 from headwater.persist.decision import collection_named, collection_of
 from headwater.persist.errors import CompactionRegression, Stopped
-from headwater.persist.layout import PARQUET
 from headwater.persist.spark_parts import place_of
-from headwater.persist.state import CollectionState, State
-
-Relations = Mapping[str, str]
-"""From a name in a query to the name of a collection."""
+from headwater.persist.state import State
 
 AnyStep = Planned | Recomputation
 
@@ -134,106 +113,15 @@ class ViewController:
     def _create(
         self, name: str, sql: str, relations: Relations | None, also: Sequence[Command]
     ) -> Definition:
-        state = self._core.state
-        try:
-            inputs = self._inputs(state, sql, relations)
-            parsed = parse(sql, {n: _schema(collection) for n, collection in inputs.items()})
-            left, right = inputs[parsed.left], inputs[parsed.right]
-            derived = schemas(parsed.query, _schema(left), _schema(right))
-        except InvalidUsage as error:
-            # That parser knows one shape only; whether the query is right, Catalyst knows.
-            why = error.problem if isinstance(error, UnsupportedView) else str(error)
-            return self._create_recomputed(state, name, sql, relations, also, why)
-        return self._create_incremental(state, name, sql, parsed, (left, right), derived, also)
-
-    def _create_recomputed(
-        self,
-        state: State,
-        name: str,
-        sql: str,
-        relations: Relations | None,
-        also: Sequence[Command],
-        why: str,
-    ) -> RecomputedView:
-        wanted = catalyst_relations(self._session, sql)
-        known = {n.lower(): (n, c) for n, c in self._relations(relations).items()}
-        inputs = {
-            known[n][0]: collection_named(state, known[n][1]) for n in sorted(wanted & set(known))
-        }
-        plan = recompute.compiled(
-            self._session, sql, {n: _schema(collection) for n, collection in inputs.items()}
-        )
-        inputs = {relation: inputs[relation] for relation in plan.relations}
-        reserved = self._core.submit(ReserveId()).result()
-        assert isinstance(reserved, Reserved)
-        view = RecomputedView(
-            version=recompute.STORED_VERSION,
-            name=name,
-            sql=sql,
-            plan=plans.encoded(plan),
-            relations={relation: collection.id for relation, collection in inputs.items()},
-            start=_start(state, tuple(inputs.values())),
-            output=reserved.id,
-            why=why,
-            spark_version=plan.spark_version,
-        )
-        schema = evolution.to_bytes(recompute.output_schema(plan))
-        output = CreateOrLoad(name, schema, (), PARQUET.name, start=view.start, id=view.id)
-        self._install(view, (output,), also)
-        return view
-
-    def _create_incremental(
-        self,
-        state: State,
-        name: str,
-        sql: str,
-        parsed: Parsed,
-        inputs: tuple[CollectionState, CollectionState],
-        derived: Schemas,
-        also: Sequence[Command],
-    ) -> View:
-        left, right = inputs
-        start = _start(state, inputs)
-        reserved = self._core.submit(Atomic((ReserveId(),) * 4)).result()
-        assert isinstance(reserved, All)
-        ids = [outcome.id for outcome in reserved.outcomes if isinstance(outcome, Reserved)]
-        output, arranged_left, arranged_right, accumulators = ids
-        view = View(
-            version=STORED_VERSION,
-            name=name,
-            sql=sql,
-            query=parsed.query,
-            left=left.id,
-            right=right.id,
-            start=start,
-            collections=Collections(output, arranged_left, arranged_right, accumulators),
-            spark_version=str(self._session.version),
-        )
-        query = parsed.query
-        groups = tuple(group_name(n) for n in range(len(query.group)))
-        run = RunLayout.name
-        creations = (
-            (output, name, derived.output, output_key(query), PARQUET.name),
-            (arranged_left, f"arrange/{output}/left", derived.left, query.left_key, run),
-            (arranged_right, f"arrange/{output}/right", derived.right, query.right_key, run),
-            (accumulators, f"accumulators/{output}", derived.accumulators, groups, run),
-        )
-        created = tuple(
-            CreateOrLoad(n, evolution.to_bytes(schema), key, layout, start=start, id=gid)
-            for gid, n, schema, key, layout in creations
-        )
-        self._install(view, created, also)
-        return view
-
-    def _install(
-        self, view: Definition, created: Sequence[Command], also: Sequence[Command]
-    ) -> None:
+        names = self._relations(relations)
+        view, created = installation(self._core, self._session, name, sql, names)
         holds = tuple(
-            OpenReader(gid, view.reader_id, f"view {view.name}", Frontier.of(view.start))
+            OpenReader(gid, view.reader_id, f"view {name}", Frontier.of(view.start))
             for gid in view.inputs
         )
         item = SetItem(item_key(view.id), definition.encoded(view))
         self._core.submit(Atomic((*created, *holds, item, *also))).result()
+        return view
 
     def drop_view(self, name: str, *, also: Sequence[Command] = ()) -> bool:
         """Drop a view, its internal state, its output and its holds; whether there was one."""
@@ -418,16 +306,6 @@ class ViewController:
             return relations
         return {name: name for name in self._core.state.names}
 
-    def _inputs(
-        self, state: State, sql: str, relations: Relations | None
-    ) -> dict[str, CollectionState]:
-        wanted = relations_of(sql)
-        known = {name.lower(): (name, c) for name, c in self._relations(relations).items()}
-        for name in wanted:
-            if name not in known:
-                raise UnknownRelation(name)
-        return {known[n][0]: collection_named(state, known[n][1]) for n in sorted(wanted)}
-
     def _require_reachable_blob(self) -> None:
         if place_of(self._core) is None:
             raise InvalidUsage(
@@ -451,19 +329,3 @@ def _idle(planned: AnyStep) -> tuple[Command, ...]:
 def _advanced(steps: Sequence[AnyStep], outcome: Outcome) -> list[str]:
     """Return the views that an entry advanced; none if another had stepped one of them first."""
     return [planned.view.name for planned in steps] if isinstance(outcome, All) else []
-
-
-def _schema(collection: CollectionState) -> pa.Schema:
-    return evolution.from_bytes(collection.schemas[-1])
-
-
-def _start(state: State, inputs: Sequence[CollectionState]) -> int:
-    """Return the newest time at which all inputs are readable, or the first at which they will."""
-    start = 0
-    uppers: Times = Frontier.closed()
-    for collection in inputs:
-        if collection.since.is_closed:
-            raise InvalidUsage(f"collection {collection.name!r} is no longer readable")
-        start = max(start, collection.since.only())
-        uppers = uppers.meet(state.upper(collection))
-    return start if uppers.is_closed else max(start, uppers.only() - 1)

@@ -34,6 +34,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 from pyspark.errors import PySparkException
 
@@ -290,7 +291,7 @@ def _least(errors: pa.Table) -> pa.Table:
 
 def _multiset(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return each distinct row once, with its multiplicity."""
-    ones = pa.array([1] * rows.num_rows, pa.int64())
+    ones = pa.array(np.ones(rows.num_rows, np.int64))
     return consolidate(rows.cast(schema).append_column(DIFF, ones))
 
 
@@ -304,7 +305,7 @@ def _changes(before: pa.Table, after: pa.Table, time: int) -> pa.Table:
 
 def _at(multiset: pa.Table, time: int, sign: int, schema: pa.Schema) -> pa.Table:
     diffs = pa.array(column_longs(multiset, DIFF) * sign)
-    times = pa.array([time] * multiset.num_rows, pa.int64())
+    times = pa.array(np.full(multiset.num_rows, time, np.int64))
     columns = [*(multiset.column(name) for name in schema.names[:-2]), times, diffs]
     return pa.table(columns, names=schema.names).cast(schema)
 
