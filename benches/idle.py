@@ -40,6 +40,7 @@ def ticks(folder: Path, count: int, collections: int) -> None:
         for number in range(collections):
             write, _ = client.create_or_load(f"c{number}", SCHEMA, key=("k",), timeline="t")
             write.write([({"k": 1, "amount": 1, "name": "x"}, 1, 1)])
+            write.seal(2)
         client.core.submit(Advance("t", 2)).result()
         rows = [["0", "", "", *metadata(client, location)]]
         at, each = 2, count // STEPS

@@ -44,7 +44,10 @@ def read(location: str, pipe: multiprocessing.connection.Connection) -> None:
 
         sampler = threading.Thread(target=sample)
         sampler.start()
-        rows = sum(table.num_rows for table in snapshot.updates())
+        rows = 0
+        for table in snapshot.updates():
+            rows += table.num_rows
+            del table  # or it would still be held while the next part is read
         done.set()
         sampler.join()
         pipe.send((rows * warm, len(snapshot.parts), before, most[0]))

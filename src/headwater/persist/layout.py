@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headwater.persist.errors import Corrupt, LayoutMismatch
+from headwater.persist.evolution import DIFF, TIME
 
 
 class Layout(Protocol):
@@ -68,9 +69,12 @@ class ParquetLayout:
     def encode(self, updates: pa.Table, key: tuple[str, ...]) -> bytes:  # noqa: ARG002
         """Return a whole Parquet file."""
         sink = pa.BufferOutputStream()
+        # Building dictionaries costs a small part more than all the rest, twice over on reading.
+        large = updates.num_rows >= DICTIONARY_ROWS_MIN
         pq.write_table(
             updates,
             sink,
+            use_dictionary=True if large else [TIME, DIFF],
             compression="zstd",
             compression_level=1,
             write_page_checksum=True,
@@ -90,6 +94,9 @@ class ParquetLayout:
             raise Corrupt(what, f"it has columns {table.schema.names}, not {schema.names}")
         return table.cast(schema)
 
+
+DICTIONARY_ROWS_MIN: Final = 100_000
+"""Parts of fewer rows have a dictionary only of times and diffs."""
 
 INLINE: Final = InlineLayout()
 PARQUET: Final = ParquetLayout()

@@ -104,6 +104,7 @@ class Maintenance:
         self.last_error: str = ""
         self._due: set[GlobalId] = set()
         """Collections to look at; one stays here while something of it is left undone."""
+        self._swept_ms: int | None = None
         self._thread = threading.Thread(target=self._run, name="headwater-maintain", daemon=True)
 
     def start(self) -> None:
@@ -122,17 +123,20 @@ class Maintenance:
             self._thread.join()
 
     def _run(self) -> None:
-        swept_ms = self._core.clock.now_ms()
-        self._quietly(self.sweep)
+        self._sweep_when_due()
         while not self._stop and not self._is_over():
             self._wake.wait(IDLE_SECONDS)
             self._wake.clear()
             if not self._stop:
                 self.once()
-            # Appends that were refused and merges that came too late leave objects behind.
-            if not self._stop and abs(self._core.clock.now_ms() - swept_ms) >= SWEEP_MS:
-                swept_ms = self._core.clock.now_ms()
-                self._quietly(self.sweep)
+                self._sweep_when_due()
+
+    def _sweep_when_due(self) -> None:
+        # Appends that were refused and merges that came too late leave objects behind.
+        now_ms = self._core.clock.now_ms()
+        if self._swept_ms is None or abs(now_ms - self._swept_ms) >= SWEEP_MS:
+            self._swept_ms = now_ms
+            self._quietly(self.sweep)
 
     def _is_over(self) -> bool:
         """Whether the runtime cannot commit any more: it is fenced, or has failed."""
