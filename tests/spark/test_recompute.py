@@ -19,7 +19,7 @@ from headwater.compute.controller import ViewController
 from headwater.compute.definition import Definition
 from headwater.compute.ir import plan as plans
 from headwater.compute.ir.refusal import NotUnderstood, Refused
-from headwater.compute.recompute import RecomputedView
+from headwater.compute.recompute import Recomputation, RecomputedView
 from headwater.compute.view import View, item_key
 from headwater.persist.client import Client, WriteHandle, open_location
 from headwater.persist.commands import AllowCompaction, SetItem
@@ -111,14 +111,13 @@ def test_every_shape_is_exact_at_every_time(spark: Any, client: Client) -> None:
     assert client.reader("constant").upper.is_closed
 
 
-def test_a_view_goes_on_where_it_was(spark: Any, tmp_path: Path) -> None:
+def _steps_by_owners(spark: Any, directory: Path, sql: str) -> None:
     """Every step by another owner, who finds definition and progress in the log alone."""
     story = Story(2)
-    sql = QUERIES["min_max"]
     view: Definition | None = None
     for _ in range(3):
-        with open_location(tmp_path, layouts=LAYOUTS) as client:
-            story.go_on(client, 2)
+        with open_location(directory, layouts=LAYOUTS) as client:
+            story.go_on(client)
             controller = ViewController(client, spark)
             view = view or controller.create_view("view", sql)
             assert controller.views() == (view,)
@@ -127,6 +126,40 @@ def test_a_view_goes_on_where_it_was(spark: Any, tmp_path: Path) -> None:
             # Not even the history of its own output is needed to go on.
             gone = AllowCompaction(((view.id, Frontier.of(story.time)),))
             client.core.submit(gone).result()
+
+
+def test_a_view_goes_on_where_it_was(spark: Any, tmp_path: Path) -> None:
+    _steps_by_owners(spark, tmp_path, QUERIES["left_join"])
+
+
+def _last_time_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Recomputation.times
+    monkeypatch.setattr(Recomputation, "times", lambda self, core: real(self, core)[-1:])
+
+
+def _what_was_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    def before(self: Recomputation, core: Any) -> tuple[pa.Table, ...]:
+        return tuple(side.slice(0, 0) for side in real(self, core))
+
+    real = Recomputation.before
+    monkeypatch.setattr(Recomputation, "before", before)
+
+
+def _duplicates_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def multiset(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+        return real(rows.group_by(rows.column_names).aggregate([]), schema)
+
+    real = recompute._multiset
+    monkeypatch.setattr(recompute, "_multiset", multiset)
+
+
+@pytest.mark.parametrize("defect", [_last_time_only, _what_was_is_forgotten, _duplicates_are_one])
+def test_planted_defects_are_caught(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, defect: Any
+) -> None:
+    defect(monkeypatch)
+    with pytest.raises(AssertionError, match="view at time"):
+        _steps_by_owners(spark, tmp_path, QUERIES["left_join"])
 
 
 def test_times_without_change_start_no_job(spark: Any, client: Client) -> None:
