@@ -91,6 +91,18 @@ def test_a_view_is_read_at_the_time_of_its_tables(sql: Sql) -> None:
     ]
 
 
+def test_any_deterministic_query_is_a_view(sql: Sql) -> None:
+    sql("CREATE TABLE a (k bigint, g text); CREATE TABLE b (k bigint, x bigint)")
+    sql("INSERT INTO a VALUES (1, 'p'), (2, 'q'); INSERT INTO b VALUES (1, 5), (1, 7)")
+    query = (
+        "SELECT a.g, max(b.x) AS most, count(b.x) AS n FROM a LEFT JOIN b ON a.k = b.k GROUP BY a.g"
+    )
+    sql(f"CREATE MATERIALIZED VIEW v AS {query}")
+    assert sql("SELECT * FROM v") == [("p", 7, 2), ("q", None, 0)]
+    sql("DELETE FROM b WHERE x = 7")
+    assert sql("SELECT * FROM v") == sql(query) == [("p", 5, 1), ("q", None, 0)]
+
+
 @pytest.mark.parametrize(
     ("statement", "sqlstate"),
     [
@@ -105,6 +117,10 @@ def test_a_view_is_read_at_the_time_of_its_tables(sql: Sql) -> None:
         ("INSERT INTO v VALUES ('p', 1)", "0A000"),
         ("CREATE MATERIALIZATION m INTO SQLITE (PATH '/x') (nothing AS n KEY (k))", "42P01"),
         ("BEGIN; INSERT INTO t VALUES (9, 'x')", "0A000"),
+        ("SELECT nothing FROM t", "42703"),
+        ("SELECT 1 / 0.0 FROM t", "22012"),
+        ("CREATE MATERIALIZED VIEW w AS SELECT nothing FROM t", "42703"),
+        ("CREATE MATERIALIZED VIEW w AS SELECT random() AS r FROM t", "0A000"),
     ],
 )
 def test_what_is_refused_says_so_and_changes_nothing(

@@ -22,7 +22,9 @@ import pyarrow.compute as pc
 
 from headwater.adapter import catalog
 from headwater.adapter.errors import (
+    CannotBeMaintained,
     InvalidDefinition,
+    QueryRejected,
     TimestampNotReadable,
     UniqueViolation,
     UnknownRelation,
@@ -54,6 +56,8 @@ from headwater.algebra.frontier import Frontier
 from headwater.base.ids import GlobalId
 from headwater.collection.collections import Collections
 from headwater.compute.controller import ViewController
+from headwater.compute.ir.refusal import NotUnderstood, Refused
+from headwater.compute.select import QueryFailed
 from headwater.materialize.controller import Materializations
 from headwater.persist import evolution
 from headwater.persist.client import Client, ReadHandle, WriteHandle
@@ -88,6 +92,18 @@ class Coordinator:
 
     def execute(self, statement: Statement, sql: str) -> Result:
         """Execute one statement; what it acknowledges is durable."""
+        try:
+            return self._execute(statement, sql)
+        except (NotUnderstood, QueryFailed) as error:
+            raise QueryRejected(str(error), error.condition, error.sqlstate) from error
+        except Refused as error:
+            raise CannotBeMaintained(
+                f"{error.construct} cannot be kept in a view",
+                detail=f"{error.reason}.",
+                hint=error.hint or None,
+            ) from error
+
+    def _execute(self, statement: Statement, sql: str) -> Result:
         match statement:
             case CreateTable():
                 return self._create_table(statement, sql)

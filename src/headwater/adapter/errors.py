@@ -14,16 +14,14 @@ because it is our mistake and not the client's.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from headwater.base.errors import HeadwaterError
 
 
 class AdapterError(HeadwaterError):
     """A statement that was refused. Raise one of the subclasses, never this class."""
 
-    condition: ClassVar[str]
-    sqlstate: ClassVar[str]
+    condition: str
+    sqlstate: str
 
     def __init__(
         self,
@@ -289,3 +287,22 @@ class UniqueViolation(AdapterError):
             f'duplicate key value violates unique constraint "{relation}_pkey"',
             detail=f"A row with this key ({', '.join(key)}) exists already.",
         )
+
+
+class QueryRejected(AdapterError):
+    """Spark could not analyse or run the query; condition and SQLSTATE are its own."""
+
+    condition = "QUERY_REJECTED"
+    sqlstate = "42000"
+
+    def __init__(self, message: str, condition: str | None, sqlstate: str | None) -> None:
+        super().__init__(message)
+        self.condition = condition or self.condition
+        self.sqlstate = sqlstate or self.sqlstate
+
+
+class CannotBeMaintained(AdapterError):
+    """A query that runs, and of which no view can be kept."""
+
+    condition = "VIEW_NOT_MAINTAINABLE"
+    sqlstate = "0A000"
