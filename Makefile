@@ -10,6 +10,7 @@ READY := $(VENV)/.ready
 FAST := not spark and not server and not soak
 SLOW := (spark or server) and not soak
 WORKERS ?= 2
+BENCH ?= --quick
 
 .PHONY: help setup java psql test test-fast test-slow lint format demo bench soak clean
 
@@ -56,8 +57,8 @@ format: $(READY) ## let ruff lay out and fix what it can
 demo: java $(READY) ## the main job, on real files
 	@$(BIN)/headwater demo
 
-bench: java $(READY) ## every benchmark, as tables; asserts nothing
-	@for bench in benches/[!_]*.py; do echo "== $$bench"; $(BIN)/python "$$bench"; done
+bench: java $(READY) ## every benchmark on small data, as tables (BENCH= for all of it); asserts nothing
+	@$(BIN)/python benches/run_all.py $(BENCH)
 
 soak: java $(READY) psql ## the long tests
 	@$(BIN)/python -m pytest -m soak
