@@ -8,6 +8,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 FAST := not spark and not server and not soak
+# Folders of slow tests only: importing them to deselect all of them costs seconds in every worker.
+SLOW_ONLY := $(foreach folder,spark integration end_to_end,--ignore=tests/$(folder))
 SLOW := (spark or server) and not soak
 WORKERS ?= 2
 BENCH ?= --quick
@@ -33,13 +35,13 @@ psql:
 test: java $(READY) psql ## lint, then every test but the soak
 	@$(MAKE) lint
 	@mkdir -p build
-	@$(BIN)/python -m pytest -m "$(FAST)" -n $(WORKERS) 2>&1 | tee build/test-fast.log
+	@$(BIN)/python -m pytest -m "$(FAST)" $(SLOW_ONLY) -n $(WORKERS) --dist worksteal 2>&1 | tee build/test-fast.log
 	@$(BIN)/python -m pytest -m "$(SLOW)" 2>&1 | tee build/test-slow.log
 	@echo "without Spark and servers: $$(tail -n 1 build/test-fast.log)"
 	@echo "with Spark and servers:    $$(tail -n 1 build/test-slow.log)"
 
 test-fast: $(READY) ## only the tests without Spark and servers (under a minute)
-	@$(BIN)/python -m pytest -m "$(FAST)" -n $(WORKERS)
+	@$(BIN)/python -m pytest -m "$(FAST)" $(SLOW_ONLY) -n $(WORKERS) --dist worksteal
 
 test-slow: java $(READY) psql ## only the tests with Spark and servers
 	@$(BIN)/python -m pytest -m "$(SLOW)"
@@ -62,7 +64,7 @@ bench: java $(READY) ## every benchmark on small data, as tables (BENCH= for all
 
 soak: java $(READY) psql ## the long tests
 	@$(BIN)/python -m pytest -m soak
-	@HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest tests/properties -n $(WORKERS) --timeout 3600
+	@HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest tests/properties -n $(WORKERS) --dist worksteal --timeout 3600
 
 clean: ## remove .venv and everything that was made
 	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import settings
 
 # No deadline: a slow machine is not a wrong answer. The blob reproduces a failure anywhere.
-settings.register_profile("dev", max_examples=50, deadline=None, print_blob=True)
-settings.register_profile("ci", max_examples=50, deadline=None, print_blob=True)
+settings.register_profile("dev", max_examples=30, deadline=None, print_blob=True)
+settings.register_profile("ci", max_examples=30, deadline=None, print_blob=True)
 settings.register_profile("nightly", max_examples=5_000, deadline=None, print_blob=True)
 
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true", "yes"}

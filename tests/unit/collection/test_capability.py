@@ -97,6 +97,7 @@ def test_neither_log_nor_state_nor_errors_know_a_token() -> None:
         assert capability.holder in state or capability is clone
 
 
+@pytest.mark.server  # It starts processes of ours.
 def test_a_capability_goes_to_another_process_as_text(tmp_path: Path) -> None:
     """That process opens the location by itself, and reads with what it was handed."""
     with open_location(tmp_path) as client:

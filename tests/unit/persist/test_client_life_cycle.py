@@ -152,6 +152,7 @@ if sys.argv[2] == "vanish":
 """
 
 
+@pytest.mark.server  # It starts processes of ours.
 @pytest.mark.parametrize("how", ["vanish", "exit"])
 def test_without_any_stop_nothing_is_lost(tmp_path: Path, how: str) -> None:
     subprocess.run([sys.executable, "-c", PROGRAM, str(tmp_path), how], check=True)

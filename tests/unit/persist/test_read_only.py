@@ -101,6 +101,7 @@ def live(program: str, location: Path) -> None:
     subprocess.run([sys.executable, "-c", program, str(location)], check=True)
 
 
+@pytest.mark.server  # It starts processes of ours.
 def test_a_readers_life_changes_no_file(tmp_path: Path) -> None:
     """Beside a writer, after it closed, after it crashed: -wal and -shm included."""
     with open_location(tmp_path, settings=QUIET) as writer:
@@ -123,6 +124,7 @@ def test_a_readers_life_changes_no_file(tmp_path: Path) -> None:
     assert listing(tmp_path) == before
 
 
+@pytest.mark.server  # It starts processes of ours.
 def test_a_reader_of_a_crashed_location_does_not_stand_in_the_next_writers_way(
     tmp_path: Path,
 ) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.server  # It starts processes of ours.
+
 CONFTEST = Path(__file__).resolve().parents[2] / "conftest.py"
 
 
