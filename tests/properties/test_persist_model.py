@@ -442,7 +442,7 @@ class PersistModelInLog(PersistModel):
 
 
 FEW = settings(
-    max_examples=max(12, settings.default.max_examples // 10),  # type: ignore[union-attr]
+    max_examples=max(25, settings.default.max_examples // 10),  # type: ignore[union-attr]
     stateful_step_count=20,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

@@ -93,7 +93,7 @@ def oracle(case: dict[str, Any]) -> list[Any]:
     return sorted(found)
 
 
-@settings(max_examples=100)
+@settings(max_examples=300)
 @given(cases())
 def test_it_finds_what_the_oracle_finds(case: dict[str, Any]) -> None:
     runs = [written(case, rows) for rows in case["runs"]]
