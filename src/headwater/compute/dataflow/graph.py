@@ -1,0 +1,393 @@
+"""Dataflows: a plan as the operators that keep it, the state they need, and what flows between.
+
+    Scan ──▶ operator ──lane──▶ edge ──lane──▶ operator ──▶ … ──▶ Output
+
+A *lane* is a stream of updates ``(row, time, diff)`` with named columns. An *operator* is Python:
+it has state, reads lanes or stored collections, and writes one lane. An *edge* is linear and has
+no state: filters, projections, generators and expansions of the plan, evaluated row by row in the
+JVM, from one lane into another. Several edges into one lane are a union. An edge that only picks
+and renames columns needs no JVM.
+
+*Origins* are what an operator reads: a lane, or a stored collection as it is (``Scanned``). An
+*arrangement* is the history of an origin, indexed by a key (``collection/run.py``). Arrangements of
+stored collections have all their columns and no filter and are shared by all views; those of lanes
+belong to the view, like the *states* that operators keep in a form of their own.
+
+Invariants, checked when a dataflow is made: every lane is written by just one operator or by edges
+only; operators are in an order in which each reads what is written before it; names are of this
+dataflow; keys are columns of what they index.
+
+Stored with the view: its durable state has the form this graph says, whatever a later program
+would make of the same plan. Fields are added with a default, never renamed.
+
+Kept by: the constructors. Made by: ``lower.py``. Relied on by: ``lanes.py`` (edges), the operators
+(``ops/``), the runner of steps, and ``explain``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, Literal
+
+import msgspec
+
+from headwater.compute.ir.expression import Column, Field
+from headwater.compute.ir.node import Expand, Filter, Generate, Node, Project, Scan
+from headwater.compute.ir.refusal import InvalidPlan
+
+VERSION: Final = 1
+LANE: Final = "lane"
+"""The relation that the scan at the bottom of an edge names: the rows of its source lane."""
+
+
+class Lane(msgspec.Struct, frozen=True):
+    """The columns of a stream; its number is its place in the dataflow."""
+
+    columns: tuple[Column, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its columns."""
+        return tuple(column.name for column in self.columns)
+
+
+class Edge(msgspec.Struct, frozen=True):
+    """Rows of ``source`` mapped into ``target``, columns by position.
+
+    ``node`` is a chain of filters, projections, generators and expansions over one scan of
+    :data:`LANE`, whose fields are the source's columns under their own names.
+    """
+
+    source: int
+    node: Node
+    target: int
+
+    def __post_init__(self) -> None:
+        *chain, scan = self.chain()
+        if not isinstance(scan, Scan) or scan.relation != LANE:
+            raise InvalidPlan("an edge does not begin at its lane")
+        for step in chain:
+            if not isinstance(step, Filter | Project | Generate | Expand):
+                raise InvalidPlan(f"a {type(step).__name__} is not linear")
+
+    def chain(self) -> Iterator[Node]:
+        """Yield the operators from the last one down to the scan."""
+        node = self.node
+        while True:
+            yield node
+            if not node.inputs:
+                return
+            (node,) = node.inputs
+
+    def picked(self) -> tuple[str, ...] | None:
+        """Return the source's columns that are passed on, in order; ``None``: it computes."""
+        (*chain, scan) = self.chain()
+        origin = {column.name: column.name for column in scan.columns}
+        for step in reversed(chain):
+            if not isinstance(step, Project) or not all(
+                o.expression.is_column for o in step.outputs
+            ):
+                return None
+            origin = {o.name: origin[o.expression.text] for o in step.outputs}
+        return tuple(origin[column.name] for column in self.node.columns)
+
+
+def lane_scan(columns: tuple[Column, ...]) -> Scan:
+    """Return the scan at the bottom of an edge whose source has these columns."""
+    return Scan(LANE, tuple(Field(column.name, column) for column in columns))
+
+
+# ---- what operators read ---------------------------------------------------------------------
+
+
+class Scanned(msgspec.Struct, frozen=True, tag="scanned"):
+    """A stored collection as it is: these fields of it, under these names."""
+
+    relation: str
+    fields: tuple[Field, ...]
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """What the operator sees."""
+        return tuple(field.column for field in self.fields)
+
+
+class Laned(msgspec.Struct, frozen=True, tag="laned"):
+    """A lane."""
+
+    lane: int
+    columns: tuple[Column, ...]
+
+
+Origin = Scanned | Laned
+
+
+class Arrangement(msgspec.Struct, frozen=True):
+    """The history of an origin by a key: what a probe looks into."""
+
+    name: str
+    of: Origin
+    key: tuple[str, ...]
+    """Columns of ``of``; at least one."""
+
+    def __post_init__(self) -> None:
+        names = {column.name for column in self.of.columns}
+        if not self.key or not set(self.key) <= names:
+            raise InvalidPlan(f"arrangement {self.name} by {self.key} of {sorted(names)}")
+
+
+class State(msgspec.Struct, frozen=True):
+    """A collection that an operator keeps in a form of its own, indexed by ``key``."""
+
+    name: str
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+
+
+# ---- operators -------------------------------------------------------------------------------
+
+
+class Read(msgspec.Struct, frozen=True, tag="read"):
+    """The updates of a stored collection, as they are."""
+
+    of: Scanned
+    output: int
+
+
+class Constant(msgspec.Struct, frozen=True, tag="constant"):
+    """Rows that are there from the start: edges from a lane of one row without columns."""
+
+    output: int
+
+
+class Hop(msgspec.Struct, frozen=True):
+    """One lookup of a path: rows of ``input`` whose key equals these columns of what was found."""
+
+    input: int
+    arrangement: str
+    probe: tuple[str, ...]
+    null_safe: tuple[bool, ...]
+
+
+class DeltaJoin(msgspec.Struct, frozen=True, tag="delta_join"):
+    """The inner join of several origins: for each input, the path its updates take."""
+
+    inputs: tuple[Origin, ...]
+    paths: tuple[tuple[Hop, ...], ...]
+    output: int
+
+
+class KeyMatch(msgspec.Struct, frozen=True):
+    """A column of each side, compared."""
+
+    left: str
+    right: str
+    null_safe: bool = False
+
+
+class Semi(msgspec.Struct, frozen=True, tag="semi"):
+    """Rows of the left that have (``semi``) or have not (``anti``) an equal key on the right.
+
+    ``arrangement`` is that of the left by its key; ``counts`` is a state: the right's key columns
+    and ``_count_0``, how many rows the right has with it.
+    """
+
+    kind: Literal["semi", "anti"]
+    left: Origin
+    right: Origin
+    keys: tuple[KeyMatch, ...]
+    arrangement: str
+    counts: str
+    output: int
+
+
+class AccumulateCall(msgspec.Struct, frozen=True):
+    """An aggregate whose value is a function of sums; arguments are columns of the input."""
+
+    name: str
+    function: str
+    """Of ``ops/accumulate.py``: canonical, no alias."""
+    type: str
+    arguments: tuple[str, ...]
+    filter: str | None = None
+    """A boolean column: only rows where it is true count."""
+
+
+class Accumulate(msgspec.Struct, frozen=True, tag="accumulate"):
+    """A row per group: the groups, then the calls. Without groups always one row."""
+
+    input: Origin
+    groups: tuple[str, ...]
+    calls: tuple[AccumulateCall, ...]
+    state: str
+    output: int
+
+
+class Distinct(msgspec.Struct, frozen=True, tag="distinct"):
+    """Each row once; ``counts`` is a state: the columns and ``_count_0``."""
+
+    input: Origin
+    counts: str
+    output: int
+
+
+class Bag(msgspec.Struct, frozen=True, tag="bag"):
+    """INTERSECT ALL and EXCEPT ALL; a state: the columns, ``_left_0`` and ``_right_0``."""
+
+    kind: Literal["intersect", "except"]
+    left: Origin
+    right: Origin
+    counts: str
+    output: int
+
+
+class ReduceCall(msgspec.Struct, frozen=True):
+    """An aggregate that needs the rows of its group; arguments are columns of the input."""
+
+    name: str
+    function: str
+    """Of ``ops/reduce.py``."""
+    type: str
+    arguments: tuple[str, ...]
+    filter: str | None = None
+    distinct: bool = False
+    ignore_nulls: bool = False
+
+
+class Reduce(msgspec.Struct, frozen=True, tag="reduce"):
+    """A row per group, computed anew from the rows of each group that changed."""
+
+    input: Origin
+    groups: tuple[str, ...]
+    calls: tuple[ReduceCall, ...]
+    arrangement: str
+    """Of the input by the groups; without groups, by a column that is the same in every row."""
+    output: int
+
+
+class Sort(msgspec.Struct, frozen=True):
+    """A key of an order: a column of the input."""
+
+    column: str
+    descending: bool = False
+    nulls_first: bool = True
+
+
+class TopK(msgspec.Struct, frozen=True, tag="top_k"):
+    """Per partition, the rows after the first ``offset``, at most ``limit``.
+
+    Ties follow the canonical order of the columns named in ``ties`` (the whole row of the plan's
+    operator, in its order). ``number`` names a column with the row's number (``row_number()``), if
+    it is wanted.
+    """
+
+    input: Origin
+    partition: tuple[str, ...]
+    order: tuple[Sort, ...]
+    ties: tuple[str, ...]
+    limit: int | None
+    offset: int
+    arrangement: str
+    output: int
+    number: str | None = None
+
+
+class Output(msgspec.Struct, frozen=True, tag="output"):
+    """The view's rows."""
+
+    lane: int
+
+
+Operator = Read | Constant | DeltaJoin | Semi | Accumulate | Distinct | Bag | Reduce | TopK | Output
+
+
+def origins(operator: Operator) -> tuple[Origin, ...]:
+    """Return what an operator reads."""
+    match operator:
+        case Read():
+            return (operator.of,)
+        case Constant() | Output():
+            return ()
+        case DeltaJoin():
+            return operator.inputs
+        case Semi() | Bag():
+            return (operator.left, operator.right)
+        case _:
+            return (operator.input,)
+
+
+class Dataflow(msgspec.Struct, frozen=True):
+    """A view as it is kept."""
+
+    version: int
+    lanes: tuple[Lane, ...]
+    edges: tuple[Edge, ...]
+    operators: tuple[Operator, ...]
+    """In an order in which each reads what is written before it; the last one is the output."""
+    arrangements: tuple[Arrangement, ...]
+    states: tuple[State, ...]
+
+    def __post_init__(self) -> None:
+        if not self.operators or not isinstance(self.operators[-1], Output):
+            raise InvalidPlan("a dataflow without an output")
+        names = [a.name for a in self.arrangements] + [s.name for s in self.states]
+        if len(set(names)) != len(names):
+            raise InvalidPlan(f"a dataflow has a name twice: {names}")
+        for edge in self.edges:
+            have = [column.type for column in edge.node.columns]
+            want = [column.type for column in self.lanes[edge.target].columns]
+            if have != want:
+                raise InvalidPlan(f"an edge of {have} into a lane of {want}")
+        by_operator = [o.output for o in self.operators if not isinstance(o, Output)]
+        by_edge = {edge.target for edge in self.edges}
+        if len(set(by_operator)) != len(by_operator) or by_edge & set(by_operator):
+            raise InvalidPlan("a lane is written twice")
+        self.levels()
+
+    def arrangement(self, name: str) -> Arrangement:
+        """Return the arrangement of this name."""
+        return next(a for a in self.arrangements if a.name == name)
+
+    def state(self, name: str) -> State:
+        """Return the state of this name."""
+        return next(s for s in self.states if s.name == name)
+
+    def levels(self) -> tuple[int, ...]:
+        """Return for each operator in which Python stage it runs: one more per JVM in between.
+
+        Operators of one level run in one process; an edge that computes lies between two levels.
+        """
+        known: dict[int, int] = {}
+        """Lane → the level at whose end it is there for Python."""
+        levels: list[int] = []
+        for operator in self.operators:
+            lanes = [o.lane for o in origins(operator) if isinstance(o, Laned)]
+            lanes += [operator.lane] if isinstance(operator, Output) else []
+            level = max((self._level(lane, known) for lane in lanes), default=0)
+            levels.append(level)
+            if not isinstance(operator, Output):
+                known[operator.output] = level
+        return tuple(levels)
+
+    def _level(self, lane: int, known: dict[int, int]) -> int:
+        if lane not in known:
+            incoming = [edge for edge in self.edges if edge.target == lane]
+            if not incoming:
+                raise InvalidPlan(f"nothing is written into lane {lane} before it is read")
+            known[lane] = max(
+                self._level(e.source, known) + (1 if e.picked() is None else 0) for e in incoming
+            )
+        return known[lane]
+
+
+def encoded(dataflow: Dataflow) -> bytes:
+    """Return the bytes of a dataflow; equal ones have equal bytes."""
+    return msgspec.json.encode(dataflow, order="deterministic")
+
+
+def decoded(data: bytes) -> Dataflow:
+    """Return the dataflow that these bytes hold."""
+    try:
+        return msgspec.json.decode(data, type=Dataflow)
+    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        raise InvalidPlan(f"the bytes hold no dataflow: {error}") from error

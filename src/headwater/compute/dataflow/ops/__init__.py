@@ -1,0 +1,1 @@
+"""The delta rules, one operator per module: ``step(op, given) -> Outcome``."""

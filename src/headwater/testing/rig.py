@@ -1,0 +1,189 @@
+"""A rig for one operator of a dataflow: stepped in memory, checked at every time.
+
+    rig = Rig(operator, output=columns, arrangements=[…], states=[…], seed=7)
+    rig.step({origin: [((1, "a"), 3, +1), …], …}, upper=10)      # updates (row, time, diff)
+    rig.check(lambda inputs: Counter of rows)                     # at every time that is readable
+
+``check`` asks the oracle, a function from the inputs' multisets at a time to the output's, at every
+time from the start to the upper. Between steps the rig does to histories what persist may do: it
+merges runs, and advances times to ``upper - 1``, never further, at random from its seed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.collection.run import Run, write_run
+from headwater.compute.dataflow.graph import Arrangement, Operator, Origin, State, origins
+from headwater.compute.dataflow.operator import Given, History, Outcome, update_schema
+from headwater.compute.ir.expression import Column
+from headwater.persist.consolidate import TIME, consolidate
+
+Row = tuple[Any, ...]
+Update = tuple[Row, int, int]
+Rows = Counter[Row]
+Step = Callable[[Any, Given], Outcome]
+
+
+def updates_table(columns: Sequence[Column], updates: Sequence[Update]) -> pa.Table:
+    """Return updates as a table."""
+    schema = update_schema(columns)
+    flat = [(*row, time, diff) for row, time, diff in updates]
+    arrays = [
+        pa.array([row[position] for row in flat], field.type)
+        for position, field in enumerate(schema)
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _comparable(value: Any) -> Any:
+    if isinstance(value, float):
+        return ("float", "nan" if value != value else value.hex())
+    if isinstance(value, dict):
+        return tuple((key, _comparable(item)) for key, item in value.items())
+    if isinstance(value, list):
+        return tuple(map(_comparable, value))
+    return value
+
+
+def rows_at(table: pa.Table, time: int) -> Rows:
+    """Return the multiset that the updates sum up to at a time; NaN is NaN, 0.0 is not -0.0."""
+    seen = table.filter(pc.less_equal(table.column(TIME), time))
+    rows: Rows = Counter()
+    for *row, _, diff in zip(*(column.to_pylist() for column in seen.columns), strict=True):
+        rows[tuple(map(_comparable, row))] += diff
+    return Counter({row: count for row, count in rows.items() if count})
+
+
+def multiset(rows: Sequence[Row] | Rows) -> Rows:
+    """Return an oracle's answer in the form in which :func:`rows_at` has it."""
+    counted = rows if isinstance(rows, Counter) else Counter(rows)
+    return Counter({tuple(map(_comparable, row)): n for row, n in counted.items() if n})
+
+
+class Rig:
+    """An operator with its histories."""
+
+    def __init__(
+        self,
+        operator: Operator,
+        step: Step,
+        *,
+        output: Sequence[Column],
+        arrangements: Sequence[Arrangement] = (),
+        states: Sequence[State] = (),
+        start: int = 0,
+        seed: int = 0,
+    ) -> None:
+        self.operator, self._step = operator, step
+        self.output_columns = tuple(output)
+        self.arrangements, self.states = tuple(arrangements), tuple(states)
+        self.start = self.upper = start
+        self.random = Random(seed)
+        self.inputs = {o: [updates_table(o.columns, ())] for o in origins(operator)}
+        self.output = update_schema(self.output_columns).empty_table()
+        self.errors: list[pa.Table] = []
+        self.rows_read = 0
+        self._histories: dict[str, list[pa.Table]] = {
+            **{a.name: [] for a in self.arrangements},
+            **{s.name: [] for s in self.states},
+        }
+
+    def step(self, updates: Mapping[Origin, Sequence[Update]], upper: int) -> Outcome:
+        """Step over ``[self.upper, upper)`` with these updates of the inputs."""
+        lower = self.upper
+        deltas = {}
+        for origin in self.inputs:
+            table = updates_table(origin.columns, updates.get(origin, ()))
+            times = table.column(TIME).to_numpy()
+            assert ((lower <= times) & (times < upper)).all(), "updates outside of the step"
+            deltas[origin] = consolidate(table)
+        arranged: dict[str, History] = {}
+        for a in self.arrangements:
+            schema = update_schema(a.of.columns)
+            self._histories[a.name].append(deltas[a.of])
+            arranged[a.name] = History(self._runs(a.name, a.key), a.key, schema, upper)
+        states = {
+            s.name: History(self._runs(s.name, s.key), s.key, update_schema(s.columns), lower)
+            for s in self.states
+        }
+        given = Given(
+            lower,
+            upper,
+            hydrating=lower == self.start,
+            deltas=deltas,
+            arrangements=arranged,
+            states=states,
+            output=update_schema(self.output_columns),
+            state_schemas={s.name: update_schema(s.columns) for s in self.states},
+        )
+        outcome = self._step(self.operator, given)
+        self._take(outcome, given)
+        self.rows_read = sum(h.rows_read for h in (*arranged.values(), *states.values()))
+        for origin, delta in deltas.items():
+            self.inputs[origin].append(delta)
+        self.upper = upper
+        self._compact()
+        return outcome
+
+    def _take(self, outcome: Outcome, given: Given) -> None:
+        _fits("the output", outcome.output, given.output, given)
+        for name, table in outcome.states.items():
+            assert name in given.state_schemas, f"{name} is no state of the operator"
+            _fits(name, table, given.state_schemas[name], given)
+            self._histories[name].append(consolidate(table))
+        self.output = pa.concat_tables([self.output, outcome.output])
+        if outcome.errors is not None:
+            self.errors.append(outcome.errors)
+
+    def check(self, oracle: Callable[[Mapping[Origin, Rows]], Rows | Sequence[Row]]) -> None:
+        """Hold the output against the oracle at every time so far."""
+        inputs = {origin: pa.concat_tables(tables) for origin, tables in self.inputs.items()}
+        for time in range(self.start, self.upper):
+            given = {origin: _raw_rows(table, time) for origin, table in inputs.items()}
+            expected, found = multiset(oracle(given)), rows_at(self.output, time)
+            assert found == expected, (
+                f"at time {time}: missing {expected - found}, too many {found - expected}"
+            )
+
+    def _runs(self, name: str, key: Sequence[str]) -> list[Run]:
+        return [Run.open(write_run(t, key)) for t in self._histories[name] if t.num_rows]
+
+    def _compact(self) -> None:
+        for name, tables in self._histories.items():
+            if len(tables) > 1 and self.random.random() < 0.4:
+                merged = pa.concat_tables(tables)
+                if self.random.random() < 0.7:
+                    hold = max(self.upper - 1, 0)
+                    times = np.maximum(merged.column(TIME).to_numpy(), hold)
+                    position = merged.column_names.index(TIME)
+                    merged = merged.set_column(position, merged.schema.field(TIME), pa.array(times))
+                self._histories[name] = [consolidate(merged)]
+
+
+def _fits(what: str, table: pa.Table, schema: pa.Schema, given: Given) -> None:
+    assert table.schema.equals(schema), f"{what}: {table.schema} is not {schema}"
+    times = table.column(TIME).to_numpy()
+    inside = (given.lower <= times) & (times < given.upper)
+    assert inside.all(), f"{what} has updates outside of the step"
+
+
+def _raw_rows(table: pa.Table, time: int) -> Rows:
+    seen = table.filter(pc.less_equal(table.column(TIME), time))
+    rows: Rows = Counter()
+    for *row, _, diff in zip(*(column.to_pylist() for column in seen.columns), strict=True):
+        rows[tuple(map(_hashable, row))] += diff
+    return Counter({row: count for row, count in rows.items() if count})
+
+
+def _hashable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return tuple(value.items())
+    return tuple(value) if isinstance(value, list) else value
