@@ -2,9 +2,8 @@
 
 ``persist_v1.json`` has the bytes of one entry for every kind of change, and of a rollup;
 ``persist_v1_location.tar.gz`` is a whole location. Both were written by the first version of this
-format and stay as they are: whatever is changed later must read them. Where a field was added at
-the end, with a default, the bytes that are written now stand behind those that were written before.
-``REWRITE=1`` adds what is missing, and never takes anything away.
+format, which nobody writes any more, and stay as they are: whatever is changed later must read
+them.
 """
 
 from __future__ import annotations
@@ -179,10 +178,5 @@ def entry(changes: tuple[Change, ...]) -> Entry:
 
 def load() -> dict[str, list[str]]:
     """Return the stored bytes in hexadecimal, oldest first, by what they are."""
-    stored: dict[str, list[str]] = json.loads(PATH.read_text()) if PATH.exists() else {}
+    stored: dict[str, list[str]] = json.loads(PATH.read_text())
     return stored
-
-
-def store(golden: dict[str, list[str]]) -> None:
-    """Write the stored bytes."""
-    PATH.write_text(json.dumps(golden, indent=1, sort_keys=True) + "\n")

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.algebra.frontier import Frontier
-from headwater.base.ids import GlobalId
+from headwater.base.ids import BatchId, GlobalId
 from headwater.collection.capability import (
     Capability,
     ReadCapability,
@@ -196,13 +196,18 @@ class Commands(ABC):
         new_frontier: int | Times | None,
         *,
         errors: pa.Table | None = None,
+        token: BatchId | None = None,
     ) -> WriteCapability:
-        """Apply updates at times in ``[frontier, new_frontier)`` and move the capability there."""
+        """Apply updates at times in ``[frontier, new_frontier)`` and move the capability there.
+
+        Whoever must know after an Indeterminate error tries again with the same ``token``: if the
+        first attempt did commit, the second has no effect and succeeds.
+        """
         self.writer(write)  # Before the updates are looked at, and long before they are written.
-        token, to = client.new_token(), frontier(new_frontier)
+        name, to = token or client.new_token(), frontier(new_frontier)
         pending = pending_parts(self._core, write.id, updates, errors)
         self._execute_parts(
-            pending, lambda parts: UpdateAndDowngrade(write.id, write.holder, token, parts, to)
+            pending, lambda parts: UpdateAndDowngrade(write.id, write.holder, name, parts, to)
         )
         return write.at(to)
 

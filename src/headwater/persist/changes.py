@@ -46,6 +46,9 @@ class Writer(msgspec.Struct, frozen=True, array_like=True):
     purpose: str
     lease_ms: int = 0
     expires_ms: int = 0
+    last_update: BatchId | None = None
+    """Token of the newest update through it: its retry is recognised while the capability lives,
+    whether it had rows or not. Since format 2."""
 
 
 class Role(msgspec.Struct, frozen=True, array_like=True):

@@ -204,10 +204,10 @@ def _destroy(state: State, command: c.Destroy) -> Decision:
 def _write(state: State, command: c.Write) -> Decision:
     collection = collection_of(state, command.id)
     upper = state.upper(collection)
-    if command.token in collection.tokens or collection.has_unsealed(command.token):
+    if collection.remembers(command.token):
         return Decision(c.AlreadyDone())
     if not command.parts:
-        return DONE
+        return DONE  # It says nothing, and its retry says nothing again: no token to remember.
     if upper.is_closed:
         raise ClosedCollection(collection.name)
     check_parts(state, collection, command.parts)
@@ -247,7 +247,7 @@ def _compare_and_append(state: State, command: c.CompareAndAppend) -> Decision:
     collection = collection_of(state, command.id)
     # The token is looked at before the frontier: after a lost reply, the retry of a committed
     # append finds the upper moved by itself, and must not report a mismatch.
-    if command.token in collection.tokens:
+    if collection.remembers(command.token):
         return Decision(c.AlreadyDone())
     in_bounds(f"collection {collection.name!r}", command.lower, command.upper)
     if not command.lower < command.upper:

@@ -4,7 +4,12 @@
 
 Entries have magic ``HE``, rollups ``HR``. A frame is verified before its body is looked at; a
 newer version is refused before anything is touched; every older one stays readable (golden bytes
-in ``tests/formats``).
+in ``tests/formats``), also beside newer ones in the same log.
+
+- **1**: the first.
+- **2**: a write capability knows the token of its newest update (``Writer.last_update``). Bodies of
+  version 1 are read as they are; the token is then unknown. The number is new all the same: a
+  reader of version 1 would drop the field without a word, and refuse the retry it is there for.
 """
 
 from __future__ import annotations
@@ -23,10 +28,11 @@ from headwater.persist.state import CollectionState, Rollup, State, Timeline
 
 ENTRY: Final = b"HE"
 ROLLUP: Final = b"HR"
-VERSION: Final = 1
+VERSION: Final = 2
+"""What is written; everything up to it can be read."""
 
 
-class _StateV1(msgspec.Struct, frozen=True):
+class _Written(msgspec.Struct, frozen=True):
     """The state as it is written: what can be derived is left out."""
 
     seqno: SeqNo
@@ -46,7 +52,7 @@ _encoder = msgspec.msgpack.Encoder(enc_hook=enc_hook)
 # Equal states have equal bytes, in every process: a rollup that is written twice is one object.
 _state_encoder = msgspec.msgpack.Encoder(enc_hook=enc_hook, order="deterministic")
 _entry_decoder = msgspec.msgpack.Decoder(Entry, dec_hook=dec_hook)
-_state_decoder = msgspec.msgpack.Decoder(_StateV1, dec_hook=dec_hook)
+_state_decoder = msgspec.msgpack.Decoder(_Written, dec_hook=dec_hook)
 
 
 def frame(magic: bytes, body: bytes) -> bytes:
@@ -91,7 +97,7 @@ def decode_entry(seqno: SeqNo, data: bytes) -> Entry:
 
 def encode_state(state: State) -> bytes:
     """Return the bytes of a rollup."""
-    written = _StateV1(
+    written = _Written(
         seqno=state.seqno,
         clock_ms=state.clock_ms,
         next_id=state.next_id,
@@ -110,7 +116,7 @@ def encode_state(state: State) -> bytes:
 def decode_state(key: str, data: bytes) -> State:
     """Return the state stored as the rollup ``key``."""
     what = f"rollup {key}"
-    written: _StateV1 = _decode(_state_decoder, unframe(ROLLUP, data, what), what)
+    written: _Written = _decode(_state_decoder, unframe(ROLLUP, data, what), what)
     references: dict[str, int] = {}
     for collection in written.collections:
         for part in collection.parts():

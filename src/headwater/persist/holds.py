@@ -8,11 +8,19 @@ Both only ever move forwards, and only when somebody moves or drops a capability
 lease that runs out makes its capability useless at once, but moves nothing by itself: two expiries
 in a row would else carry the frontier past a reader that is just coming back. The next explicit
 move sweeps the expired away.
+
+An update through a write capability has a token. Its retry is answered "already", with rows or
+without: the newest one of each capability as long as that lives (a writer waits for the answer of
+one before it asks for the next), older ones as long as the collection remembers tokens
+(``TOKENS_KEPT``). A retry that is later still is refused, because the frontier has moved past it:
+it is never written twice.
 """
 
 from __future__ import annotations
 
 from functools import reduce
+
+import msgspec
 
 from headwater.algebra.frontier import Frontier
 from headwater.persist import commands as c
@@ -39,6 +47,8 @@ from headwater.persist.errors import (
     WriteBeforeUpper,
 )
 from headwater.persist.state import OWNER, CollectionState, State
+
+replace = msgspec.structs.replace
 
 
 def _since_changes(
@@ -205,7 +215,8 @@ def update_and_downgrade(state: State, command: c.UpdateAndDowngrade, now_ms: in
     """Write in ``[frontier, new_frontier)``, and move the capability, in one."""
     collection = collection_of(state, command.id)
     writer = _writer(collection, command.writer_id, now_ms)
-    if command.token in collection.tokens:
+    # Before the frontier is looked at: that was moved by the very update whose reply was lost.
+    if command.token == writer.last_update or collection.remembers(command.token):
         return Decision(c.AlreadyDone())
     in_bounds(f"collection {collection.name!r}", command.new_frontier)
     if not writer.frontier < command.new_frontier:
@@ -228,7 +239,12 @@ def _moved_writer(
     now_ms: int,
 ) -> Decision:
     expires = now_ms + writer.lease_ms if writer.lease_ms else 0
-    moved = Writer(command.new_frontier, writer.purpose, writer.lease_ms, expires)
+    moved = replace(
+        writer,
+        frontier=command.new_frontier,
+        expires_ms=expires,
+        last_update=command.token,
+    )
     writers = {**collection.writers, writer_id: moved}
     changes: list[Change] = [WriterSet(collection.id, writer_id, moved)]
     if command.parts:
@@ -248,14 +264,14 @@ def move_writer(
     expires = now_ms + writer.lease_ms if writer.lease_ms else 0
     match command:
         case c.RenewWriter():
-            renewed = Writer(writer.frontier, writer.purpose, writer.lease_ms, expires)
+            renewed = replace(writer, expires_ms=expires)
             changes = (WriterSet(collection.id, command.writer_id, renewed),)
             return Decision(c.Held(writer.frontier), changes)
         case c.DowngradeWriter():
             in_bounds(f"collection {collection.name!r}", command.frontier)
             if not writer.frontier <= command.frontier:
                 raise SealRegression(collection.name, command.frontier, writer.frontier)
-            moved = Writer(command.frontier, writer.purpose, writer.lease_ms, expires)
+            moved = replace(writer, frontier=command.frontier, expires_ms=expires)
             writers = {**collection.writers, command.writer_id: moved}
             outcome: c.Outcome = c.Held(command.frontier)
             first: Change = WriterSet(collection.id, command.writer_id, moved)

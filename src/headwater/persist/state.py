@@ -20,19 +20,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from operator import attrgetter
-from typing import Final
 
 import immutables
 import msgspec
 
 from headwater.algebra.frontier import Frontier
 from headwater.base.ids import Epoch, GlobalId, RoleName, SeqNo
-from headwater.persist.batch import MINIMUM, TIME_LIMIT, Batch, Part, Segment, Times, Unsealed
+from headwater.persist.batch import MINIMUM, Part, Segment, Times
 from headwater.persist.changes import (
     Appended,
     Change,
-    Codec,
     Collected,
     CollectionCreated,
     CollectionDestroyed,
@@ -41,71 +38,37 @@ from headwater.persist.changes import (
     ItemSet,
     Merged,
     Reader,
-    ReaderSet,
     Role,
     RoleSet,
     RolledUp,
-    SchemaAdded,
     Sealed,
-    SinceMoved,
     TimelineAdvanced,
-    Writer,
     WriterSet,
     Written,
 )
+from headwater.persist.collection_state import (
+    OWNER,
+    TOKENS_KEPT,
+    CollectionState,
+    bound,
+    changed,
+    replace,
+)
 from headwater.persist.errors import Corrupt
 
-OWNER: Final = "owner"
-"""The reader that ``allow_compaction`` moves."""
-
-TOKENS_KEPT: Final = 64
-"""How many tokens of writes a collection remembers, to answer a late retry with "already"."""
-
-replace = msgspec.structs.replace
-
-_token = attrgetter("token")
-
-
-class CollectionState(msgspec.Struct, frozen=True):
-    """One collection: its frontiers, its batches, and who holds it."""
-
-    id: GlobalId
-    name: str
-    schemas: tuple[bytes, ...]
-    key: tuple[str, ...]
-    layout: str
-    codecs: tuple[Codec, ...]
-    """Who wrote the parts of each version of the schema; as many as there are schemas."""
-    own_upper: Times
-    since: Times
-    timeline: str | None = None
-    batches: tuple[Batch, ...] = ()
-    unsealed: tuple[Unsealed, ...] = ()
-    next_batch: int = 0
-    tokens: tuple[str, ...] = ()
-    readers: dict[str, Reader] = {}
-    writers: dict[str, Writer] = {}
-
-    @property
-    def codec(self) -> Codec:
-        """The codec that writes now."""
-        return self.codecs[-1]
-
-    def has_unsealed(self, token: str) -> bool:
-        """Whether a write with this token is durable and not sealed."""
-        return token in map(_token, self.unsealed)
-
-    def newest_of(self, version: int) -> int:
-        """Return the newest version of the schema that the same codec wrote as this one."""
-        codec = self.codecs[version]
-        return max(v for v, other in enumerate(self.codecs) if other == codec)
-
-    def parts(self) -> Iterator[Part]:
-        """Return every part, sealed and not."""
-        for batch in self.batches:
-            yield from batch.parts
-        for unsealed in self.unsealed:
-            yield from unsealed.parts
+__all__ = [
+    "OWNER",
+    "TOKENS_KEPT",
+    "CollectionState",
+    "Rollup",
+    "State",
+    "Timeline",
+    "apply",
+    "apply_change",
+    "bound",
+    "replace",
+    "violations",
+]
 
 
 class Timeline(msgspec.Struct, frozen=True):
@@ -158,62 +121,6 @@ class State(msgspec.Struct, frozen=True):
         return Epoch(0) if held is None else held.epoch
 
 
-def bound(frontier: Times) -> int:
-    """Return the frontier as an exclusive integer bound."""
-    return TIME_LIMIT if frontier.is_closed else frontier.only()
-
-
-def seal(
-    collection: CollectionState, upper: Times, parts: tuple[Part, ...] = ()
-) -> CollectionState:
-    """Make a batch of ``parts`` and the unsealed updates before ``upper``; move the upper."""
-    limit = bound(upper)
-    taken: list[Part] = list(parts)
-    kept: list[Unsealed] = []
-    for unsealed in collection.unsealed:
-        rest: list[Part] = []
-        for part in unsealed.parts:
-            before, after = part.through(MINIMUM, limit), part.through(limit, TIME_LIMIT)
-            if before is not None:
-                taken.append(before)
-            if after is not None:
-                rest.append(after)
-        if rest:
-            kept.append(Unsealed(unsealed.token, tuple(rest)))
-    return replace(_append(collection, tuple(taken), upper), own_upper=upper, unsealed=tuple(kept))
-
-
-def _append(collection: CollectionState, parts: tuple[Part, ...], upper: Times) -> CollectionState:
-    """Add a batch that reaches from the last batch to ``upper``; an empty one is not kept."""
-    if not parts:
-        return collection
-    lower = collection.batches[-1].upper if collection.batches else Frontier.of(MINIMUM)
-    batch = Batch(collection.next_batch, lower, upper, Frontier.of(MINIMUM), parts)
-    return replace(
-        collection,
-        batches=(*collection.batches, batch),
-        next_batch=collection.next_batch + 1,
-    )
-
-
-def _remember(collection: CollectionState, token: str) -> tuple[str, ...]:
-    return (*collection.tokens, token)[-TOKENS_KEPT:]
-
-
-def _merge(collection: CollectionState, change: Merged) -> CollectionState:
-    numbers = [batch.no for batch in collection.batches]
-    first = numbers.index(change.inputs[0])
-    last = first + len(change.inputs)
-    assert tuple(numbers[first:last]) == change.inputs, "merged batches are adjacent"
-    old = collection.batches[first:last]
-    merged = Batch(collection.next_batch, old[0].lower, old[-1].upper, change.since, change.parts)
-    return replace(
-        collection,
-        batches=(*collection.batches[:first], merged, *collection.batches[last:]),
-        next_batch=collection.next_batch + 1,
-    )
-
-
 def _advance(state: State, change: TimelineAdvanced) -> State:
     timeline = state.timelines.get(change.timeline)
     if timeline is None:
@@ -236,49 +143,6 @@ def _advance(state: State, change: TimelineAdvanced) -> State:
     return replace(
         state, collections=collections, timelines=state.timelines.set(change.timeline, advanced)
     )
-
-
-def _change_collection(
-    state: State, collection: CollectionState, change: Change
-) -> CollectionState | None:
-    """Return the collection after the change; ``None`` if it is gone."""
-    match change:
-        case CollectionDestroyed():
-            return None
-        case SchemaAdded():
-            return replace(
-                collection,
-                schemas=(*collection.schemas, change.schema),
-                codecs=(*collection.codecs, change.codec),
-            )
-        case Written():
-            return replace(
-                collection,
-                own_upper=state.upper(collection),
-                unsealed=(*collection.unsealed, change.unsealed),
-                tokens=_remember(collection, change.unsealed.token),
-            )
-        case Sealed():
-            return seal(collection, change.upper)
-        case Appended():
-            appended = seal(collection, change.upper, change.parts)
-            return replace(appended, tokens=_remember(collection, change.token))
-        case SinceMoved():
-            return replace(collection, since=change.since)
-        case ReaderSet():
-            readers = {k: v for k, v in collection.readers.items() if k != change.reader_id}
-            if change.reader is not None:
-                readers[change.reader_id] = change.reader
-            return replace(collection, readers=readers)
-        case WriterSet():
-            writers = {k: v for k, v in collection.writers.items() if k != change.writer_id}
-            if change.writer is not None:
-                writers[change.writer_id] = change.writer
-            return replace(collection, own_upper=state.upper(collection), writers=writers)
-        case Merged():
-            return _merge(collection, change)
-        case _:
-            raise AssertionError(f"{type(change).__name__} is not a change of a collection")
 
 
 def _moved_parts(
@@ -397,7 +261,7 @@ def _apply_to_collection(state: State, change: Change) -> State:
         | Collected,
     )
     old = state.collections[change.id]
-    new = _change_collection(state, old, change)
+    new = changed(old, change, state.upper(old))
     state = _references(state, *_moved_parts(old, new, change))
     timelines = state.timelines
     if old.timeline is not None and isinstance(change, Written | WriterSet | CollectionDestroyed):
