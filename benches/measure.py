@@ -44,7 +44,7 @@ def updates(first: int, count: int, at: int) -> pa.Table:
     return pa.table(
         {
             "k": numbers,
-            "amount": _scrambled(numbers) % 1_000_000_007,
+            "amount": scrambled(numbers) % 1_000_000_007,
             "name": pc.binary_join_element_wise(
                 "name", pa.array(numbers % 1_000_000).cast(pa.string()), "-"
             ),
@@ -61,7 +61,7 @@ def updates(first: int, count: int, at: int) -> pa.Table:
     )
 
 
-def _scrambled(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def scrambled(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return numbers without any order that a codec could find."""
     mixed = numbers.astype(np.uint64)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

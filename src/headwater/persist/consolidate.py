@@ -38,11 +38,15 @@ DIFF: Final = "__diff"
 """The column of an update's multiplicity: ``int64``, never NULL."""
 
 Longs = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 
 def consolidate(updates: pa.Table) -> pa.Table:
     """Return the consolidated updates; the very same table where there was nothing to do."""
-    rows, diffs = consolidation(updates)
+    shared = _shared(updates)
+    if shared is None and _all_alive(updates):
+        return updates
+    rows, diffs = _consolidation(updates, shared)
     if len(rows) == len(updates):
         return updates
     if 2 * len(rows) > len(updates):
@@ -61,16 +65,32 @@ def consolidation(updates: pa.Table) -> tuple[Longs, Longs]:
 
     The row number is that of the first of the identical updates.
     """
+    return _consolidation(updates, _shared(updates))
+
+
+def _shared(updates: pa.Table) -> Mask | None:
+    """Return which updates may have a twin; ``None`` where none has."""
+    if len(updates) < 2:
+        return None
+    return fingerprint.shared(updates, [name for name in updates.column_names if name != DIFF])
+
+
+def _all_alive(updates: pa.Table) -> bool:
+    """Whether no diff is 0; chunk by chunk, because to join them would cost more than to look."""
+    chunks = _long_column(updates, DIFF).chunks
+    return all(np.count_nonzero(chunk.to_numpy()) == len(chunk) for chunk in chunks)
+
+
+def _consolidation(updates: pa.Table, shared: Mask | None) -> tuple[Longs, Longs]:
     diffs = column_longs(updates, DIFF)
-    columns = [name for name in updates.column_names if name != DIFF]
-    shared = fingerprint.shared(updates, columns) if len(updates) > 1 else None
     if shared is None:
         rows: Longs = np.flatnonzero(diffs)
         return rows, diffs[rows]
     twins = np.flatnonzero(shared)
     if 2 * len(twins) > len(updates):
         return _grouped(updates, diffs)
-    first, sums = _grouped(updates.take(pa.array(twins)), diffs[twins])
+    # A filter goes chunk by chunk, where to take rows would first join all chunks.
+    first, sums = _grouped(updates.filter(pa.array(shared)), diffs[twins])
     alive = ~shared & (diffs != 0)
     alive[twins[first]] = True
     rows, summed = np.flatnonzero(alive), diffs.copy()
@@ -96,11 +116,15 @@ def _grouped(updates: pa.Table, diffs: Longs) -> tuple[Longs, Longs]:
 
 def column_longs(updates: pa.Table, name: str) -> Longs:
     """Return a system column (time, diff, hash) as numbers; it must be ``int64`` without NULLs."""
+    numbers: Longs = _long_column(updates, name).to_numpy()
+    return numbers
+
+
+def _long_column(updates: pa.Table, name: str) -> Any:
     column = updates[name]
     assert column.type == pa.int64(), f"column {name} is {column.type}, not int64"
     assert column.null_count == 0, f"column {name} has NULLs"
-    numbers: Longs = column.to_numpy()
-    return numbers
+    return column
 
 
 def _identity(updates: pa.Table) -> Iterator[tuple[str, Any]]:

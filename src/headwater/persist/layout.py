@@ -92,7 +92,7 @@ class ParquetLayout:
             raise Corrupt(what, str(error)) from error
         if table.schema.names != schema.names:
             raise Corrupt(what, f"it has columns {table.schema.names}, not {schema.names}")
-        return table.cast(schema)
+        return table if table.schema.equals(schema) else table.cast(schema)
 
 
 DICTIONARY_ROWS_MIN: Final = 100_000

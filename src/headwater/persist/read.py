@@ -205,24 +205,30 @@ class Snapshot:
                 raise CollectionHasErrors(self.name, self.as_of, messages)
 
     def _table(self, parts: Sequence[Part]) -> pa.Table:
-        schema = evolution.updates_schema(self._narrowing.schema(self.schema))
-        tables = [self._read(part) for part in parts]
-        kept = [table for table in tables if table is not None and table.num_rows]
+        tables = [self._stored(part) for part in parts]
+        # All are at as_of now: their times tell no update from another, and need not be looked at.
+        kept = [table.drop_columns([TIME]) for table in tables if table.num_rows]
         if not kept:
-            return schema.empty_table().drop_columns([TIME])
+            return evolution.updates_schema(self._columns()).empty_table().drop_columns([TIME])
         single = len(kept) == 1 and len(parts) == 1 and self._narrowing.columns is None
-        whole = kept[0] if single else pa.concat_tables(kept)
         if single and parts[0].consolidated and parts[0].time_min == parts[0].time_max:
             # One merged part, all at one time: nothing in it can add up.
-            return whole.drop_columns([TIME])
-        return consolidate(whole).drop_columns([TIME])
+            return kept[0]
+        return consolidate(pa.concat_tables(kept))
+
+    def _columns(self) -> pa.Schema:
+        return self._narrowing.schema(self.schema)
 
     def _read(self, part: Part) -> pa.Table:
+        """Return what a part has at ``as_of``, its times advanced to it."""
+        return advance(self._stored(part), self.as_of)
+
+    def _stored(self, part: Part) -> pa.Table:
+        """Return what a part has at ``as_of``, at the times that are stored."""
         if self._narrowing.skips(self._core, self._collection, part, self._codec):
-            return evolution.updates_schema(self._narrowing.schema(self.schema)).empty_table()
+            return evolution.updates_schema(self._columns()).empty_table()
         updates = read_rows(self._core, self._collection, part, self._codec)
         self._core.metrics.parts_read.inc()
-        updates = advance(updates, self.as_of)
         return updates if part.errors else self._narrowing.rows(updates)
 
     def _refetched(self, gone: str) -> Snapshot:

@@ -96,3 +96,38 @@ def test_few_rows_are_suspected_of_a_twin() -> None:
     )
     found = fingerprint.shared(table, ["a", "b", "c"])
     assert found is None or found.sum() < rows // 1000
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 40), max_size=6), min_size=1, max_size=12),
+    st.booleans(),
+)
+def test_no_twin_is_lost_between_chunks(chunks: list[list[int]], rising: bool) -> None:
+    if rising:
+        # Sorted over all chunks: most ends of chunks are cuts, and some have a twin on either side.
+        numbers = iter(sorted(n for chunk in chunks for n in chunk))
+        chunks = [[next(numbers) for _ in chunk] for chunk in chunks]
+    column = pa.chunked_array([pa.array(chunk, pa.int64()) for chunk in chunks])
+    table = pa.table({"a": column, "b": pa.array([0] * len(column), pa.int64())})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fingerprint, "STRETCH_ROWS", 1)
+        found = fingerprint.shared(table, ["a", "b"])
+    values = column.to_pylist()
+    twins = [values.count(n) > 1 for n in values]
+    assert (np.zeros(len(values), np.bool_) if found is None else found).tolist() == twins
+
+
+def test_keys_that_grow_are_compared_in_stretches() -> None:
+    parts = [[3, 1, 2], [5, 4], [7, 6], [8, 9]]
+    growing = pa.table({"a": pa.chunked_array(parts, pa.int64())})
+    holes = pa.table({"a": pa.chunked_array([[1, None], [2, 3], [4, 5]], pa.int64())})
+    touching = pa.table({"a": pa.chunked_array([[1, 2], [2, 3], [4, 5]], pa.int64())})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fingerprint, "STRETCH_ROWS", 1)
+        assert [_ends(growing), _ends(holes), _ends(touching)] == [[3, 5, 7, 9], [6], [4, 6]]
+        patch.setattr(fingerprint, "STRETCH_ROWS", 4)
+        assert _ends(growing) == [5, 9]
+
+
+def _ends(table: pa.Table) -> list[int]:
+    return [stretch.stop for stretch in fingerprint._stretches(table, ["a"])]
