@@ -35,6 +35,11 @@ from headwater.persist.read import Updates
 
 NOTIFYING = Settings(notify=True)
 
+WARM, HUNDRED = 20, 100
+"""Commits of a new location that are not counted (files, imports, caches), and those that are."""
+
+METADATA = ["batches", "entries", "log KiB", "rollup KiB"]
+
 
 def one_row(number: int, at: int) -> list[tuple[dict[str, object], int, int]]:
     return [({"k": number, "amount": number * 7, "name": f"name-{number}"}, at, 1)]
@@ -171,41 +176,73 @@ def _group(client: Client, writers: int, each: int) -> list[object]:
 
 
 def after_many(folder: Path, count: int) -> None:
-    """Two locations, one with a long past; the commits of both are interleaved."""
+    """One location with an ever longer past; its commits and those of new ones are interleaved.
+
+    The disk and the machine change within minutes, so the first hundred alone are no measure of
+    what came long after them: at every step a location is made anew, and its own first hundred
+    commits are interleaved with a hundred of the old one.
+    """
     location = folder / "many"
-    with open_location(location) as client, open_location(folder / "young") as fresh:
+    with open_location(location) as client:
         write, _ = client.create_or_load("t", SCHEMA, key=("k",))
-        young, _ = fresh.create_or_load("t", SCHEMA, key=("k",))
-        for at in range(50):  # what is done once: files, imports, caches
-            append_one(write, at)
-            append_one(young, at)
-        first = [append_one(write, at) for at in range(50, 150)]
-        rows = []
-        at, step = 150, max(1, count // 5)
-        rows.append(["the first hundred", *spread_ms(first), "", *_metadata(client, location)])
+        _append(write, 0, WARM)
+        first, at = _append(write, WARM, HUNDRED), WARM + HUNDRED
+        fsync = percentile(raw_fsync_s(folder), 0.5)
+        metadata = _metadata(client, location)
+        rows = [["the first hundred", *spread_ms(first), "", f"{fsync * 1e3:.2f}", *metadata]]
+        ratios, last, step = list[list[object]](), list[float](), max(1, count // 10)
         while at < count:
             with cost() as spent:
-                samples = [append_one(write, n) for n in range(at, at + step)]
+                last = _append(write, at, step)
             at += step
-            write.allow_compaction(at - 1000).result()
+            write.allow_compaction(max(0, at - 1000)).result()
             cpu = f"{spent.cpu_s / step * 1e3:.2f}"
-            rows.append([f"to {at:,}", *spread_ms(samples), cpu, *_metadata(client, location)])
-        show(
-            "A commit of one row, as commits gather (compaction allowed 1,000 behind), ms",
-            ["commits", "p50", "p99", "max", "cpu", "batches", "entries", "log KiB", "rollup KiB"],
-            rows,
-        )
-        old_s, young_s, young_at = list[float](), list[float](), 50
-        for block in range(20):
-            for who in ("old", "young") if block % 2 else ("young", "old"):
-                for _ in range(50):
-                    if who == "old":
-                        old_s.append(append_one(write, at))
-                        at += 1
-                    else:
-                        young_s.append(append_one(young, young_at))
-                        young_at += 1
-    _compare(f"after {at:,} commits", old_s, "in a new location", young_s)
+            fsync = percentile(raw_fsync_s(folder), 0.5)
+            metadata = _metadata(client, location)
+            rows.append([f"to {at:,}", *spread_ms(last), cpu, f"{fsync * 1e3:.2f}", *metadata])
+            old_s, young_s = _against_new(write, at, folder / f"young-{at}")
+            at += len(old_s)
+            ratio = percentile(old_s, 0.5) / percentile(young_s, 0.5)
+            ratios.append([f"after {at:,}", *spread_ms(old_s), *spread_ms(young_s), f"{ratio:.2f}"])
+        final = _append(write, at, 1000)
+    show(
+        "A commit of one row, as commits gather (compaction allowed 1,000 behind), ms",
+        ["commits", "p50", "p99", "max", "cpu", "fsync", *METADATA],
+        rows,
+    )
+    hundred, thousand = (
+        percentile(samples, 0.5) / percentile(first, 0.5) for samples in (final[-HUNDRED:], final)
+    )
+    print(
+        f"Against the first hundred: the last hundred {hundred:.2f} times, "
+        f"the last thousand {thousand:.2f} times (target 1.2)"
+    )
+    show(
+        "Interleaved: a hundred commits, and the first hundred of a new location (target 1.2), ms",
+        ["commits", "p50", "p99", "max", "new p50", "p99", "max", "times"],
+        ratios,
+    )
+    middle = percentile([float(str(row[-1])) for row in ratios], 0.5)
+    print(f"median of the ratios: {middle:.2f}")
+
+
+def _append(write: WriteHandle, first: int, count: int) -> list[float]:
+    return [append_one(write, at) for at in range(first, first + count)]
+
+
+def _against_new(write: WriteHandle, at: int, folder: Path) -> tuple[list[float], list[float]]:
+    """Interleave the first hundred commits of a new location with as many of an old one."""
+    old_s, young_s = list[float](), list[float]()
+    with open_location(folder) as fresh:
+        young, _ = fresh.create_or_load("t", SCHEMA, key=("k",))
+        _append(young, 0, WARM)
+        for done in range(0, HUNDRED, 10):
+            for who in ("old", "young") if done % 20 else ("young", "old"):
+                if who == "old":
+                    old_s += _append(write, at + done, 10)
+                else:
+                    young_s += _append(young, WARM + done, 10)
+    return old_s, young_s
 
 
 def _metadata(client: Client, location: Path) -> list[object]:
