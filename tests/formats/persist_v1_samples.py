@@ -42,6 +42,7 @@ from headwater.persist.changes import (
     Written,
 )
 from headwater.persist.state import CollectionState, Rollup, State, Timeline
+from headwater.persist.unsealed import UnsealedWrites
 
 PATH = Path(__file__).with_name("persist_v1.json")
 LOCATION = Path(__file__).with_name("persist_v1_location.tar.gz")
@@ -91,7 +92,7 @@ COLLECTION = CollectionState(
         Batch(2, Frontier.of(0), Frontier.of(4), Frontier.of(4), ()),
         Batch(3, Frontier.of(4), Frontier.of(10), Frontier.of(0), (IN_BLOB,)),
     ),
-    unsealed=(Unsealed(BatchId("w1"), (replace(INLINE, time_min=10),)),),
+    unsealed=UnsealedWrites([Unsealed(BatchId("w1"), (replace(INLINE, time_min=10),))]),
     next_batch=4,
     tokens=("w0", "w1"),
     readers={"owner": Reader(Frontier.of(4), "owner"), "r": Reader(CLOSED, "view", 100, 1_600)},

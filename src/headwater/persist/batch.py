@@ -16,7 +16,7 @@ Kept by: ``persist/state.py`` (tiling), writers (counts, checksums). Relied on b
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -125,17 +125,3 @@ class Unsealed(msgspec.Struct, frozen=True, array_like=True):
             part.time_min if part.window is None else max(part.time_min, part.window[0])
             for part in self.parts
         )
-
-
-def enc_hook(value: Any) -> Any:
-    """Encode a frontier as the list of its elements."""
-    if isinstance(value, Frontier):
-        return list(value)
-    raise TypeError(f"cannot encode {type(value)}")
-
-
-def dec_hook(kind: Any, value: Any) -> Any:
-    """Decode a frontier."""
-    if kind is Frontier or getattr(kind, "__origin__", None) is Frontier:
-        return Frontier(tuple(value))
-    raise TypeError(f"cannot decode {kind}")

@@ -7,7 +7,6 @@ invariants. The transitions are total: a change was decided against the state ju
 from __future__ import annotations
 
 from collections.abc import Iterator
-from operator import attrgetter
 from typing import Final
 
 import msgspec
@@ -30,6 +29,7 @@ from headwater.persist.changes import (
     WriterSet,
     Written,
 )
+from headwater.persist.unsealed import UnsealedWrites
 
 OWNER: Final = "owner"
 """The reader that ``allow_compaction`` moves."""
@@ -41,8 +41,6 @@ is unsealed, and the newest update of a write capability while that lives. Whate
 that is refused, because the upper has passed it: forgetting a token never doubles a write."""
 
 replace = msgspec.structs.replace
-
-_token = attrgetter("token")
 
 
 class CollectionState(msgspec.Struct, frozen=True):
@@ -59,7 +57,7 @@ class CollectionState(msgspec.Struct, frozen=True):
     since: Times
     timeline: str | None = None
     batches: tuple[Batch, ...] = ()
-    unsealed: tuple[Unsealed, ...] = ()
+    unsealed: UnsealedWrites = UnsealedWrites()
     next_batch: int = 0
     tokens: tuple[str, ...] = ()
     readers: dict[str, Reader] = {}
@@ -72,7 +70,7 @@ class CollectionState(msgspec.Struct, frozen=True):
 
     def remembers(self, token: str) -> bool:
         """Whether a write with this token is known to be durable; see ``TOKENS_KEPT``."""
-        return token in self.tokens or token in map(_token, self.unsealed)
+        return token in self.tokens or token in self.unsealed
 
     def newest_of(self, version: int) -> int:
         """Return the newest version of the schema that the same codec wrote as this one."""
@@ -97,6 +95,8 @@ def seal(
 ) -> CollectionState:
     """Make a batch of ``parts`` and the unsealed updates before ``upper``; move the upper."""
     limit = bound(upper)
+    if limit <= collection.unsealed.time_min:
+        return replace(_append(collection, parts, upper), own_upper=upper)
     taken: list[Part] = list(parts)
     kept: list[Unsealed] = []
     for unsealed in collection.unsealed:
@@ -109,7 +109,8 @@ def seal(
                 rest.append(after)
         if rest:
             kept.append(Unsealed(unsealed.token, tuple(rest)))
-    return replace(_append(collection, tuple(taken), upper), own_upper=upper, unsealed=tuple(kept))
+    appended = _append(collection, tuple(taken), upper)
+    return replace(appended, own_upper=upper, unsealed=UnsealedWrites(kept))
 
 
 def _append(collection: CollectionState, parts: tuple[Part, ...], upper: Times) -> CollectionState:
@@ -172,7 +173,7 @@ def changed(collection: CollectionState, change: Change, upper: Times) -> Collec
             return replace(
                 collection,
                 own_upper=upper,
-                unsealed=(*collection.unsealed, change.unsealed),
+                unsealed=collection.unsealed.add(change.unsealed),
                 tokens=_remember(collection, change.unsealed.token),
             )
         case Sealed():

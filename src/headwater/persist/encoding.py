@@ -21,10 +21,11 @@ import msgspec
 import xxhash
 
 from headwater.base.ids import GlobalId, RoleName, SeqNo
-from headwater.persist.batch import Segment, dec_hook, enc_hook
+from headwater.persist.batch import Segment
 from headwater.persist.changes import Entry, Role
 from headwater.persist.errors import Corrupt, NewerFormat
 from headwater.persist.state import CollectionState, Rollup, State, Timeline
+from headwater.persist.unsealed import dec_hook, enc_hook
 
 ENTRY: Final = b"HE"
 ROLLUP: Final = b"HR"
@@ -48,10 +49,10 @@ class _Written(msgspec.Struct, frozen=True):
     garbage: dict[str, SeqNo]
 
 
-_encoder = msgspec.msgpack.Encoder(enc_hook=enc_hook)
+_encoder = msgspec.msgpack.Encoder()
 # Equal states have equal bytes, in every process: a rollup that is written twice is one object.
 _state_encoder = msgspec.msgpack.Encoder(enc_hook=enc_hook, order="deterministic")
-_entry_decoder = msgspec.msgpack.Decoder(Entry, dec_hook=dec_hook)
+_entry_decoder = msgspec.msgpack.Decoder(Entry)
 _state_decoder = msgspec.msgpack.Decoder(_Written, dec_hook=dec_hook)
 
 

@@ -38,11 +38,12 @@ from typing import IO, Any, Final
 import msgspec
 
 from headwater.base.errors import ExternalError, HeadwaterError, Indeterminate
-from headwater.persist.batch import Batch, Part, Times, dec_hook, enc_hook
+from headwater.persist.batch import Batch, Part, Times
 from headwater.persist.layout import Layouts
 from headwater.persist.location import Blob
 from headwater.persist.part import PartName
 from headwater.persist.state import CollectionState, replace
+from headwater.persist.unsealed import UnsealedWrites, dec_hook, enc_hook
 
 NICENESS: Final = 10
 _LENGTH: Final = struct.Struct(">I")
@@ -74,7 +75,7 @@ Reply = Merged | Failed
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=enc_hook)
 _requests = msgspec.msgpack.Decoder(Request, dec_hook=dec_hook)
-_replies: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply, dec_hook=dec_hook)
+_replies: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
 
 
 class ChildRefused(HeadwaterError):
@@ -126,7 +127,14 @@ class MergeChild:
     ) -> tuple[Part, ...]:
         """Return the parts of the merged batch, written but not yet committed."""
         # The rest of the collection is none of its business, and may be large.
-        bare = replace(collection, batches=(), unsealed=(), tokens=(), readers={}, writers={})
+        bare = replace(
+            collection,
+            batches=(),
+            unsealed=UnsealedWrites(),
+            tokens=(),
+            readers={},
+            writers={},
+        )
         process = self._running()
         assert process.stdin is not None
         data = None

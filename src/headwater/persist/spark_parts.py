@@ -43,6 +43,7 @@ from headwater.persist.part import (
 )
 from headwater.persist.read import check_readable, parts_at
 from headwater.persist.state import CollectionState, bound
+from headwater.persist.unsealed import UnsealedWrites
 
 BLOBS_OPEN_MAX: Final = 8
 
@@ -81,7 +82,12 @@ class Reading:
     def of(place: Place, collection: CollectionState) -> Reading:
         """Leave out what grows with the collection's history: a task needs names and schemas."""
         slim = msgspec.structs.replace(
-            collection, batches=(), unsealed=(), tokens=(), readers={}, writers={}
+            collection,
+            batches=(),
+            unsealed=UnsealedWrites(),
+            tokens=(),
+            readers={},
+            writers={},
         )
         return Reading(place, slim)
 

@@ -131,9 +131,7 @@ def _advance(state: State, change: TimelineAdvanced) -> State:
     apart = set(timeline.apart)
     for member in timeline.apart:
         collection = collections[member]
-        if collection.writers or any(
-            unsealed.time_min < change.upper for unsealed in collection.unsealed
-        ):
+        if collection.writers or collection.unsealed.time_min < change.upper:
             continue
         if not upper <= collection.own_upper:
             collections = collections.set(member, replace(collection, own_upper=upper))
@@ -161,6 +159,8 @@ def _moved_parts(
             return (part for batch in merged for part in batch.parts), change.parts
         case Sealed() | Appended() if new is not None:
             sealed = (part for batch in new.batches[len(old.batches) :] for part in batch.parts)
+            if new.unsealed is old.unsealed:
+                return (), sealed
             left = (part for unsealed in new.unsealed for part in unsealed.parts)
             return (part for unsealed in old.unsealed for part in unsealed.parts), chain(
                 sealed, left
@@ -268,7 +268,8 @@ def _apply_to_collection(state: State, change: Change) -> State:
         timeline = timelines[old.timeline]
         member = frozenset((old.id,))
         apart = timeline.apart | member if new is not None else timeline.apart - member
-        timelines = timelines.set(old.timeline, Timeline(timeline.upper, apart))
+        if len(apart) != len(timeline.apart):
+            timelines = timelines.set(old.timeline, Timeline(timeline.upper, apart))
     if new is None:
         return replace(
             state,
