@@ -1,10 +1,10 @@
-"""The Java side of the front end, compiled in the JVM by the Janino that ships with Spark.
+"""The Java side of compute, compiled in the JVM by the Janino that ships with Spark.
 
 No jar is built and none is shipped: the sources are in this package, one class a file, each
 compiled over the ones before it. They use Catalyst's internals, so they belong to the Spark version
 that the package pins; where a class is missing the compiler says which, and nothing is guessed.
 
-Kept by: :func:`front_end`, once per JVM. Relied on by: ``compiler.py``.
+Kept by: :func:`java_object`, once per JVM. Relied on by: ``compiler.py``, ``try_eval.py``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CLASSES: Final = (
 """In the order in which they need each other."""
 
 _lock: Final = threading.Lock()
-_made: tuple[Any, Any] | None = None
+_made: dict[tuple[str, ...], tuple[Any, Any]] = {}
 
 
 class UnsupportedSpark(HeadwaterError):
@@ -37,16 +37,20 @@ class UnsupportedSpark(HeadwaterError):
 
 
 def front_end(session: Any) -> Any:
-    """Return the Java object of ``FrontEnd.java``; compiles it if this JVM has not."""
-    global _made
+    """Return the Java object of ``FrontEnd.java``."""
+    return java_object(session, CLASSES)
+
+
+def java_object(session: Any, classes: tuple[str, ...]) -> Any:
+    """Return the object of the last of these classes; compiles them if this JVM has not."""
     gateway = session.sparkContext._gateway
     with _lock:
-        if _made is None or _made[0] is not gateway:
-            _made = (gateway, _compiled(gateway))
-        return _made[1]
+        if classes not in _made or _made[classes][0] is not gateway:
+            _made[classes] = (gateway, _compiled(gateway, classes))
+        return _made[classes][1]
 
 
-def _compiled(gateway: Any) -> Any:
+def _compiled(gateway: Any, classes: tuple[str, ...]) -> Any:
     from py4j.protocol import Py4JJavaError
 
     jvm = gateway.jvm
@@ -54,7 +58,7 @@ def _compiled(gateway: Any) -> Any:
     # The loader that knows Spark; jars added to the session later do not matter here.
     loader = jvm.org.apache.spark.sql.classic.SparkSession.getDefaultSession().get()
     loader = loader.getClass().getClassLoader()
-    for name in CLASSES:
+    for name in classes:
         compiler = jvm.org.codehaus.janino.SimpleCompiler()
         compiler.setParentClassLoader(loader)
         try:
@@ -65,7 +69,7 @@ def _compiled(gateway: Any) -> Any:
                 f"{name}.java does not compile in this Spark: {problem}"
             ) from None
         loader = compiler.getClassLoader()
-    made = loader.loadClass(f"headwater.{CLASSES[-1]}")
+    made = loader.loadClass(f"headwater.{classes[-1]}")
     no_types = gateway.new_array(jvm.java.lang.Class, 0)
     no_values = gateway.new_array(jvm.java.lang.Object, 0)
     return made.getDeclaredConstructor(no_types).newInstance(no_values)

@@ -1,0 +1,88 @@
+"""Expressions that fail on a row: as a function that is NULL there, and with what Spark said.
+
+``headwater_try(x)`` is Catalyst's own ``TryEval``: ``x``, or NULL where evaluating it raises a Java
+*exception*: every error condition of Spark (arithmetic, casts, dates, ``raise_error``, bounds of
+arrays, malformed JSON with FAILFAST), and exceptions of the libraries below it. Java *errors* are
+not caught: out of memory (``repeat('a', 2000000000)``), a stack overflow. These fail the task, so
+the step; who bisects a failed step finds the view.
+
+:func:`failure_messages` says why rows failed. It evaluates the same text over the same rows, one by
+one, in the driver and without a job, so what it says is a function of the row and the edge alone:
+the part of Spark's message that quotes the text around the expression is left out, since that text
+is ours, and so is its advice to change the session's settings.
+
+Kept by: this module and ``java/Failures.java``. Relied on by: ``dataflow/segment.py``, which
+writes the function's name, and the runner of steps, which registers it before it plans.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from headwater.base.errors import HeadwaterError
+from headwater.compute.catalyst.jvm import java_object
+from headwater.compute.dataflow.graph import Lane
+from headwater.compute.dataflow.lanes import LANE, Stream
+from headwater.compute.dataflow.segment import TRY, NumberedEdge, edge_sql
+
+_CLASSES: Final = ("Failures",)
+_OTHER: Final = "INTERNAL_ERROR"
+
+_CONTEXT: Final = re.compile(r"\s*(?:SQLSTATE: \w+)?\s*(?:\n== .*)?\Z", re.DOTALL)
+_CONDITION: Final = re.compile(r"\A\[[\w.]+\]\s*")
+_ADVICE: Final = re.compile(r"\s*If necessary,? set \S+ to \S+ to bypass this error\.")
+
+
+class Failed(NamedTuple):
+    """What Spark says of a row: its error condition, and the message without it."""
+
+    condition: str
+    message: str
+
+
+class DoesNotFail(HeadwaterError):
+    """A row that failed in a task does not when it is evaluated again: a defect of somebody's."""
+
+
+def register(session: Any) -> None:
+    """Make ``headwater_try`` known to a session; doing it again does no harm."""
+    java_object(session, _CLASSES).register(session._jsparkSession, TRY)
+
+
+def failure_messages(session: Any, numbered: NumberedEdge, rows: pa.Table) -> list[Failed]:
+    """Return for each of these rows of an edge's source why the edge fails on it.
+
+    ``rows`` are updates, as in ``lanes.Failure.table()``.
+    """
+    edge = numbered.edge
+    (*_, scan) = edge.chain()
+    stream_in = Stream({edge.source: Lane(scan.columns)})
+    stream_out = Stream({edge.target: Lane(edge.node.columns)})
+    # As in a segment the edge is in a branch of a CASE: nothing of it is evaluated before.
+    text = f"CASE WHEN {LANE} = {edge.source} THEN {edge_sql(edge, stream_in, stream_out)} END"
+    nothing = session.createDataFrame([], stream_in.spark_schema())
+    packed = session.createDataFrame(stream_in.pack(edge.source, rows), stream_in.spark_schema())
+    said = java_object(session, _CLASSES).messages(nothing.selectExpr(text)._jdf, packed._jdf)
+    return [_failed(row) for row in said]
+
+
+def _failed(said: Any) -> Failed:
+    if said is None:
+        raise DoesNotFail("a row that failed in a step does not fail when evaluated alone")
+    condition, kind, message = said
+    if not condition:
+        return Failed(_OTHER, f"{kind}: {message}")
+    return Failed(condition, plain(message))
+
+
+def plain(message: str) -> str:
+    """Return Spark's message without condition, state, the text around it and its advice.
+
+    >>> plain("[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012\\n== SQL ==\\n1/0\\n")
+    'Division by zero.'
+    """
+    message = _CONDITION.sub("", _CONTEXT.sub("", message, count=1))
+    return _ADVICE.sub("", message)

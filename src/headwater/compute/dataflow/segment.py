@@ -1,0 +1,410 @@
+"""Segments: the edges between two Python stages of a step, as one expression of Spark SQL.
+
+    stream in  ──▶  SELECT inline(CASE WHEN __lane = 3 THEN <rows> WHEN … END)  ──▶  stream out
+
+One pass over one stream: each row is looked at by its lane, and every edge that leaves this lane
+contributes the rows of its target lane that it makes of it. A branch of a CASE is evaluated for
+rows of its lane only; other lanes' values would make casts fail. Lanes in ``passed``, and those
+with payloads, come out as they went in.
+
+An edge is a chain of filters, projections, generators and expansions; its text is one expression
+that yields the array of its rows, made from the last step backwards:
+
+    Filter c      IF(c, rest, array())
+    Project       rest, each name replaced by its expression
+    Expand        the rests of the projections, one after the other
+    Generate      flatten(transform(<the generator's array>, item -> rest))
+    the end       array(named_struct(the slots of the target lane))
+
+Replacing keeps everything in generated code, where a lambda is interpreted; but a long expression
+that is used many times is bound once, by a lambda over an array of one struct.
+
+**Errors are data.** Where an expression fails the whole edge yields, for this row, the source's row
+in the twin lane ``failed_lane(edge)`` instead: ``headwater_try`` (``catalyst/try_eval.py``) is NULL
+just there, since an edge's array never is.
+
+    rows of edge(row)  ==  rows of its node over this row (``catalyst/render.py``), or its failure
+
+Kept by: this module; ``tests/spark/test_segments.py`` compares. Relied on by: the runner of steps.
+Pure: it makes texts, Spark reads them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Final
+
+from headwater.collection.types import by_spark
+from headwater.compute.dataflow.graph import Edge, Lane
+from headwater.compute.dataflow.lanes import LANE, PAYLOAD_LANES, Stream, failed_lane
+from headwater.compute.ir.expression import Column, Expression
+from headwater.compute.ir.node import Expand, Filter, Generate, Node, Project
+from headwater.compute.ir.refusal import InvalidPlan
+from headwater.persist.consolidate import DIFF, TIME
+
+TRY: Final = "headwater_try"
+"""The session's function that is NULL where its argument fails."""
+
+BIND_FROM: Final = 600
+"""So many characters of repetition are worth a lambda."""
+
+VOID: Final = "void"
+_EMPTY: Final = "array()"
+_GENERATORS: Final = frozenset({"explode", "posexplode", "inline", "stack"})
+
+Names = Mapping[str, str]
+"""What stands for each column: a text over the slots of the stream."""
+Rest = Callable[[Names], str]
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedEdge:
+    """An edge between lanes of streams; ``number`` is its own among all edges of a step."""
+
+    number: int
+    source: int
+    node: Node
+    target: int
+
+    @property
+    def edge(self) -> Edge:
+        """The edge."""
+        return Edge(self.source, self.node, self.target)
+
+
+def segment_stream(
+    edges: Sequence[NumberedEdge], lanes: Mapping[int, Lane], passed: Collection[int] = ()
+) -> Stream:
+    """Return the stream that a segment makes: targets, what passes, and rows that failed."""
+    targets = {numbered.target: lanes[numbered.target] for numbered in edges}
+    twins = {
+        failed_lane(numbered.number): lanes[numbered.source]
+        for numbered in edges
+        if numbered.edge.picked() is None
+    }
+    return Stream({**{lane: lanes[lane] for lane in passed}, **targets, **twins})
+
+
+def segment_sql(
+    edges: Sequence[NumberedEdge],
+    stream_in: Stream,
+    stream_out: Stream,
+    passed: Collection[int] = (),
+) -> list[str]:
+    """Return what to select from the stream that comes in, for ``selectExpr``."""
+    made: dict[int, list[str]] = {}
+    for lane in sorted({*passed, *PAYLOAD_LANES}):
+        values = _slots(stream_in, lane)
+        made.setdefault(lane, []).append(f"array({_row(stream_out, lane, values)})")
+    for numbered in edges:
+        text = guarded(numbered, stream_in, stream_out)
+        made.setdefault(numbered.source, []).append(text)
+    branches = [
+        f"WHEN {LANE} = {lane} THEN {texts[0] if len(texts) == 1 else _concat(texts)}"
+        for lane, texts in made.items()
+    ]
+    return [f"inline(CASE {' '.join(branches)} END)"]
+
+
+def guarded(numbered: NumberedEdge, stream_in: Stream, stream_out: Stream) -> str:
+    """Return the array of an edge's rows, or of the one row that says it failed."""
+    text = edge_sql(numbered.edge, stream_in, stream_out)
+    if numbered.edge.picked() is not None:
+        return text
+    values = _slots(stream_in, numbered.source)
+    failed = _row(stream_out, failed_lane(numbered.number), values)
+    return f"coalesce({TRY}({text}), array({failed}))"
+
+
+def edge_sql(edge: Edge, stream_in: Stream, stream_out: Stream) -> str:
+    """Return the array of the rows that an edge makes of a row of its source; it may fail."""
+    (*chain, scan) = edge.chain()
+    values = _slots(stream_in, edge.source)
+    names = {
+        column.name: _read(value, column)
+        for column, value in zip(scan.columns, values, strict=True)
+    }
+    steps = tuple(reversed(chain))
+    return _Chain(steps, edge, stream_out).text(0, names)
+
+
+# ---- rows ------------------------------------------------------------------------------------
+
+
+def _slots(stream: Stream, lane: int) -> list[str]:
+    return [place or "NULL" for place in stream.places(lane)]
+
+
+def _read(value: str, column: Column) -> str:
+    # An interval of hours lies in a slot for all intervals of days to seconds.
+    if value == "NULL" or column.type == column.sql_type.spark:
+        return value
+    return f"CAST({value} AS {column.type})"
+
+
+def _row(stream: Stream, lane: int, values: Sequence[str]) -> str:
+    """Return the row of a lane with these values: the type is the same for all lanes."""
+    columns = stream.lanes[lane].columns
+    filled: dict[str, str] = {}
+    for column, place, value in zip(columns, stream.places(lane), values, strict=True):
+        if place is not None:
+            spark = column.sql_type.spark
+            filled[place] = value if column.type == spark else f"CAST({value} AS {spark})"
+    fields = [f"'{LANE}', {lane}", f"'{TIME}', {TIME}", f"'{DIFF}', {DIFF}"]
+    for slot in stream.slots:
+        value = filled.get(slot.name) or f"CAST(NULL AS {slot.type.spark})"
+        fields.append(f"'{slot.name}', {value}")
+    return f"named_struct({', '.join(fields)})"
+
+
+def _concat(arrays: Sequence[str]) -> str:
+    return arrays[0] if len(arrays) == 1 else f"concat({', '.join(arrays)})"
+
+
+# ---- chains ----------------------------------------------------------------------------------
+
+
+class _Chain:
+    """The steps of one edge, from the scan on."""
+
+    def __init__(self, steps: tuple[Node, ...], edge: Edge, stream: Stream) -> None:
+        self.steps, self.edge, self.stream = steps, edge, stream
+        self._numbers = count(1)
+
+    def text(self, at: int, names: Names) -> str:
+        """Return the array of what the steps from ``at`` on make, where names stand for these."""
+        if at == len(self.steps):
+            values = [names[column.name] for column in self.edge.node.columns]
+            return f"array({_row(self.stream, self.edge.target, values)})"
+        step = self.steps[at]
+
+        def rest(then: Names) -> str:
+            return self.text(at + 1, then)
+
+        match step:
+            case Filter():
+                condition = substituted(step.condition, names)
+                return f"IF({condition}, {rest(names)}, {_EMPTY})"
+            case Project():
+                outputs = {o.name: o.expression for o in step.outputs}
+                return self._bound(at, [outputs], names, rest)
+            case Expand():
+                made = [column.name for column in step.columns]
+                rows = [dict(zip(made, row, strict=True)) for row in step.projections]
+                return self._bound(at, rows, names, rest)
+            case Generate():
+                return self._generate(step, names, rest)
+            case _:
+                raise InvalidPlan(f"a {type(step).__name__} is not linear")
+
+    def _bound(
+        self, at: int, rows: Sequence[Mapping[str, Expression]], names: Names, rest: Rest
+    ) -> str:
+        """Return the rests for each of these rows of expressions, which take the names' place."""
+        texts = [{name: substituted(e, names) for name, e in row.items()} for row in rows]
+        if self._repetition(at, texts) < BIND_FROM:
+            return _concat([rest(text) for text in texts])
+        types = {column.name: column.type for column in self.steps[at].columns}
+        variable = f"row{next(self._numbers)}"
+        structs = [
+            ", ".join(f"'{n}', {text}" for n, text in row.items() if types[n] != VOID)
+            for row in texts
+        ]
+        array = f"array({', '.join(f'named_struct({fields})' for fields in structs)})"
+        then = rest({n: "NULL" if types[n] == VOID else f"{variable}.{n}" for n in types})
+        return f"flatten(transform({array}, {variable} -> {then}))"
+
+    def _repetition(self, at: int, rows: Sequence[Names]) -> int:
+        """Return about how many characters are there more than once if names are replaced."""
+        uses = self._uses(at)
+        own = sum(
+            (uses.get(name, 0) - 1) * len(text)
+            for row in rows
+            for name, text in row.items()
+            if uses.get(name, 0) > 1 and not _atomic(text)
+        )
+        later = sum(len(e.text) for step in self.steps[at + 1 :] for e in _expressions(step))
+        return own + (len(rows) - 1) * later
+
+    def _uses(self, at: int) -> dict[str, int]:
+        """Return how often each column of the step at ``at`` is mentioned after it."""
+        uses = dict.fromkeys((column.name for column in self.steps[at].columns), 0)
+        for step in self.steps[at + 1 :]:
+            for expression in _expressions(step):
+                for name in _mentioned(expression.text):
+                    if name in uses:
+                        uses[name] += 1
+            if not isinstance(step, Filter | Generate):
+                return uses
+        for column in self.edge.node.columns:
+            uses[column.name] = uses.get(column.name, 0) + 1
+        return uses
+
+    def _generate(self, step: Generate, names: Names, rest: Rest) -> str:
+        function, arguments = _call(step.generator.text)
+        outer = step.outer or function.endswith("_outer")
+        function = function.removesuffix("_outer")
+        outputs = [column.name for column in step.outputs]
+        if function == "stack":
+            rows = _stacked(arguments, step)
+            return _concat(
+                [
+                    rest({**names, **{n: _replaced(t, names) for n, t in row.items()}})
+                    for row in rows
+                ]
+            )
+        array = f"({_replaced(arguments[0], names)})"
+        number = next(self._numbers)
+        item, position = f"item{number}", f"pos{number}"
+        positions = [position] if function == "posexplode" else []
+        made = outputs[len(positions) :]
+        if function == "inline":
+            element = by_spark(step.generator.type).parts[0][1]
+            values = [f"{item}.`{name.replace('`', '``')}`" for name, _ in element.parts]
+        elif len(made) == 2:  # of a map
+            array = f"map_entries{array}"
+            values = [f"{item}.key", f"{item}.value"]
+        else:
+            values = [item]
+        some = f"size({array}) > 0"
+        if outer:
+            # What is made of a NULL is all NULL, but the position is a number.
+            positions = [f"IF({some}, {p}, NULL)" for p in positions]
+            items = f"IF({some}, {array}, array(NULL))"
+        else:
+            items = f"coalesce({array}, {_EMPTY})"
+        variables = f"({item}, {position})" if positions else item
+        then = rest({**names, **dict(zip(outputs, [*positions, *values], strict=True))})
+        return f"flatten(transform({items}, {variables} -> {then}))"
+
+
+def _stacked(arguments: Sequence[str], step: Generate) -> list[dict[str, str]]:
+    rows, cells = int(arguments[0]), arguments[1:]
+    width = len(step.outputs)
+    padded = [*cells, *["NULL"] * (rows * width - len(cells))]
+    return [
+        {
+            column.name: f"CAST({padded[row * width + n]} AS {column.type})"
+            for n, column in enumerate(step.outputs)
+        }
+        for row in range(rows)
+    ]
+
+
+def _expressions(step: Node) -> tuple[Expression, ...]:
+    match step:
+        case Filter():
+            return (step.condition,)
+        case Project():
+            return tuple(output.expression for output in step.outputs)
+        case Expand():
+            return tuple(e for row in step.projections for e in row)
+        case Generate():
+            return (step.generator,)
+        case _:
+            raise InvalidPlan(f"a {type(step).__name__} is not linear")
+
+
+# ---- which edges there can be ----------------------------------------------------------------
+
+
+def why_not_linear(node: Node, functions: Collection[str] = ()) -> str | None:
+    """Return why a filter, projection, generator or expansion cannot be (in) an edge, if so.
+
+    ``functions`` are the names of the plan's user functions: Python, which a segment cannot call.
+    The node's inputs are not looked at.
+    """
+    if not isinstance(node, Filter | Project | Generate | Expand):
+        return f"a {type(node).__name__.lower()} is not linear"
+    users = {name.lower() for name in functions}
+    for expression in _expressions(node):
+        called = {name.lower() for name in _CALLED.findall(_without_literals(expression.text))}
+        if found := sorted(called & users):
+            return f"{found[0]}() is a function in Python"
+    if isinstance(node, Generate):
+        return _why_no_array(node)
+    return None
+
+
+def _why_no_array(node: Generate) -> str | None:
+    called = _CALL.fullmatch(node.generator.text.strip())
+    function = called[1].lower().removesuffix("_outer") if called else node.generator.text
+    if function not in _GENERATORS:
+        return f"{function} has no form as an array"
+    if function == "stack" and not re.fullmatch(r"\d+", _call(node.generator.text)[1][0]):
+        return "stack() of a number of rows that is no literal"
+    return None
+
+
+# ---- texts -----------------------------------------------------------------------------------
+
+_LITERAL: Final = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`(?:[^`]|``)*`"""
+_NAME: Final = r"(?<![\w.])[a-z_][a-z0-9_]*_[0-9]+(?!\w)"
+_TOKEN: Final = re.compile(
+    rf"(?P<literal>{_LITERAL})|(?P<name>{_NAME}(?!\s*\()(?!\s*:(?!:)))", re.DOTALL
+)
+"""A literal, or the name of a column: no function, no field after a dot or before a colon."""
+_CALL: Final = re.compile(r"(\w+)\s*\((.*)\)", re.DOTALL)
+_CALLED: Final = re.compile(r"(\w+)`?\s*\(")
+_PART: Final = re.compile(rf"(?P<literal>{_LITERAL})|(?P<mark>[(),\[\]])|(?P<other>.)", re.DOTALL)
+
+
+def substituted(expression: Expression, names: Names) -> str:
+    """Return the text of an expression where these stand for its columns, fit to stand anywhere."""
+    missing = set(expression.columns) - set(names)
+    if missing:
+        raise InvalidPlan(f"{expression.text} mentions {sorted(missing)}, which are not there")
+    text = _replaced(expression.text, names)
+    return text if _atomic(text) else f"({text})"
+
+
+def _replaced(text: str, names: Names) -> str:
+    return _TOKEN.sub(lambda found: names.get(found["name"] or "", found[0]), text)
+
+
+def _mentioned(text: str) -> list[str]:
+    return [found["name"] for found in _TOKEN.finditer(text) if found["name"]]
+
+
+def _atomic(text: str) -> bool:
+    """Whether a text is a slot, a field of a lambda's variable, a bound text or a short literal."""
+    return re.fullmatch(r"[\w.]+|'[^'\\]*'|\(.*\)", text, re.DOTALL) is not None and _closed(text)
+
+
+def _closed(text: str) -> bool:
+    """Whether the parenthesis that opens a text is the one that ends it."""
+    if not text.startswith("("):
+        return True
+    depth = 0
+    for n, part in _parts(text):
+        depth += {"(": 1, ")": -1}.get(part, 0)
+        if depth == 0:
+            return n == len(text)
+    return False
+
+
+def _parts(text: str) -> list[tuple[int, str]]:
+    """Return marks, literals and other characters, each with where it ends."""
+    return [(found.end(), found[0]) for found in _PART.finditer(text)]
+
+
+def _without_literals(text: str) -> str:
+    return re.sub(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", "''", text, flags=re.DOTALL)
+
+
+def _call(text: str) -> tuple[str, list[str]]:
+    """Return the function of a call and the texts of its arguments."""
+    called = _CALL.fullmatch(text.strip())
+    if called is None:
+        raise InvalidPlan(f"{text} is no call")
+    arguments, depth = [""], 0
+    for _, part in _parts(called[2]):
+        if part == "," and depth == 0:
+            arguments.append("")
+            continue
+        depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(part, 0)
+        arguments[-1] += part
+    return called[1].lower(), [argument.strip() for argument in arguments]
