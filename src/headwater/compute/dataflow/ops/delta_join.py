@@ -29,6 +29,7 @@ Relied on by: every plan with an inner join, and by outer joins, which are one a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -39,7 +40,7 @@ from headwater.compute.dataflow.graph import DeltaJoin, Hop
 from headwater.compute.dataflow.operator import Given, History, Outcome
 from headwater.persist.consolidate import DIFF, TIME, column_longs, consolidate
 
-SYSTEM = (TIME, DIFF)
+SYSTEM: Final = (TIME, DIFF)
 
 
 def step(op: DeltaJoin, given: Given) -> Outcome:
