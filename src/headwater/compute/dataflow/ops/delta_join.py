@@ -57,13 +57,12 @@ def _path(op: DeltaJoin, number: int, given: Given) -> pa.Table:
     if not updates.num_rows:
         return given.output.empty_table()
     before, *after = _needed(hops, given.output.names)
-    found = consolidate(updates.select(_kept(updates, before)))
-    for place, (hop, names) in enumerate(zip(hops, after, strict=True)):
-        found = _joined(found, hop, given.arrangements[hop.arrangement], names, path=number)
+    found = updates.select(_kept(updates, before))
+    for hop, names in zip(hops, after, strict=True):
+        found = consolidate(found)  # Without what was pruned, updates may cancel, even all.
         if not found.num_rows:
             return given.output.empty_table()
-        if place + 1 < len(hops):
-            found = consolidate(found)
+        found = _joined(found, hop, given.arrangements[hop.arrangement], names, path=number)
     columns = [found.column(name) for name in given.output.names]
     return pa.Table.from_arrays(columns, schema=given.output)
 
