@@ -1,0 +1,199 @@
+"""Paths of a join over several inputs: in which order a changed row looks up the others.
+
+A path begins at one input and hops to one other at a time, by all the equalities that relate it to
+what is known by then. The order is greedy: the input that is reached by most columns; of these, by
+columns that are equal to the fewest others (what many inputs share, a nation, is rarely a key of
+any); of these, one whose arrangement another path needs anyway; of these, the first in the plan.
+
+Equalities are transitive where they are strict: from ``a = b`` and ``b = c`` a row of ``a`` finds
+those of ``c``. An equality that a path does not look anything up by is not *enforced* by it, and
+must be checked afterwards.
+
+Kept by: this module; the property that every equality is enforced or reported on every path is
+tested with the rules (``tests/unit/dataflow``). Relied on by: ``lower_join.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+Key = tuple[int, str]
+"""An input's number and one of its columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Equality:
+    """Two columns of different inputs that must be equal."""
+
+    left: Key
+    right: Key
+    null_safe: bool = False
+    constant: bool = False
+    """Always true: it only brings together inputs that nothing else relates."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """A hop: these columns of ``input``, probed by columns of what is known."""
+
+    input: int
+    key: tuple[str, ...]
+    probe: tuple[str, ...]
+    null_safe: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """A path per input, and which equalities (by position) some path does not enforce."""
+
+    paths: tuple[tuple[Lookup, ...], ...]
+    unenforced: frozenset[int]
+
+
+class _Classes:
+    """Which keys are equal to each other."""
+
+    def __init__(self) -> None:
+        self._above: dict[Key, Key] = {}
+
+    def root(self, key: Key) -> Key:
+        while (above := self._above.get(key, key)) != key:
+            key = above
+        return key
+
+    def join(self, a: Key, b: Key) -> None:
+        a, b = sorted((self.root(a), self.root(b)))
+        self._above[b] = a
+
+
+def components(inputs: int, equalities: Sequence[Equality]) -> list[list[int]]:
+    """Return the inputs in groups: within one, each is related to the others by equalities."""
+    classes = _Classes()
+    for equality in equalities:
+        classes.join((equality.left[0], ""), (equality.right[0], ""))
+    groups: dict[Key, list[int]] = {}
+    for number in range(inputs):
+        groups.setdefault(classes.root((number, "")), []).append(number)
+    return list(groups.values())
+
+
+def routes(order: Sequence[Sequence[str]], equalities: Sequence[Equality]) -> Routes:
+    """Return the paths; ``order`` has per input the columns in the order they have in a key."""
+    made: set[tuple[int, tuple[str, ...]]] = set()
+    paths: list[tuple[Lookup, ...]] = []
+    unenforced: set[int] = set()
+    for start in range(len(order)):
+        path = _path(start, order, equalities, made)
+        made.update((hop.input, hop.key) for hop in path)
+        unenforced.update(_unenforced(path, equalities))
+        paths.append(path)
+    return Routes(tuple(paths), frozenset(unenforced))
+
+
+def _path(
+    start: int,
+    order: Sequence[Sequence[str]],
+    equalities: Sequence[Equality],
+    made: set[tuple[int, tuple[str, ...]]],
+) -> tuple[Lookup, ...]:
+    known = [start]
+    path: list[Lookup] = []
+    while len(known) < len(order):
+        reached = {
+            number: _links(number, known, equalities)
+            for number in range(len(order))
+            if number not in known
+        }
+        hops = [
+            (_rank(links, hop, made), hop)
+            for number, links in reached.items()
+            if links
+            for hop in [_lookup(number, order[number], links)]
+        ]
+        assert hops, "an input that nothing relates to the others"
+        _, hop = min(hops, key=lambda ranked: ranked[0])
+        path.append(hop)
+        known.append(hop.input)
+    return tuple(path)
+
+
+@dataclass(frozen=True, slots=True)
+class _Link:
+    probe: str
+    null_safe: bool
+    constant: bool
+    shared_by: int
+
+
+def _links(number: int, known: Sequence[int], equalities: Sequence[Equality]) -> dict[str, _Link]:
+    """Return how the columns of an input can be known: strictly if possible."""
+    classes = _Classes()
+    constant: set[Key] = set()
+    strict = [equality for equality in equalities if not equality.null_safe]
+    for equality in strict:
+        classes.join(equality.left, equality.right)
+        if equality.constant:
+            constant.update((equality.left, equality.right))
+    members: dict[Key, list[Key]] = {}
+    for key in dict.fromkeys(k for e in strict for k in (e.left, e.right)):
+        members.setdefault(classes.root(key), []).append(key)
+    links: dict[str, _Link] = {}
+    for same in members.values():
+        there = [column for i, column in same if i == number]
+        here = sorted((known.index(i), column) for i, column in same if i in known)
+        if here:
+            _, probe = here[0]
+            for column in there:
+                is_constant = (number, column) in constant
+                links[column] = _Link(probe, False, is_constant, len(same))
+    for equality in equalities:
+        if equality.null_safe:
+            for (i, here_name), (j, there_name) in (
+                (equality.left, equality.right),
+                (equality.right, equality.left),
+            ):
+                if i in known and j == number:
+                    links.setdefault(there_name, _Link(here_name, True, False, 2))
+    real = {column: link for column, link in links.items() if not link.constant}
+    return real or links
+
+
+def _lookup(number: int, order: Sequence[str], links: dict[str, _Link]) -> Lookup:
+    key = tuple(column for column in order if column in links)
+    return Lookup(
+        number,
+        key,
+        tuple(links[column].probe for column in key),
+        tuple(links[column].null_safe for column in key),
+    )
+
+
+def _rank(
+    links: dict[str, _Link], hop: Lookup, made: set[tuple[int, tuple[str, ...]]]
+) -> tuple[int, int, bool, int]:
+    real = [link for link in links.values() if not link.constant]
+    shared_by = min((link.shared_by for link in real), default=0)
+    return (-len(real), shared_by, (hop.input, hop.key) not in made, hop.input)
+
+
+def _unenforced(path: Sequence[Lookup], equalities: Sequence[Equality]) -> set[int]:
+    owners = {
+        column: number for e in equalities for number, column in (e.left, e.right)
+    }  # Names are distinct over all inputs.
+    strict = _Classes()
+    safe: set[frozenset[Key]] = set()
+    for hop in path:
+        for column, probe, null_safe in zip(hop.key, hop.probe, hop.null_safe, strict=True):
+            pair = ((owners[probe], probe), (hop.input, column))
+            if null_safe:
+                safe.add(frozenset(pair))
+            else:
+                strict.join(*pair)
+    return {
+        number
+        for number, equality in enumerate(equalities)
+        if not equality.constant
+        and strict.root(equality.left) != strict.root(equality.right)
+        and not (equality.null_safe and frozenset((equality.left, equality.right)) in safe)
+    }

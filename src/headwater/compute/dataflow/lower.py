@@ -1,0 +1,215 @@
+"""From a plan to the dataflow that keeps it: one rule per kind of operator.
+
+    lowered(root) = a Dataflow whose output at every time is the plan over its inputs at that time
+                  | NoRule: some operator has no rule; the whole view is recomputed
+
+    Filter, Project, Generate, Expand, Union   linear: edges (``flow.py``)
+    inner Join                                 ``lower_join.py``
+    semi, anti, left, right, full Join         ``lower_match.py``
+    Aggregate, Distinct, Bag, TopK,
+    row_number() <= k over a Window            ``lower_group.py``
+    any other Window, TemporalFilter           no rule yet
+
+Equal operators of a plan are lowered once: who reads them reads the same lane. Lanes carry only
+what is needed (``needs.py``). The same plan always gives the same dataflow.
+
+Pure. Kept by: this module and those it names, against an oracle on random plans
+(``tests/unit/dataflow/test_random_plans.py``). Relied on by: whoever installs a view.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import Final
+
+from headwater.collection.types import UnsupportedType
+from headwater.compute.dataflow import lower_group, lower_match
+from headwater.compute.dataflow.flow import (
+    Builder,
+    Flow,
+    Unruled,
+    filtered,
+    kept,
+    mapped,
+)
+from headwater.compute.dataflow.graph import Dataflow
+from headwater.compute.dataflow.lower_join import joined
+from headwater.compute.dataflow.needs import names, needed
+from headwater.compute.ir.expression import BOOLEAN, Expression, Named
+from headwater.compute.ir.node import (
+    Aggregate,
+    Bag,
+    Distinct,
+    Expand,
+    Filter,
+    Generate,
+    Join,
+    Node,
+    Project,
+    Scan,
+    TemporalFilter,
+    TopK,
+    Union,
+    Values,
+    Window,
+    reference,
+)
+
+_GENERATOR: Final = re.compile(r"(explode|posexplode|inline|stack)\(.*\)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class NoRule:
+    """The kind of operator that no rule keeps, and why."""
+
+    kind: str
+    reason: str
+
+
+Lowered = Dataflow | NoRule
+
+
+def lowered(root: Node) -> Lowered:
+    """Return how a plan is kept; ``root`` is what a view shows (``Plan.shown()``)."""
+    try:
+        lowering = _Lowering(root)
+        return lowering.build.finished(lowering.flow(root))
+    except Unruled as unruled:
+        return NoRule(unruled.kind, unruled.reason)
+    except UnsupportedType as error:
+        # A computed argument or key may have a type that no column can have.
+        return NoRule("expression", str(error))
+
+
+class _Lowering:
+    """One plan."""
+
+    def __init__(self, root: Node) -> None:
+        self.build = Builder(root)
+        self._needs = needed(root)
+        self._readers = Counter(child for node in self._needs for child in node.inputs)
+        self._flows: dict[Node, Flow] = {}
+
+    def is_shared(self, node: Node) -> bool:
+        """Whether more than one operator reads it."""
+        return self._readers[node] > 1
+
+    def flow(self, node: Node) -> Flow:
+        """Return the rows of an operator, with the columns that are needed of it."""
+        if node not in self._flows:
+            wanted = [name for name in names(node) if name in self._needs[node]]
+            self._flows[node] = self._flow(node, wanted)
+        return self._flows[node]
+
+    def _flow(self, node: Node, wanted: list[str]) -> Flow:
+        match node:
+            case Scan():
+                fields = tuple(f for f in node.fields if f.column.name in wanted)
+                return self.build.scanned(Scan(node.relation, fields))
+            case Values():
+                return self._values(node, wanted)
+            case Filter():
+                return self._filter(node, wanted)
+            case Project():
+                outputs = tuple(o for o in node.outputs if o.name in wanted)
+                return mapped(self.flow(node.input), lambda below: Project(below, outputs))
+            case Generate():
+                return self._generate(node, wanted)
+            case Expand():
+                return self._expand(node, wanted)
+            case Union():
+                return self._union(node, wanted)
+            case Join():
+                return self._join(node, wanted)
+            case Aggregate():
+                return lower_group.aggregated(self, node, wanted)
+            case Distinct():
+                return lower_group.distinct(self, node, wanted)
+            case Bag():
+                return lower_group.bag(self, node, wanted)
+            case TopK():
+                return lower_group.top(self, node, wanted)
+            case Window():
+                calls = ", ".join(f"{call.function}()" for call in node.calls)
+                raise Unruled("window", f"{calls} over a window has no rule yet")
+            case TemporalFilter():
+                raise Unruled("temporal filter", "rows that come and go by time have no rule yet")
+
+    # ---- linear operators ------------------------------------------------------------------
+
+    def _values(self, node: Values, wanted: list[str]) -> Flow:
+        one = self.build.constant()
+        columns = tuple(column for column in node.columns if column.name in wanted)
+        if not node.rows:
+            never = filtered(one, Expression("false", BOOLEAN, False))
+            nulls = tuple(
+                Named(c.name, Expression(f"CAST(NULL AS {c.type})", c.type, True)) for c in columns
+            )
+            return mapped(never, lambda below: Project(below, nulls))
+        if not columns and len(node.rows) == 1:
+            return one
+        places = [i for i, column in enumerate(node.columns) if column.name in wanted]
+        rows = tuple(
+            tuple(
+                Expression(row[i], node.columns[i].type, node.columns[i].nullable) for i in places
+            )
+            for row in node.rows
+        )
+        return mapped(one, lambda below: Expand(below, rows, columns))
+
+    def _filter(self, node: Filter, wanted: list[str]) -> Flow:
+        numbered = lower_group.numbered_at_most(node)
+        if numbered is not None and not self.is_shared(node.input):
+            window, k = numbered
+            needed_of_it = [n for n in names(window) if n in {*wanted, *node.condition.columns}]
+            flow = lower_group.first_numbered(self, window, k, needed_of_it)
+        else:
+            flow = self.flow(node.input)
+        return kept(filtered(flow, node.condition), wanted)
+
+    def _generate(self, node: Generate, wanted: list[str]) -> Flow:
+        if not _GENERATOR.fullmatch(node.generator.text):
+            raise Unruled("generate", f"{node.generator.text} has no rule")
+        made = mapped(
+            self.flow(node.input),
+            lambda below: Generate(below, node.generator, node.outputs, node.outer),
+        )
+        return kept(made, wanted)
+
+    def _expand(self, node: Expand, wanted: list[str]) -> Flow:
+        places = [i for i, column in enumerate(node.columns) if column.name in wanted]
+        rows = tuple(tuple(row[i] for i in places) for row in node.projections)
+        columns = tuple(node.columns[i] for i in places)
+        return mapped(self.flow(node.input), lambda below: Expand(below, rows, columns))
+
+    def _union(self, node: Union, wanted: list[str]) -> Flow:
+        places = [(i, name) for i, name in enumerate(names(node)) if name in wanted]
+        pieces: list[Flow] = []
+        for branch in node.branches:
+            outputs = tuple(
+                Named(name, reference(branch.columns[i]).expression) for i, name in places
+            )
+            flow = self.flow(branch)
+            if all(output.expression.text == output.name for output in outputs):
+                pieces.append(kept(flow, wanted))
+            else:
+                # A function of its own: the loop goes on before a lambda would look.
+                pieces.append(_projected(flow, outputs))
+        return tuple(piece for flow in pieces for piece in flow)
+
+    # ---- joins -----------------------------------------------------------------------------
+
+    def _join(self, node: Join, wanted: list[str]) -> Flow:
+        match node.kind:
+            case "inner":
+                return joined(self, node, wanted)
+            case "semi" | "anti":
+                return lower_match.matched(self, node, wanted)
+            case "left" | "right" | "full":
+                return lower_match.outer(self, node, wanted)
+
+
+def _projected(flow: Flow, outputs: tuple[Named, ...]) -> Flow:
+    return mapped(flow, lambda below: Project(below, outputs))

@@ -1,0 +1,329 @@
+"""The rule of inner joins: a tree of them is one delta join over all its inputs.
+
+    (A ⋈ B) ⋈ C   with filters and projections in between   =   steps of ⋈(A, B, C)
+
+so no intermediate result is kept. An input is read *raw* (``raw.py``) where its keys are columns of
+a stored collection; otherwise it is a lane that has its keys as columns, with an arrangement that
+belongs to the view. Filters, computed columns and residual conditions are steps after the join, in
+the order in which the plan has them: what a filter protects (``x <> 0`` below ``1 / x``) stays
+protected. An equality between two plain columns in a filter is a key like any other.
+
+Inputs that no equality relates are brought together by a column that is the same in all rows.
+
+What is not taken into the one join and becomes an input of its own: a join that two operators read,
+one whose names are also used elsewhere in the tree (names are distinct where they are visible, not
+below), and a side whose key is computed from several inputs. Which those are is found by trying.
+
+Kept by: this module, against an oracle (``tests/unit/dataflow/test_random_plans.py``).
+Relied on by: ``lower.py``, ``lower_match.py``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from headwater.collection.key import key_form
+from headwater.compute.dataflow.flow import (
+    ONE,
+    Context,
+    Flow,
+    columns_of,
+    computed,
+    is_key,
+)
+from headwater.compute.dataflow.graph import DeltaJoin, Hop, Origin, Scanned
+from headwater.compute.dataflow.hops import Equality, Lookup, components, routes
+from headwater.compute.dataflow.needs import names
+from headwater.compute.dataflow.raw import (
+    Compute,
+    Keep,
+    Raw,
+    Step,
+    live_before,
+    raw,
+    stepped,
+    uncast,
+)
+from headwater.compute.ir.expression import BOOLEAN, NAME, Column, Expression, JoinKey, Named
+from headwater.compute.ir.node import Filter, Join, Node, Project, Scan
+
+_EQUAL: Final = re.compile(rf"\(({NAME.pattern}) (=|<=>) ({NAME.pattern})\)")
+
+
+def joined(context: Context, join: Join, wanted: Sequence[str], *, flat: bool = True) -> Flow:
+    """Return the rows of an inner join; not ``flat``: its two sides are two inputs."""
+    shape = _Shape(opaque={id(join.left), id(join.right)} if not flat else set())
+    while True:
+        try:
+            tree = _Tree(context, shape)
+            tree.join(join)
+            tree.relate()
+            break
+        except _Otherwise as other:
+            other.note(shape)
+    return tree.lowered(wanted)
+
+
+# ---- what is tried ---------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Shape:
+    """Which operators are inputs of their own, and which inputs are lanes; by identity."""
+
+    opaque: set[int] = field(default_factory=set)
+    laned: set[int] = field(default_factory=set)
+
+
+class _Otherwise(Exception):
+    """Raised when a shape does not do; every time one more operator is set apart, so it ends."""
+
+    def __init__(self, opaque: Sequence[Node] = (), laned: Sequence[Node] = ()) -> None:
+        super().__init__()
+        self.opaque, self.laned = opaque, laned
+
+    def note(self, shape: _Shape) -> None:
+        new = {id(n) for n in self.opaque} - shape.opaque
+        other = {id(n) for n in self.laned} - shape.laned
+        assert new or other, "the same shape would be tried again"
+        shape.opaque |= new
+        shape.laned |= other
+
+
+@dataclass(slots=True)
+class _Leaf:
+    """An input of the join."""
+
+    node: Node
+    raw: Raw | None
+    """As it is stored; ``None``: a lane."""
+    keys: dict[str, Named] = field(default_factory=dict)
+    """Of a lane: key columns that are computed, by their text."""
+
+    def type_of(self, name: str) -> str:
+        columns = self.raw.scan.columns if self.raw is not None else self.node.columns
+        found = {column.name: column.type for column in columns}
+        found.update((key.name, key.expression.type) for key in self.keys.values())
+        return found[name]
+
+    def key_order(self) -> list[str]:
+        """Return the columns in the order of a key: by field, so that views agree on it."""
+        if self.raw is not None:
+            ordered = sorted(self.raw.scan.fields, key=lambda f: f.field)
+            return [f.column.name for f in ordered]
+        return [*names(self.node), *(key.name for key in self.keys.values())]
+
+
+@dataclass(slots=True)
+class _Part:
+    """A subtree: the names that it uses, and the inputs' columns behind those it shows."""
+
+    node: Node
+    names: frozenset[str]
+    plain: dict[str, tuple[int, str]]
+    types: dict[str, str]
+    leaves: list[int]
+
+
+class _Tree:
+    """One attempt to see a tree of joins as one join."""
+
+    def __init__(self, context: Context, shape: _Shape) -> None:
+        self._context, self._shape = context, shape
+        self._leaves: list[_Leaf] = []
+        self._steps: list[tuple[Step, int | None]] = []
+        """Each with the equality that makes it unnecessary, if there is one."""
+        self._equalities: list[Equality] = []
+
+    # ---- flattening ------------------------------------------------------------------------
+
+    def join(self, join: Join) -> _Part:
+        left, right = self._part(join.left), self._part(join.right)
+        self._set_apart(left, right)
+        for key in join.keys:
+            self._key(left, right, key)
+        if join.residual is not None:
+            self._filter({**left.plain, **right.plain}, join.residual)
+        return _Part(
+            join,
+            left.names | right.names,
+            {**left.plain, **right.plain},
+            {**left.types, **right.types},
+            [*left.leaves, *right.leaves],
+        )
+
+    def _part(self, node: Node) -> _Part:
+        if not self._is_taken_in(node):
+            return self._leaf(node)
+        match node:
+            case Join():
+                return self.join(node)
+            case Filter():
+                part = self._part(node.input)
+                self._filter(part.plain, node.condition)
+                part.node = node
+                return part
+            case Project():
+                return self._project(self._part(node.input), node)
+            case _:
+                raise AssertionError(node)
+
+    def _is_taken_in(self, node: Node) -> bool:
+        """Whether it is a join, or filters and projections of one, that can be part of this one."""
+        while id(node) not in self._shape.opaque and not self._context.is_shared(node):
+            match node:
+                case Join():
+                    return node.kind == "inner"
+                case Filter() | Project():
+                    node = node.input
+                case _:
+                    return False
+        return False
+
+    def _leaf(self, node: Node) -> _Part:
+        stored = None if id(node) in self._shape.laned else raw(node)
+        number = len(self._leaves)
+        self._leaves.append(_Leaf(node, stored))
+        shown = {column.name: column.type for column in node.columns}
+        if stored is None:
+            plain = {name: (number, name) for name in shown}
+            return _Part(node, frozenset(shown), plain, shown, [number])
+        self._steps.extend((step, None) for step in stored.steps)
+        plain = {name: (number, column) for name, column in stored.plain.items()}
+        return _Part(node, stored.names, plain, shown, [number])
+
+    def _project(self, part: _Part, node: Project) -> _Part:
+        used = set(part.names)
+        plain: dict[str, tuple[int, str]] = {}
+        for output in node.outputs:
+            source = uncast(output.expression, part.types)
+            if source in part.plain:
+                plain[output.name] = part.plain[source]
+            if output.expression.text == output.name:
+                continue
+            if output.name in used:
+                raise _Otherwise(opaque=[node])
+            used.add(output.name)
+            self._steps.append((Compute(output), None))
+        types = {column.name: column.type for column in node.columns}
+        return _Part(node, frozenset(used), plain, types, part.leaves)
+
+    def _set_apart(self, left: _Part, right: _Part) -> None:
+        """Retry if the two sides use a name twice: as inputs of their own they do not."""
+        if not left.names & right.names:
+            return
+        parts = [p for p in (right, left) if not self._is_set_apart(p)]
+        raise _Otherwise(
+            opaque=[p.node for p in parts[:1]],
+            laned=[p.node for p in parts[:1]],
+        )
+
+    def _is_set_apart(self, part: _Part) -> bool:
+        return {id(part.node)} <= self._shape.opaque & self._shape.laned
+
+    # ---- equalities ------------------------------------------------------------------------
+
+    def _filter(self, plain: dict[str, tuple[int, str]], condition: Expression) -> None:
+        found = _EQUAL.fullmatch(condition.text)
+        number = None
+        if found is not None:
+            left, right = plain.get(found[1]), plain.get(found[3])
+            if left is not None and right is not None:
+                number = self._equal(left, right, null_safe=found[2] == "<=>")
+        self._steps.append((Keep(condition), number))
+
+    def _key(self, left: _Part, right: _Part, key: JoinKey) -> None:
+        check = Expression(
+            key.text,
+            BOOLEAN,
+            True,
+            tuple(sorted({*key.left.columns, *key.right.columns})),
+        )
+        sides = (self._resolved(left, key.left), self._resolved(right, key.right))
+        number = self._equal(*sides, null_safe=key.comparison == "<=>")
+        self._steps.append((Keep(check), number))
+
+    def _resolved(self, part: _Part, key: Expression) -> tuple[int, str]:
+        """Return the column of an input that a key is; retry if it is none yet."""
+        source = uncast(key, part.types)
+        if source in part.plain:
+            return part.plain[source]
+        if len(part.leaves) > 1:
+            owner = {part.plain[name][0] for name in key.columns if name in part.plain}
+            shown = all(
+                part.plain.get(name) == (number, name) for name in key.columns for number in owner
+            )
+            if len(owner) != 1 or not shown:
+                raise _Otherwise(opaque=[part.node])
+            (number,) = owner
+        else:
+            (number,) = part.leaves
+        leaf = self._leaves[number]
+        if leaf.raw is not None:
+            raise _Otherwise(laned=[leaf.node])
+        if key.text not in leaf.keys:
+            leaf.keys[key.text] = Named(self._context.build.fresh("key"), key)
+        return number, leaf.keys[key.text].name
+
+    def _equal(
+        self, left: tuple[int, str], right: tuple[int, str], *, null_safe: bool
+    ) -> int | None:
+        """Return the number of a new equality; ``None`` if nothing can be looked up by it."""
+        if left[0] == right[0]:
+            return None
+        types = [Column("_c_0", self._leaves[i].type_of(name), True) for i, name in (left, right)]
+        if not all(map(is_key, types)):
+            return None
+        if len({key_form(column.sql_type.arrow) for column in types}) > 1:
+            return None
+        self._equalities.append(Equality(left, right, null_safe))
+        return len(self._equalities) - 1
+
+    def relate(self) -> None:
+        """Relate what no equality does by a constant."""
+        groups = components(len(self._leaves), self._equalities)
+        if len(groups) == 1:
+            return
+        ends: list[tuple[int, str]] = []
+        for group in groups:
+            number = next((i for i in group if self._leaves[i].raw is None), group[0])
+            leaf = self._leaves[number]
+            if leaf.raw is not None:
+                raise _Otherwise(laned=[leaf.node])
+            leaf.keys[ONE.text] = Named(self._context.build.fresh("one"), ONE)
+            ends.append((number, leaf.keys[ONE.text].name))
+        self._equalities.extend(Equality(ends[0], end, constant=True) for end in ends[1:])
+
+    # ---- the operator ----------------------------------------------------------------------
+
+    def lowered(self, wanted: Sequence[str]) -> Flow:
+        build = self._context.build
+        found = routes([leaf.key_order() for leaf in self._leaves], self._equalities)
+        steps = [s for s, number in self._steps if number is None or number in found.unenforced]
+        live = live_before(steps, wanted)
+        keys = {name for path in found.paths for hop in path for name in (*hop.key, *hop.probe)}
+        inputs = tuple(self._origin(leaf, live | keys) for leaf in self._leaves)
+        columns = [column for origin in inputs for column in origin.columns if column.name in live]
+        paths = tuple(
+            tuple(self._hop(inputs[lookup.input], lookup) for lookup in path)
+            for path in found.paths
+        )
+        output = build.lane(columns)
+        build.add(DeltaJoin(inputs, paths, output))
+        return stepped(build.flow_of(output), steps, wanted)
+
+    def _origin(self, leaf: _Leaf, carried: frozenset[str]) -> Origin:
+        if leaf.raw is not None:
+            fields = tuple(f for f in leaf.raw.scan.fields if f.column.name in carried)
+            return Scanned(leaf.raw.scan.relation, fields)
+        flow = computed(self._context.flow(leaf.node), tuple(leaf.keys.values()))
+        origin = self._context.build.origin(flow)
+        assert origin.columns == columns_of(flow) or isinstance(leaf.node, Scan)
+        return origin
+
+    def _hop(self, origin: Origin, lookup: Lookup) -> Hop:
+        name = self._context.build.arrangement(origin, lookup.key)
+        return Hop(lookup.input, name, lookup.probe, lookup.null_safe)
