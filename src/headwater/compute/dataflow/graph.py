@@ -263,6 +263,10 @@ class Reduce(msgspec.Struct, frozen=True, tag="reduce"):
     arrangement: str
     """Of the input by the groups; without groups, by a column that is the same in every row."""
     output: int
+    ties: tuple[str, ...] = ()
+    """The columns whose canonical order is that of the rows; none: all of the input."""
+    state: str | None = None
+    """The best values of each group, where the calls allow it (``ops/reduce.py``)."""
 
 
 class Sort(msgspec.Struct, frozen=True):
@@ -290,6 +294,8 @@ class TopK(msgspec.Struct, frozen=True, tag="top_k"):
     arrangement: str
     output: int
     number: str | None = None
+    state: str | None = None
+    """The first rows of each partition and some more (``ops/top_k.py``)."""
 
 
 class Output(msgspec.Struct, frozen=True, tag="output"):
