@@ -64,8 +64,11 @@ def rows_at(table: pa.Table, time: int) -> Rows:
 
 def multiset(rows: Sequence[Row] | Rows) -> Rows:
     """Return an oracle's answer in the form in which :func:`rows_at` has it."""
-    counted = rows if isinstance(rows, Counter) else Counter(rows)
-    return Counter({tuple(map(_comparable, row)): n for row, n in counted.items() if n})
+    given = rows.items() if isinstance(rows, Counter) else ((row, 1) for row in rows)
+    counted: Rows = Counter()
+    for row, count in given:
+        counted[tuple(map(_comparable, row))] += count
+    return Counter({row: count for row, count in counted.items() if count})
 
 
 class Rig:
