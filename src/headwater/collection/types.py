@@ -23,6 +23,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import pyarrow as pa
@@ -319,6 +320,7 @@ _SPARK_INSTEAD: Final = {
 }
 
 
+@lru_cache(maxsize=4096)  # Every column of every plan asks, and the types are few.
 def by_spark(text: str) -> SqlType:
     """Return the type of a Spark SQL type text, as in DDL or in ``DataType.simpleString()``.
 
