@@ -1,0 +1,498 @@
+"""Random plans over small relations, and random histories of these.
+
+    plan = random_plan(Random(7), depth=4)          an operator of ``compute/ir``, well formed
+    history = random_history(Random(7), …)          updates per relation, with many times a step
+
+Plans compose every operator that has a rule, with keys of several types, NULLs, computed keys,
+residuals, shared subplans (read twice under other names) and subplans that use the same names
+inside. Values are few, so that rows meet and duplicates are common. Every text is Spark SQL *and*
+of the small part that ``testing/expressions.py`` knows, so that the same plans can be run here and
+on Spark. The same seed gives the same plan.
+
+Relied on by: the tests of the lowering, on the model and on Spark.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Final
+
+from headwater.compute.ir.expression import (
+    BOOLEAN,
+    AggregateCall,
+    Column,
+    Comparison,
+    Expression,
+    Field,
+    JoinKey,
+    Named,
+    SortKey,
+    WindowCall,
+)
+from headwater.compute.ir.node import (
+    Aggregate,
+    Bag,
+    Distinct,
+    Expand,
+    Filter,
+    Generate,
+    Join,
+    JoinKind,
+    Node,
+    Project,
+    Scan,
+    TopK,
+    Union,
+    Values,
+    Window,
+    reference,
+)
+from headwater.testing.expressions import Struct
+from headwater.testing.rig import Row, Update
+
+PAIR: Final = "struct<x:int,y:string>"
+
+RELATIONS: Final[Mapping[str, Mapping[str, str]]] = {
+    "r": {"a": "int", "b": "bigint", "s": "string"},
+    "t": {"c": "bigint", "d": "double", "e": "int", "p": PAIR},
+    "u": {"f": "int", "g": "boolean", "h": "string"},
+}
+
+DOMAINS: Final[Mapping[str, Sequence[Any]]] = {
+    "int": (None, 0, 1, 2),
+    "bigint": (None, 1, 2, 3),
+    "double": (None, 0.5, 1.0, 2.0),
+    "string": (None, "a", "b"),
+    "boolean": (None, False, True),
+    PAIR: (
+        None,
+        Struct((("x", 1), ("y", "a"))),
+        Struct((("x", None), ("y", None))),
+        Struct((("x", 2), ("y", None))),
+    ),
+}
+
+_NUMBERS: Final = ("int", "bigint", "double")
+_WHOLE_FRAME: Final = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
+
+
+def schemas() -> dict[str, tuple[Column, ...]]:
+    """Return the columns of each relation: a field's name with ``_0`` behind it."""
+    return {
+        relation: tuple(Column(f"{name}_0", type_, True) for name, type_ in fields.items())
+        for relation, fields in RELATIONS.items()
+    }
+
+
+def random_plan(random: Random, depth: int = 4) -> Node:
+    """Return an operator with at most so many operators above each other, give or take a few."""
+    return _Plans(random).node(depth)
+
+
+# ---- histories -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Histories:
+    """What happened to the relations: before the view, and in each of its steps."""
+
+    past: dict[str, list[Update]]
+    start: int
+    steps: list[tuple[int, dict[str, list[Update]]]]
+    """The upper of each step, and its updates."""
+
+    def rows_at(self, relation: str, time: int) -> Counter[Row]:
+        """Return what a relation holds at a time."""
+        rows: Counter[Row] = Counter()
+        every = [self.past, *(updates for _, updates in self.steps)]
+        for updates in every:
+            for row, at, diff in updates[relation]:
+                if at <= time:
+                    rows[row] += diff
+        return +rows
+
+
+def random_history(random: Random, *, steps: int = 3, changes: int = 5) -> Histories:
+    """Return inserts, deletes and updates, at several times a step; no count is ever negative."""
+    held: dict[str, Counter[Row]] = {relation: Counter() for relation in RELATIONS}
+    start = random.randint(1, 4)
+    past: dict[str, list[Update]] = {relation: [] for relation in RELATIONS}
+    if random.random() < 0.8:
+        past = _changes(random, held, 0, start, changes)
+    made: list[tuple[int, dict[str, list[Update]]]] = []
+    lower = start
+    for _ in range(steps):
+        upper = lower + random.randint(1, 4)
+        made.append((upper, _changes(random, held, lower, upper, random.randint(0, changes))))
+        lower = upper
+    return Histories(past, start, made)
+
+
+def _changes(
+    random: Random, held: dict[str, Counter[Row]], lower: int, upper: int, changes: int
+) -> dict[str, list[Update]]:
+    updates: dict[str, list[Update]] = {relation: [] for relation in held}
+    for time in sorted(random.choices(range(lower, upper), k=changes)):
+        relation = random.choice(list(held))
+        rows, types = held[relation], list(RELATIONS[relation].values())
+        there = sorted(rows.elements(), key=repr)
+        if there and random.random() < 0.45:
+            gone = random.choice(there)
+            rows[gone] -= 1
+            updates[relation].append((gone, time, -1))
+            if random.random() < 0.4:
+                continue
+        come = tuple(random.choice(DOMAINS[type_]) for type_ in types)
+        copies = 2 if random.random() < 0.2 else 1
+        rows[come] += copies
+        updates[relation].append((come, time, copies))
+    return updates
+
+
+# ---- plans -----------------------------------------------------------------------------------
+
+
+@dataclass
+class _Plans:
+    random: Random
+    _last: int = 0
+    _made: list[Node] = field(default_factory=list)
+
+    def _name(self, what: str) -> str:
+        self._last += 1
+        return f"{what}_{self._last}"
+
+    def node(self, depth: int) -> Node:
+        if depth <= 0 or self.random.random() < 0.08:
+            return self._scan()
+        if self._made and self.random.random() < 0.06:
+            return self.random.choice(self._made)
+        kinds = {
+            self._filter: 4,
+            self._project: 4,
+            self._join: 9,
+            self._aggregate: 5,
+            self._union: 2,
+            self._distinct: 2,
+            self._bag: 1,
+            self._top: 2,
+            self._numbered: 1,
+            self._expand: 1,
+            self._generate: 1,
+            self._values: 1,
+        }
+        (make,) = self.random.choices(list(kinds), list(kinds.values()))
+        made: Node = make(depth - 1)
+        self._made.append(made)
+        return made
+
+    # ---- leaves ----------------------------------------------------------------------------
+
+    def _scan(self) -> Node:
+        relation = self.random.choice(list(RELATIONS))
+        types = RELATIONS[relation]
+        wanted = [f for f in types if self.random.random() < 0.8] or list(types)[:1]
+        fields = (Field(f, Column(self._name(f), types[f], True)) for f in wanted)
+        return Scan(relation, tuple(fields))
+
+    def _values(self, _: int) -> Node:
+        columns = (Column(self._name("v"), "int", True), Column(self._name("w"), "string", True))
+        rows = tuple(
+            (self._literal("int"), self._literal("string"))
+            for _ in range(self.random.choice([0, 1, 2, 3]))
+        )
+        return Values(columns, rows)
+
+    # ---- expressions -----------------------------------------------------------------------
+
+    def _literal(self, type_: str) -> str:
+        value = self.random.choice(DOMAINS[type_])
+        if value is None:
+            return f"CAST(NULL AS {type_})"
+        if type_ == "string":
+            return f"'{value}'"
+        if type_ == "boolean":
+            return str(value).lower()
+        if type_ == PAIR:
+            return "named_struct('x', CAST(1 AS INT), 'y', 'a')"
+        return str(value) if type_ == "int" else f"CAST({value} AS {type_.upper()})"
+
+    def _column(self, columns: Sequence[Column], type_: str) -> Column | None:
+        fitting = [column for column in columns if column.type == type_]
+        return self.random.choice(fitting) if fitting else None
+
+    def expression(self, columns: Sequence[Column], type_: str, depth: int = 2) -> Expression:
+        column = self._column(columns, type_)
+        if column is not None and (depth == 0 or self.random.random() < 0.5):
+            return reference(column).expression
+        choice = self.random.random()
+        if type_ == BOOLEAN and depth > 0:
+            return self.condition(columns, depth - 1)
+        if type_ in _NUMBERS and depth > 0 and choice < 0.5:
+            a, b = (self.expression(columns, type_, depth - 1) for _ in range(2))
+            return _combined(f"({a.text} {self.random.choice('+-*')} {b.text})", type_, a, b)
+        if type_ == "bigint" and choice < 0.7:
+            narrow = self._column(columns, "int")
+            if narrow is not None:
+                inner = reference(narrow).expression
+                return _combined(f"CAST({inner.text} AS BIGINT)", type_, inner)
+        if depth > 0 and choice < 0.85 and type_ != PAIR:
+            when = self.condition(columns, 0)
+            a, b = (self.expression(columns, type_, depth - 1) for _ in range(2))
+            text = f"CASE WHEN {when.text} THEN {a.text} ELSE {b.text} END"
+            return _combined(text, type_, when, a, b)
+        return Expression(self._literal(type_), type_, True)
+
+    def condition(self, columns: Sequence[Column], depth: int = 1) -> Expression:
+        plain = [column for column in columns if column.type != PAIR]
+        if depth > 0 and self.random.random() < 0.3:
+            a, b = (self.condition(columns, depth - 1) for _ in range(2))
+            return _combined(
+                f"({a.text} {self.random.choice(['AND', 'OR'])} {b.text})", BOOLEAN, a, b
+            )
+        if depth > 0 and self.random.random() < 0.15:
+            a = self.condition(columns, depth - 1)
+            return _combined(f"(NOT {a.text})", BOOLEAN, a)
+        if not plain:
+            return Expression(self.random.choice(["true", "(1 = 1)"]), BOOLEAN, True)
+        column = self.random.choice(plain)
+        a = reference(column).expression
+        if self.random.random() < 0.15:
+            negated = self.random.choice(["", "NOT "])
+            return _combined(f"({a.text} IS {negated}NULL)", BOOLEAN, a)
+        b = self.expression(columns, column.type, 0)
+        operators = ["=", "=", "<=>"]
+        operators += ["<", ">=", "<="] if column.type in _NUMBERS else []
+        return _combined(f"({a.text} {self.random.choice(operators)} {b.text})", BOOLEAN, a, b)
+
+    # ---- operators -------------------------------------------------------------------------
+
+    def _filter(self, depth: int) -> Node:
+        source = self.node(depth)
+        return Filter(source, self.condition(source.columns))
+
+    def _project(self, depth: int) -> Node:
+        source = self.node(depth)
+        outputs = [reference(c) for c in source.columns if self.random.random() < 0.7]
+        for _ in range(self.random.randint(0, 2)):
+            type_ = self.random.choice(["int", "bigint", "string", "boolean", "double"])
+            outputs.append(Named(self._name("x"), self.expression(source.columns, type_)))
+        if source.columns and self.random.random() < 0.3:
+            column = self.random.choice(source.columns)
+            outputs.append(Named(self._name("again"), reference(column).expression))
+        if not outputs and self.random.random() < 0.8:
+            outputs = [reference(c) for c in source.columns]
+        return Project(source, tuple(outputs))
+
+    def _apart(self, left: Node, right: Node) -> Node:
+        """Return the right side with names that the left does not have."""
+        taken = {column.name for column in left.columns}
+        if not taken & {column.name for column in right.columns}:
+            return right
+        return Project(
+            right,
+            tuple(Named(self._name("other"), reference(c).expression) for c in right.columns),
+        )
+
+    def _join(self, depth: int) -> Node:
+        left = self.node(depth)
+        right = self._apart(left, self.node(depth if self.random.random() < 0.4 else 0))
+        kinds: dict[JoinKind, int] = {
+            "inner": 8,
+            "left": 2,
+            "right": 1,
+            "full": 1,
+            "semi": 2,
+            "anti": 2,
+        }
+        (kind,) = self.random.choices(list(kinds), list(kinds.values()))
+        keys: list[JoinKey] = []
+        for _ in range(self.random.choice([0, 1, 1, 1, 2])):
+            key = self._key(kind, left.columns, right.columns)
+            if key is not None:
+                keys.append(key)
+        residual = None
+        if self.random.random() < (0.25 if keys else 0.7):
+            residual = self.condition((*left.columns, *right.columns))
+        return Join(left, right, kind, tuple(keys), residual)
+
+    def _key(
+        self, kind: JoinKind, left: Sequence[Column], right: Sequence[Column]
+    ) -> JoinKey | None:
+        comparisons: list[Comparison] = ["=", "=", "=", "<=>"]
+        if kind in ("semi", "anti"):
+            comparisons.append("=?")
+        comparison = self.random.choice(comparisons)
+        a = self.random.choice(left) if left else None
+        if a is None:
+            return None
+        if a.type in ("int", "bigint") and self.random.random() < 0.5:
+            sides = [self._wide(a), self._wide(self._column(right, "int"))]
+            other = self._column(right, "bigint")
+            if other is not None and self.random.random() < 0.6:
+                sides[1] = reference(other).expression
+            if sides[0] is not None and sides[1] is not None:
+                return JoinKey(sides[0], sides[1], comparison)
+        b = self._column(right, a.type)
+        if b is None:
+            return None
+        x, y = reference(a).expression, reference(b).expression
+        if self.random.random() < 0.15 and a.type != PAIR:
+            x = self.expression(left, a.type)
+        if self.random.random() < 0.15 and a.type != PAIR:
+            y = self.expression(right, a.type)
+        return JoinKey(x, y, comparison)
+
+    def _wide(self, column: Column | None) -> Expression | None:
+        if column is None:
+            return None
+        inner = reference(column).expression
+        if column.type == "bigint":
+            return inner
+        return _combined(f"CAST({inner.text} AS BIGINT)", "bigint", inner)
+
+    def _aggregate(self, depth: int) -> Node:
+        source = self.node(depth)
+        groups = tuple(c.name for c in source.columns if self.random.random() < 0.35)
+        calls = tuple(self._call(source.columns) for _ in range(self.random.randint(0, 3)))
+        if not groups and not calls:
+            calls = (self._call(source.columns),)
+        return Aggregate(source, groups, calls)
+
+    def _call(self, columns: Sequence[Column]) -> AggregateCall:
+        function = self.random.choice(
+            [
+                "count",
+                "count",
+                "sum",
+                "sum",
+                "avg",
+                "min",
+                "max",
+                "first",
+                "last",
+                "bool_or",
+                "bool_and",
+            ]
+        )
+        plain = [c for c in columns if c.type != PAIR]
+        numbers = [c for c in plain if c.type in _NUMBERS]
+        distinct = function in ("count", "sum", "max") and self.random.random() < 0.25
+        argument: Expression
+        if function in ("sum", "avg"):
+            type_ = self.random.choice(numbers).type if numbers else "bigint"
+            argument = self.expression(columns, type_, self.random.choice([0, 0, 1]))
+        elif function in ("bool_or", "bool_and"):
+            argument = self.condition(columns)
+        elif plain and (distinct or self.random.random() < 0.8):
+            argument = reference(self.random.choice(plain)).expression
+        else:
+            argument = Expression("1", "int", False)
+        type_ = argument.type
+        if function == "count":
+            type_ = "bigint"
+        elif function == "sum":
+            type_ = "double" if argument.type == "double" else "bigint"
+        elif function == "avg":
+            type_ = "double"
+        where = self.condition(columns) if self.random.random() < 0.2 else None
+        text = f"{function}({'DISTINCT ' if distinct else ''}{argument.text})"
+        mentioned = set(argument.columns)
+        if where is not None:
+            text += f" FILTER (WHERE {where.text})"
+            mentioned.update(where.columns)
+        return AggregateCall(
+            name=self._name(function),
+            function=function,
+            text=text,
+            type=type_,
+            nullable=function != "count",
+            columns=tuple(sorted(mentioned)),
+            arguments=(argument,),
+            distinct=distinct,
+            filter=where,
+        )
+
+    def _as(self, source: Node, types: Sequence[str]) -> Node:
+        """Return the node with columns of these types."""
+        outputs = tuple(
+            Named(self._name("col"), self.expression(source.columns, type_, 0)) for type_ in types
+        )
+        return Project(source, outputs)
+
+    def _union(self, depth: int) -> Node:
+        first = self.node(depth)
+        types = [column.type for column in first.columns]
+        others = [self._as(self.node(depth - 1), types) for _ in range(self.random.randint(1, 2))]
+        if self.random.random() < 0.2:
+            others[0] = first
+        columns = tuple(Column(self._name("of"), type_, True) for type_ in types)
+        return Union((first, *others), columns)
+
+    def _bag(self, depth: int) -> Node:
+        left = self.node(depth)
+        right = self._as(self.node(depth - 1), [column.type for column in left.columns])
+        return Bag(self.random.choice(["intersect", "except"]), left, right)
+
+    def _distinct(self, depth: int) -> Node:
+        return Distinct(self.node(depth))
+
+    def _order(self, columns: Sequence[Column]) -> tuple[SortKey, ...]:
+        plain = [column for column in columns if column.type != PAIR]
+        if not plain:
+            return ()
+        return tuple(
+            SortKey(
+                self.expression(
+                    columns, self.random.choice(plain).type, self.random.choice([0, 0, 1])
+                ),
+                self.random.random() < 0.5,
+                self.random.random() < 0.5,
+            )
+            for _ in range(self.random.randint(0, 2))
+        )
+
+    def _top(self, depth: int) -> Node:
+        source = self.node(depth)
+        limit = self.random.choice([None, 0, 1, 2, 3])
+        return TopK(source, self._order(source.columns), limit, self.random.choice([0, 0, 1]))
+
+    def _numbered(self, depth: int) -> Node:
+        source = self.node(depth)
+        partition = tuple(
+            reference(column).expression for column in source.columns if self.random.random() < 0.3
+        )
+        name = self._name("place")
+        call = WindowCall(name, "row_number", "row_number()", _WHOLE_FRAME, "int", False)
+        order = self._order(source.columns)
+        if not order:
+            order = (SortKey(Expression("1", "int", False)),)
+        window = Window(source, partition, order, (call,))
+        k, operator = self.random.randint(1, 2), self.random.choice(["<=", "<", "="])
+        return Filter(window, Expression(f"({name} {operator} {k})", BOOLEAN, False, (name,)))
+
+    def _expand(self, depth: int) -> Node:
+        source = self.node(depth)
+        types = [self.random.choice(["int", "string", "bigint"]) for _ in range(2)]
+        rows = tuple(
+            tuple(self.expression(source.columns, type_, 1) for type_ in types)
+            for _ in range(self.random.randint(1, 3))
+        )
+        return Expand(source, rows, tuple(Column(self._name("ex"), t, True) for t in types))
+
+    def _generate(self, depth: int) -> Node:
+        source = self.node(depth)
+        items = [
+            self.expression(source.columns, "int", 1) for _ in range(self.random.randint(1, 2))
+        ]
+        text = f"explode(array({', '.join(item.text for item in items)}))"
+        generator = _combined(text, "int", *items)
+        return Generate(source, generator, (Column(self._name("item"), "int", True),))
+
+
+def _combined(text: str, type_: str, *parts: Expression) -> Expression:
+    columns = tuple(sorted({name for part in parts for name in part.columns}))
+    return Expression(text, type_, True, columns)
