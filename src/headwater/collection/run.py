@@ -188,7 +188,7 @@ class Run:
     @property
     def verified_bytes(self) -> int:
         """How many bytes were verified so far, that is: read at least once."""
-        return int(self._file.verified.sum()) * self._file.head.block_length
+        return self._file.verified_bytes
 
     @property
     def hash_range(self) -> tuple[int, int] | None:
@@ -247,11 +247,29 @@ class Run:
         if self.rows == 0:
             nowhere = np.zeros(len(hashes), np.int64)
             return nowhere, nowhere
-        if len(hashes) * self._file.head.index_stride >= self.rows:
+        # In the order of the run, neighbours are read from the same pages one after the other.
+        order = np.argsort(hashes)
+        left, right = np.empty(len(hashes), np.int64), np.empty(len(hashes), np.int64)
+        left[order], right[order] = self._sorted_range(hashes[order])
+        return left, right
+
+    def _sorted_range(self, hashes: Hashes) -> tuple[Longs, Longs]:
+        stored = self._numbers(HASH)
+        if 2 * len(hashes) * self._file.head.index_stride >= self.rows:
             self._verify(self._batch.column(HASH), np.array([0]), np.array([self.rows]))
-            stored = self._numbers(HASH)
             return np.searchsorted(stored, hashes, "left"), np.searchsorted(stored, hashes, "right")
-        return self._bisect(hashes, "left"), self._bisect(hashes, "right")
+        left = self._bisect(hashes, "left")
+        right = left.copy()
+        self._verify(self._batch.column(HASH), left, np.minimum(left + 2, self.rows))
+        met = np.flatnonzero(stored[np.minimum(left, self.rows - 1)] == hashes)
+        met = met[left[met] < self.rows]
+        right[met] += 1
+        # Most hashes are met once: only where the next row has it too is its end searched for.
+        after = right[met]
+        again = met[(after < self.rows) & (stored[np.minimum(after, self.rows - 1)] == hashes[met])]
+        if len(again):
+            right[again] = self._bisect(hashes[again], "right")
+        return left, right
 
     def _bisect(self, hashes: Hashes, side: Any) -> Longs:
         """Search all hashes at once, each in its window of the hash column."""

@@ -1,4 +1,4 @@
-"""The bytes of a keyed run, format version 1: an Arrow stream, then how to trust it.
+"""The bytes of a keyed run, format version 2: an Arrow stream, then how to trust it.
 
 A run is a *segment*: a whole object or a range of one. All integers are little-endian.
 
@@ -6,19 +6,27 @@ A run is a *segment*: a whole object or a range of one. All integers are little-
     footer    u32 length of head, head (msgpack array, see :class:`RunHead`), zeros to 8 bytes,
               u64 per block: xxh3-64 of ``block_length`` bytes of ``arrow`` (the last may be short)
               i64 per index entry: hash of the rows 0, ``index_stride``, 2 ``index_stride``, …
+              u32 per whole piece: sum of ``piece_length`` bytes of ``arrow``
+              (``collection/run_piece.py``); none where ``piece_length`` is 0
               zeros until the segment's length is a multiple of 64
     trailer   u64 length of footer, u64 xxh3-64 of (footer, the other 24 bytes of the trailer),
               u8 format version, 7 zero bytes, magic ``HWKEYRUN``
 
 The three tile the segment, so every byte is under a checksum. Footer, trailer and Arrow's metadata
-(what lies outside the batch's body) are verified when the run is opened; the body block by block,
-when somebody is about to read it (:meth:`RunFile.verify`), once per opened run.
+(what lies outside the batch's body) are verified when the run is opened; the body when somebody is
+about to read it (:meth:`RunFile.verify`), once per opened run.
+
+Version 1 had no pieces, nor ``piece_length`` in its head. It is still read, and never written.
 
 One record batch: every column is one contiguous area, so a probe is a ``searchsorted`` and a
-``take`` and needs no list of batches. A block is a page (4 KiB): a probe touches about one place
-per key and column, and verifies no more than the pages it reads anyway (measured against 64 KiB in
-``docs/design/20261115_keyed_runs.md``). A tool that knows only Arrow can read a whole run as a
+``take`` and needs no list of batches. A tool that knows only Arrow can read a whole run as a
 stream and stops before the footer. The trailer's layout holds for all future versions.
+
+A block is a page (4 KiB) and has ``PIECES`` pieces. A probe of a large run touches about one place
+per key and column, each in another block: there the pieces are verified, thousands of them in a few
+calls. Where several pieces of a block are needed, or all of the run, it is the blocks: their
+checksum is the stronger one, and the faster where bytes follow each other
+(``docs/design/20261115_keyed_runs.md``).
 
 Kept by: :func:`encode`. Relied on by: ``collection/run.py``.
 """
@@ -35,13 +43,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
+from headwater.collection.run_piece import PIECES, Words, piece_length_of, piece_sums, pieces_in
 from headwater.persist.errors import Corrupt, NewerFormat
 
 Longs = npt.NDArray[np.int64]
 
-VERSION: Final = 1
+VERSION: Final = 2
 BLOCK_LENGTH: Final = 4096
-INDEX_STRIDE: Final = 1024
+INDEX_STRIDE: Final = 64
 ALIGNMENT: Final = 64
 """Segments begin at multiples of this in their object; :func:`encode` keeps it by its padding."""
 
@@ -83,6 +92,7 @@ class RunHead(msgspec.Struct, frozen=True, array_like=True):
     max_time: int
     first_hash: int
     last_hash: int
+    piece_length: int = 0
 
 
 def encode(
@@ -111,6 +121,7 @@ def encode(
         max_time=int(times.max()) if len(times) else 0,
         first_hash=int(hashes[0]) if len(hashes) else 0,
         last_hash=int(hashes[-1]) if len(hashes) else 0,
+        piece_length=piece_length_of(block_length),
     )
     footer = _encode_footer(head, memoryview(arrow), hashes[::index_stride])
     trailer = _TRAILER.pack(len(footer), 0, VERSION, bytes(7), _MAGIC)
@@ -127,6 +138,8 @@ def _encode_footer(head: RunHead, arrow: memoryview, index: Longs) -> bytes:
         for start in range(0, len(arrow), head.block_length)
     ]
     footer = packed + np.array(checksums, "<u8").tobytes() + index.astype("<i8").tobytes()
+    if head.piece_length:
+        footer += piece_sums(pieces_in(arrow, head.piece_length)).astype("<u4").tobytes()
     return footer + bytes(-(len(arrow) + len(footer) + _TRAILER.size) % ALIGNMENT)
 
 
@@ -137,11 +150,33 @@ def _footer_checksum(footer: Any, trailer: bytes) -> int:
     return digest.intdigest()
 
 
+def _spanned(starts: Longs, stops: Longs, length: int) -> Longs:
+    """Return the numbers of the stretches of ``length`` bytes that hold the byte ranges."""
+    first, last = starts // length, (stops - 1) // length
+    spans = last - first
+    if not spans.any():
+        return first
+    counts = spans + 1
+    # Each range as its consecutive stretches, all ranges in one array.
+    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.asarray(np.repeat(first, counts) + within, np.int64)
+
+
+def _distinct(numbers: Longs) -> Longs:
+    """Do as ``np.unique`` does, which takes longer than all the rest for a thousand numbers."""
+    ordered = np.sort(numbers)
+    return ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(ordered) else ordered
+
+
+_ALL: Final = np.uint8(2**PIECES - 1)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class RunFile:
-    """An opened segment: its verified head, and its blocks, verified as they are needed.
+    """An opened segment: its verified head, and its rows, verified as they are needed.
 
-    Invariant: ``verified[b]`` implies that block ``b`` matched its checksum since it was opened.
+    Invariant: bit ``p`` of ``verified[b]`` implies that piece ``p`` of block ``b``, or all of that
+    block, matched its checksum since the run was opened.
     """
 
     name: str
@@ -149,31 +184,61 @@ class RunFile:
     arrow: pa.Buffer
     checksums: npt.NDArray[np.uint64]
     index: Longs
-    verified: npt.NDArray[np.bool_] = field(repr=False)
+    pieces: Words
+    """The bytes by whole pieces; none where there are no sums of them."""
+    sums: npt.NDArray[np.uint32]
+    verified: npt.NDArray[np.uint8] = field(repr=False)
 
     def verify(self, starts: Longs, stops: Longs) -> None:
-        """Verify the blocks that hold the byte ranges ``[start, stop)`` of the Arrow bytes."""
-        length = self.head.block_length
-        first, last = starts // length, (stops - 1) // length
-        spans = last - first
-        if spans.any():
-            counts = spans + 1
-            # Each range as its consecutive blocks, all ranges in one array.
-            within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-            first = np.repeat(first, counts) + within
-        self._verify_blocks(np.unique(first[~self.verified[first]]))
+        """Verify what holds the byte ranges ``[start, stop)`` of the Arrow bytes."""
+        if not len(starts):
+            return
+        if self.head.piece_length and self._is_sparse(starts, stops):
+            self._verify_pieces(_spanned(starts, stops, self.head.piece_length))
+        else:
+            self._verify_unverified(_spanned(starts, stops, self.head.block_length))
+
+    def _is_sparse(self, starts: Longs, stops: Longs) -> bool:
+        """Whether the ranges have, by and large, a block each, and need little of it."""
+        blocks = (stops.max() - starts.min()) // self.head.block_length + 1
+        pieces = (stops - starts).sum() // self.head.piece_length
+        return bool(max(len(starts), pieces) < 2 * blocks)
 
     def verify_all(self) -> None:
         """Verify every block that is not verified yet."""
-        self._verify_blocks(np.flatnonzero(~self.verified))
+        self._verify_blocks(np.flatnonzero(self.verified != _ALL))
+
+    @property
+    def verified_bytes(self) -> int:
+        """How many bytes were verified so far."""
+        return int(np.bitwise_count(self.verified).sum()) * self.head.block_length // PIECES
+
+    def _verify_pieces(self, numbers: Longs) -> None:
+        seen = self.verified[numbers // PIECES] >> (numbers % PIECES).astype(np.uint8) & 1
+        numbers = _distinct(numbers[seen == 0])
+        if len(numbers) and numbers[-1] >= len(self.sums):
+            # The bytes behind the last whole piece have only their block's checksum.
+            self._verify_unverified(numbers[-1:] // PIECES)
+            numbers = numbers[:-1]
+        wrong = numbers[piece_sums(self.pieces[numbers]) != self.sums[numbers]]
+        if len(wrong):
+            raise self._corrupt(int(wrong[0]) // PIECES)
+        bits = np.left_shift(np.uint8(1), (numbers % PIECES).astype(np.uint8))
+        np.bitwise_or.at(self.verified, numbers // PIECES, bits)
+
+    def _verify_unverified(self, blocks: Longs) -> None:
+        self._verify_blocks(_distinct(blocks[self.verified[blocks] != _ALL]))
 
     def _verify_blocks(self, blocks: Longs) -> None:
         length, view = self.head.block_length, memoryview(self.arrow)
         digest = xxhash.xxh3_64_intdigest
         for block, expected in zip(blocks.tolist(), self.checksums[blocks].tolist(), strict=True):
             if digest(view[block * length : (block + 1) * length]) != expected:
-                raise CorruptRun(self.name, f"block {block}", "its checksum does not match")
-        self.verified[blocks] = True
+                raise self._corrupt(block)
+        self.verified[blocks] = _ALL
+
+    def _corrupt(self, block: int) -> CorruptRun:
+        return CorruptRun(self.name, f"block {block}", "its checksum does not match")
 
     def batch(self) -> pa.RecordBatch:
         """Return the rows, zero-copy and lazily: verify what you are about to read."""
@@ -192,17 +257,24 @@ def decode(segment: pa.Buffer, name: str) -> RunFile:
     blocks = -(-head.arrow_length // head.block_length)
     entries = -(-head.rows // head.index_stride)
     arrays = 4 + head_length + -(4 + head_length) % 8
-    if head.arrow_length + footer.size != trailer_start or arrays + 8 * (blocks + entries) > len(
-        view
+    arrow = segment.slice(0, head.arrow_length)
+    pieces = pieces_in(arrow, head.piece_length)
+    end = arrays + 8 * (blocks + entries)
+    if (
+        head.arrow_length + footer.size != trailer_start
+        or end + 4 * len(pieces) > len(view)
+        or head.piece_length not in (0, piece_length_of(head.block_length))
     ):
         raise CorruptRun(name, "footer", "its lengths do not add up")
     run_file = RunFile(
         name=name,
         head=head,
-        arrow=segment.slice(0, head.arrow_length),
+        arrow=arrow,
         checksums=np.frombuffer(view, "<u8", blocks, arrays),
         index=np.frombuffer(view, "<i8", entries, arrays + 8 * blocks),
-        verified=np.zeros(blocks, np.bool_),
+        pieces=pieces,
+        sums=np.frombuffer(view, "<u4", len(pieces), end),
+        verified=np.zeros(blocks, np.uint8),
     )
     body_end = head.body_offset + head.body_length
     run_file.verify(np.array([0, body_end]), np.array([head.body_offset, head.arrow_length]))
@@ -225,6 +297,6 @@ def _decode_envelope(segment: pa.Buffer, name: str) -> tuple[pa.Buffer, int]:
     if _footer_checksum(footer, trailer) != checksum:
         raise CorruptRun(name, "footer", "its checksum does not match")
     # After the checksum: a flipped version byte is a corruption, not a newer format.
-    if version != VERSION:
+    if version > VERSION:
         raise NewerRunFormat(name, version)
     return footer, trailer_start

@@ -140,9 +140,14 @@ def test_a_probe_reads_little_of_a_large_run(tmp_path: Path) -> None:
     assert run.verified_bytes < 40 * run_file.BLOCK_LENGTH < run.arrow_bytes / 20
 
 
-def test_a_probe_meets_the_damage_or_answers_right() -> None:
-    """Blocks of one word, each byte of the body flipped: no answer rests on a damaged byte."""
-    sound = write_run(arrangement(60, 20), ["k"], block_length=8, index_stride=4)
+@pytest.mark.parametrize("block_length", [8, 64])
+def test_a_probe_meets_the_damage_or_answers_right(
+    block_length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks, or pieces, of one word, each byte flipped: no answer rests on a damaged byte."""
+    if block_length == 64:
+        monkeypatch.setattr(run_file.RunFile, "_is_sparse", lambda *_: True)
+    sound = write_run(arrangement(60, 20), ["k"], block_length=block_length, index_stride=4)
     keys = [pa.array([3, 25])]
     expected = probe([Run.open(sound)], keys, at=5)
     assert expected.num_rows == 3

@@ -19,16 +19,19 @@ from headwater.base.errors import HeadwaterError, InvalidUsage
 from headwater.collection import run_file
 from headwater.collection.key import NotAKey
 from headwater.collection.key_hash import HASH, key_hash
+from headwater.collection.probe import PROBE_INDEX, probe
 from headwater.collection.run import InvalidRun, Run, write_run
 from headwater.collection.run_file import CorruptRun, NewerRunFormat
+from headwater.collection.run_merge import merge_runs
 from headwater.persist.consolidate import DIFF, TIME
 
-GOLDEN = Path(__file__).parents[2] / "formats" / "run_v1.bin"
+FORMATS = Path(__file__).parents[2] / "formats"
+GOLDEN = {version: FORMATS / f"run_v{version}.bin" for version in (1, 2)}
 D = decimal.Decimal
 
 
 def golden_updates() -> pa.Table:
-    """Return the updates of ``tests/formats/run_v1.bin``, which is never written again."""
+    """Return the updates of ``tests/formats/run_v*.bin``, which are never written again."""
     return pa.table(
         {
             "k": pa.array([1, 2, None, 2, 3], pa.int32()),
@@ -70,10 +73,13 @@ def many(rows: int) -> pa.Table:
     )
 
 
-def test_golden_file_is_readable() -> None:
-    if os.environ.get("REWRITE") == "1" and not GOLDEN.exists():
-        GOLDEN.write_bytes(write_run(golden_updates(), ["k", "name"]))
-    run = Run.open(GOLDEN)
+@pytest.mark.parametrize("version", GOLDEN)
+def test_golden_file_is_readable(version: int) -> None:
+    golden = GOLDEN[version]
+    if os.environ.get("REWRITE") == "1" and not golden.exists():
+        golden.write_bytes(write_run(golden_updates(), ["k", "name"]))
+    assert golden.read_bytes()[-16] == version
+    run = Run.open(golden)
     run.verify_all()
     assert run.key == ("k", "name")
     assert (run.rows, run.min_time, run.max_time) == (5, 5, 9)
@@ -83,8 +89,39 @@ def test_golden_file_is_readable() -> None:
     assert table[HASH].to_pylist() == sorted(table[HASH].to_pylist())
 
 
-def test_a_tool_that_knows_only_arrow_can_read_it() -> None:
-    reader = pa.ipc.open_stream(pa.memory_map(str(GOLDEN)))
+def test_what_is_written_now_is_the_newest_golden_file() -> None:
+    assert write_run(golden_updates(), ["k", "name"]) == GOLDEN[run_file.VERSION].read_bytes()
+
+
+@pytest.mark.parametrize("version", GOLDEN)
+def test_every_flipped_byte_of_a_golden_file_is_caught(version: int) -> None:
+    written = GOLDEN[version].read_bytes()
+    for position in range(0, len(written), 7):
+        damaged = bytearray(written)
+        damaged[position] ^= 0x10
+        with pytest.raises(CorruptRun):
+            Run.open(bytes(damaged)).table()
+
+
+def test_runs_of_all_versions_are_probed_and_merged_together() -> None:
+    runs = [Run.open(path) for path in GOLDEN.values()]
+    keys = [pa.array([2, 3], pa.int32()), pa.array(["two", "three"])]
+    found = probe(runs, keys, columns=["price", TIME]).to_pylist()
+    once = [
+        {PROBE_INDEX: 0, "price": D("0.00"), TIME: 5},
+        {PROBE_INDEX: 0, "price": D("-0.01"), TIME: 6},
+    ]
+    assert found == once * len(runs)
+    merged = Run.open(write_run(merge_runs(runs), ["k", "name"]))
+    assert merged.rows == 5
+    assert merged.table()[DIFF].to_pylist() == [
+        len(runs) * diff for diff in runs[0].table()[DIFF].to_pylist()
+    ]
+
+
+@pytest.mark.parametrize("version", GOLDEN)
+def test_a_tool_that_knows_only_arrow_can_read_it(version: int) -> None:
+    reader = pa.ipc.open_stream(pa.memory_map(str(GOLDEN[version])))
     assert by_key(reader.read_all().drop_columns([HASH])) == by_key(golden_updates())
 
 
@@ -226,9 +263,14 @@ def test_a_truncated_run_is_caught_at_every_length(tmp_path: Path) -> None:
             Run.open(path)
 
 
-def test_no_row_is_returned_from_a_damaged_byte() -> None:
-    """Blocks of one word, and each byte of the body flipped: to read a row is to verify it."""
-    written = write_run(golden_updates(), ["k", "name"], block_length=8)
+@pytest.mark.parametrize("block_length", [8, 64])
+def test_no_row_is_returned_from_a_damaged_byte(
+    block_length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks, or pieces, of one word, and each byte of the body flipped: to read is to verify."""
+    if block_length == 64:
+        monkeypatch.setattr(run_file.RunFile, "_is_sparse", lambda *_: True)
+    written = write_run(golden_updates(), ["k", "name"], block_length=block_length)
     sound = Run.open(written).table()
     head = Run.open(written)._file.head
     touched = 0
@@ -258,11 +300,11 @@ def with_version(written: bytes, version: int) -> bytes:
 
 def test_a_newer_format_is_named_and_a_flipped_version_is_not_one() -> None:
     written = write_run(golden_updates(), ["k"])
-    assert with_version(written, 1) == written
-    with pytest.raises(NewerRunFormat, match="version 2, and this Headwater reads up to 1"):
-        Run.open(with_version(written, 2))
+    assert with_version(written, 2) == written
+    with pytest.raises(NewerRunFormat, match="version 3, and this Headwater reads up to 2"):
+        Run.open(with_version(written, 3))
     flipped = bytearray(written)
-    flipped[-16] = 2
+    flipped[-16] = 3
     with pytest.raises(CorruptRun):
         Run.open(bytes(flipped))
     assert issubclass(CorruptRun, HeadwaterError)
