@@ -1,27 +1,32 @@
 """How the cost of a probe follows the keys and not the run: 1,000 keys at 0.1 M, 1 M and 10 M rows.
 
-Run: ``python benches/probe.py [rows ...]``. Rows are as in the latency spike: a key, three longs, a
-string, hash, time, diff; keys are unique and probed at random, half of them absent. CPU time of
-this process, median of 15 probes; the files are in the page cache.
+Rows are as in the latency spike: a key, three longs, a string, hash, time, diff; keys are unique
+and probed at random, half of them absent. CPU time of this process, median of 25 probes; the files
+are in the page cache, and the sizes take turns.
 
-- *fresh*: a newly opened run, so every page it touches is verified (checksummed) as well;
-- *warm*: one opened run whose pages were verified by earlier probes;
-- *verified*: bytes that one fresh probe verified. The slope is d log(cpu) / d log(rows): 0 is flat.
+- *open*: one opened run, all of it verified before;
+- *new*: a newly opened run, so that all that it touches is verified (checksummed) as well;
+- *verified*: bytes that one probe of a newly opened run verified;
+- *raw touch*: one byte read at each place that such a probe reads, in a new mapping: what the
+  machine asks for faults and misses, whoever reads;
+- *raw xxh3*: the blocks of 4 KiB around these places, checksummed one by one, which is what a probe
+  of a run of format 1 verifies.
+
+The slope is d log(cpu) / d log(rows): 0 is flat.
 """
 
 from __future__ import annotations
 
-import statistics
-import sys
-import tempfile
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import xxhash
+from measure import begin, percentile, quick, scratch, show
 
 from headwater.collection.key_hash import key_hash
 from headwater.collection.probe import probe
@@ -29,7 +34,10 @@ from headwater.collection.run import Run, write_run
 from headwater.persist.consolidate import DIFF, TIME
 
 KEYS = 1_000
-PROBES = 15
+PROBES = 25
+PAGE = 4096
+
+Longs = npt.NDArray[np.int64]
 
 
 def arrangement(rows: int) -> pa.Table:
@@ -49,50 +57,98 @@ def arrangement(rows: int) -> pa.Table:
     )
 
 
-def ask_cpu_ms(run: Callable[[], Run], wanted: pa.Array) -> tuple[float, Run]:
-    """Probe once; the CPU it took, with the opening of the run."""
+def cpu_ms(work: Callable[[], object]) -> float:
     start = time.process_time()
-    opened = run()
-    probe([opened], [wanted], at=1000, hashes=key_hash([wanted]))
-    return (time.process_time() - start) * 1e3, opened
+    work()
+    return (time.process_time() - start) * 1e3
 
 
-def measure(rows: int, path: Path) -> tuple[float, float, float, float]:
-    start = time.perf_counter()
-    path.write_bytes(write_run(arrangement(rows), ["k"]))
-    built_s = time.perf_counter() - start
-    random = np.random.default_rng(7)
-    wanted = [pa.array(random.integers(0, 2 * rows, KEYS)) for _ in range(2 * PROBES)]
-
-    fresh = [ask_cpu_ms(partial(Run.open, path), keys) for keys in wanted[:PROBES]]
-    run = Run.open(path)
-    run.verify_all()
-    warm = [ask_cpu_ms(lambda: run, keys) for keys in wanted[PROBES:]]
-    return (
-        statistics.median(cpu for cpu, _ in fresh),
-        statistics.median(cpu for cpu, _ in warm),
-        statistics.median(opened.verified_bytes for _, opened in fresh) / 2**20,
-        built_s,
-    )
+def mapped(path: Path) -> pa.Buffer:
+    with pa.memory_map(str(path)) as file:
+        return file.read_buffer()
 
 
-def slope(rows: list[int], costs: list[float]) -> float:
-    return float(np.polyfit(np.log(rows), np.log(costs), 1)[0]) if len(rows) > 1 else 0.0
+def touch(path: Path, places: Longs) -> None:
+    np.frombuffer(mapped(path), np.uint8)[places].sum()
+
+
+def checksums(path: Path, places: Longs) -> None:
+    view = memoryview(mapped(path))
+    for block in np.unique(places // PAGE).tolist():
+        xxhash.xxh3_64_intdigest(view[block * PAGE : (block + 1) * PAGE])
+
+
+class Sized:
+    """A run of some size, and what was measured of it."""
+
+    def __init__(self, folder: Path, rows: int) -> None:
+        self.rows = rows
+        self.path = folder / f"run-{rows}"
+        start = time.perf_counter()
+        self.path.write_bytes(write_run(arrangement(rows), ["k"]))
+        self.built_s = time.perf_counter() - start
+        self.random = np.random.default_rng(7)
+        self.opened = Run.open(self.path)
+        self.opened.verify_all()
+        self.samples: dict[str, list[float]] = {}
+
+    def once(self) -> None:
+        wanted = pa.array(self.random.integers(0, 2 * self.rows, KEYS))
+        hashes = key_hash([wanted])
+
+        def ask(run: Run) -> Run:
+            found = probe([run], [wanted], at=1000, hashes=hashes)
+            assert found.num_rows == pc.sum(pc.equal(pc.bit_wise_and(wanted, 1), 0)).as_py()
+            return run
+
+        fresh: list[Run] = []
+        self._add("new", cpu_ms(lambda: fresh.append(ask(Run.open(self.path)))))
+        self._add("open", cpu_ms(lambda: ask(self.opened)))
+        self._add("verified", fresh[0].verified_bytes / 2**20)
+        # As many places as such a probe reads: the hash of each key, eight buffers of each found.
+        places = self.random.integers(0, self.opened.arrow_bytes, KEYS + 8 * KEYS // 2)
+        self._add("touch", cpu_ms(lambda: touch(self.path, places)))
+        self._add("xxh3", cpu_ms(lambda: checksums(self.path, places)))
+
+    def _add(self, name: str, value: float) -> None:
+        self.samples.setdefault(name, []).append(value)
+
+    def median(self, name: str) -> float:
+        return percentile(self.samples[name], 0.5)
+
+
+COLUMNS = ["open", "new", "verified", "touch", "xxh3"]
 
 
 def main() -> None:
-    sizes = [int(text) for text in sys.argv[1:]] or [100_000, 1_000_000, 10_000_000]
-    print(f"{'rows':>12} {'fresh, ms':>10} {'warm, ms':>9} {'verified, MiB':>14} {'build, s':>9}")
-    fresh_ms, warm_ms = [], []
-    with tempfile.TemporaryDirectory() as folder:
-        for rows in sizes:
-            path = Path(folder) / "run"
-            fresh, warm, verified, built = measure(rows, path)
-            fresh_ms.append(fresh)
-            warm_ms.append(warm)
-            print(f"{rows:>12,} {fresh:>10.1f} {warm:>9.1f} {verified:>14.1f} {built:>9.1f}")
-            path.unlink()
-    print(f"slope: fresh {slope(sizes, fresh_ms):.2f}, warm {slope(sizes, warm_ms):.2f}")
+    sizes = [100_000, 300_000, 1_000_000] if quick() else [100_000, 1_000_000, 10_000_000]
+    begin(f"A probe of {KEYS:,} keys")
+    with scratch() as folder:
+        runs = [Sized(folder, rows) for rows in sizes]
+        for sized in runs:  # what is done once: imports, caches
+            sized.once()
+            sized.samples.clear()
+        for turn in range(PROBES):
+            for sized in runs if turn % 2 else reversed(runs):
+                sized.once()
+    table: list[list[object]] = [
+        [f"{run.rows:,}", *(f"{run.median(name):.2f}" for name in COLUMNS), f"{run.built_s:.1f}"]
+        for run in runs
+    ]
+    logs = np.log(sizes)
+    slopes = {
+        name: np.polyfit(logs, np.log([run.median(name) for run in runs]), 1)[0]
+        for name in COLUMNS
+        if name != "verified"
+    }
+    table.append(["slope", *(f"{slopes[n]:.2f}" if n in slopes else "" for n in COLUMNS), ""])
+    growth = {name: runs[-1].median(name) / runs[0].median(name) for name in slopes}
+    table.append(["last/first", *(f"{growth[n]:.2f}" if n in growth else "" for n in COLUMNS), ""])
+    show(
+        "CPU ms; verified in MiB",
+        ["rows", "open", "new", "verified", "raw touch", "raw xxh3", "build s"],
+        table,
+    )
 
 
 if __name__ == "__main__":

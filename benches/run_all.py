@@ -13,8 +13,6 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 SHARED = {"measure", "run_all"}
-QUICK = {"probe": ("100000", "1000000")}
-"""What a bench takes for its quick form, where that is not ``--quick``."""
 
 
 def benches() -> list[str]:
@@ -48,7 +46,7 @@ def main() -> None:
     failed = []
     for name in asked.names or benches():
         print(f"\n== {name}")
-        arguments = QUICK.get(name, ("--quick",)) if asked.quick else ()
+        arguments = ("--quick",) if asked.quick else ()
         if not run(name, arguments, results):
             failed.append(name)
     if failed:
