@@ -272,7 +272,9 @@ class _Plans:
 
     def _filter(self, depth: int) -> Node:
         source = self.node(depth)
-        return Filter(source, self.condition(source.columns))
+        # A bare comparison over a join is what rules look for: an equality, a rejected NULL.
+        plain = isinstance(source, Join) and self.random.random() < 0.6
+        return Filter(source, self.condition(source.columns, 0 if plain else 1))
 
     def _project(self, depth: int) -> Node:
         source = self.node(depth)

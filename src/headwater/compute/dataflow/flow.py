@@ -15,7 +15,7 @@ Kept by: this module. Relied on by: the rules (``lower.py``, ``lower_join.py``, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -36,8 +36,9 @@ from headwater.compute.dataflow.graph import (
     State,
     lane_scan,
 )
+from headwater.compute.dataflow.segment import why_not_linear
 from headwater.compute.ir.expression import Column, Expression, Field, Named
-from headwater.compute.ir.node import Filter, Node, Project, Scan, keep, reference, walk
+from headwater.compute.ir.node import Filter, Node, Project, Scan, reference, walk
 
 ONE: Final = Expression("1", "int", False)
 """The constant by which rows are brought together that no key relates."""
@@ -86,10 +87,33 @@ def mapped(flow: Flow, change: Callable[[Node], Node]) -> Flow:
     return tuple(replace(piece, node=change(piece.node)) for piece in flow)
 
 
+def projected(flow: Flow, outputs: Sequence[Named]) -> Flow:
+    """Return each row of the flow mapped to these expressions."""
+    return mapped(flow, lambda node: _project(node, tuple(outputs)))
+
+
+def _project(node: Node, outputs: tuple[Named, ...]) -> Node:
+    """Return the projection; one that only picks from another is part of that."""
+    picks = [output.expression.text for output in outputs]
+    if not all(output.expression.is_column for output in outputs):
+        return Project(node, outputs)
+    if picks == [o.name for o in outputs] == [column.name for column in node.columns]:
+        return node
+    if isinstance(node, Project) and len(set(picks)) == len(picks):
+        made = {output.name: output.expression for output in node.outputs}
+        return _project(node.input, tuple(Named(o.name, made[o.expression.text]) for o in outputs))
+    return Project(node, outputs)
+
+
 def kept(flow: Flow, names: Iterable[str]) -> Flow:
     """Return the flow with just these columns, in this order."""
     wanted = tuple(names)
-    return mapped(flow, lambda node: keep(node, wanted))
+
+    def picked(node: Node) -> Node:
+        known = {column.name: column for column in node.columns}
+        return _project(node, tuple(reference(known[name]) for name in wanted))
+
+    return mapped(flow, picked)
 
 
 def filtered(flow: Flow, condition: Expression) -> Flow:
@@ -101,7 +125,7 @@ def computed(flow: Flow, outputs: Sequence[Named]) -> Flow:
     """Return the flow with these columns added."""
     if not outputs:
         return flow
-    return mapped(flow, lambda node: Project(node, (*map(reference, node.columns), *outputs)))
+    return mapped(flow, lambda node: _project(node, (*map(reference, node.columns), *outputs)))
 
 
 def is_key(type_: Column | Expression) -> bool:
@@ -116,7 +140,8 @@ def is_key(type_: Column | Expression) -> bool:
 class Builder:
     """The parts of one dataflow."""
 
-    def __init__(self, root: Node) -> None:
+    def __init__(self, root: Node, functions: Collection[str] = ()) -> None:
+        self._functions = functions
         numbers = (
             int(name.rpartition("_")[2])
             for node in walk(root)
@@ -171,11 +196,19 @@ class Builder:
             lane = sources[0]
         else:
             lane = self.lane(columns_of(flow))
-            self._edges.extend(
-                Edge(source, piece.node, lane) for source, piece in zip(sources, flow, strict=True)
-            )
+            for source, piece in zip(sources, flow, strict=True):
+                edge = Edge(source, piece.node, lane)
+                self._check(edge)
+                self._edges.append(edge)
         self._written[flow] = lane
         return lane
+
+    def _check(self, edge: Edge) -> None:
+        *steps, _ = edge.chain()
+        for step in steps:
+            why = why_not_linear(step, self._functions)
+            if why is not None:
+                raise Unruled(type(step).__name__.lower(), why)
 
     def _source(self, piece: Piece) -> int:
         if isinstance(piece.source, int):

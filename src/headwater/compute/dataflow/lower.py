@@ -19,10 +19,9 @@ Pure. Kept by: this module and those it names, against an oracle on random plans
 
 from __future__ import annotations
 
-import re
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Final
 
 from headwater.collection.types import UnsupportedType
 from headwater.compute.dataflow import lower_group, lower_match
@@ -33,10 +32,12 @@ from headwater.compute.dataflow.flow import (
     filtered,
     kept,
     mapped,
+    projected,
 )
 from headwater.compute.dataflow.graph import Dataflow
-from headwater.compute.dataflow.lower_join import joined
+from headwater.compute.dataflow.lower_join import is_join, joined
 from headwater.compute.dataflow.needs import names, needed
+from headwater.compute.dataflow.simplify import simplified
 from headwater.compute.ir.expression import BOOLEAN, Expression, Named
 from headwater.compute.ir.node import (
     Aggregate,
@@ -57,8 +58,6 @@ from headwater.compute.ir.node import (
     reference,
 )
 
-_GENERATOR: Final = re.compile(r"(explode|posexplode|inline|stack)\(.*\)", re.DOTALL)
-
 
 @dataclass(frozen=True, slots=True)
 class NoRule:
@@ -71,10 +70,14 @@ class NoRule:
 Lowered = Dataflow | NoRule
 
 
-def lowered(root: Node) -> Lowered:
-    """Return how a plan is kept; ``root`` is what a view shows (``Plan.shown()``)."""
+def lowered(root: Node, functions: Collection[str] = ()) -> Lowered:
+    """Return how a plan is kept; ``root`` is what a view shows (``Plan.shown()``).
+
+    ``functions`` are the names of the plan's user functions, which no edge can call.
+    """
+    root = simplified(root)
     try:
-        lowering = _Lowering(root)
+        lowering = _Lowering(root, functions)
         return lowering.build.finished(lowering.flow(root))
     except Unruled as unruled:
         return NoRule(unruled.kind, unruled.reason)
@@ -86,8 +89,8 @@ def lowered(root: Node) -> Lowered:
 class _Lowering:
     """One plan."""
 
-    def __init__(self, root: Node) -> None:
-        self.build = Builder(root)
+    def __init__(self, root: Node, functions: Collection[str]) -> None:
+        self.build = Builder(root, functions)
         self._needs = needed(root)
         self._readers = Counter(child for node in self._needs for child in node.inputs)
         self._flows: dict[Node, Flow] = {}
@@ -114,7 +117,7 @@ class _Lowering:
                 return self._filter(node, wanted)
             case Project():
                 outputs = tuple(o for o in node.outputs if o.name in wanted)
-                return mapped(self.flow(node.input), lambda below: Project(below, outputs))
+                return projected(self.flow(node.input), outputs)
             case Generate():
                 return self._generate(node, wanted)
             case Expand():
@@ -147,7 +150,7 @@ class _Lowering:
             nulls = tuple(
                 Named(c.name, Expression(f"CAST(NULL AS {c.type})", c.type, True)) for c in columns
             )
-            return mapped(never, lambda below: Project(below, nulls))
+            return projected(never, nulls)
         if not columns and len(node.rows) == 1:
             return one
         places = [i for i, column in enumerate(node.columns) if column.name in wanted]
@@ -160,6 +163,8 @@ class _Lowering:
         return mapped(one, lambda below: Expand(below, rows, columns))
 
     def _filter(self, node: Filter, wanted: list[str]) -> Flow:
+        if is_join(self, node):
+            return joined(self, node, wanted)
         numbered = lower_group.numbered_at_most(node)
         if numbered is not None and not self.is_shared(node.input):
             window, k = numbered
@@ -170,8 +175,6 @@ class _Lowering:
         return kept(filtered(flow, node.condition), wanted)
 
     def _generate(self, node: Generate, wanted: list[str]) -> Flow:
-        if not _GENERATOR.fullmatch(node.generator.text):
-            raise Unruled("generate", f"{node.generator.text} has no rule")
         made = mapped(
             self.flow(node.input),
             lambda below: Generate(below, node.generator, node.outputs, node.outer),
@@ -186,18 +189,14 @@ class _Lowering:
 
     def _union(self, node: Union, wanted: list[str]) -> Flow:
         places = [(i, name) for i, name in enumerate(names(node)) if name in wanted]
-        pieces: list[Flow] = []
-        for branch in node.branches:
-            outputs = tuple(
-                Named(name, reference(branch.columns[i]).expression) for i, name in places
+        flows = (
+            projected(
+                self.flow(branch),
+                [Named(name, reference(branch.columns[i]).expression) for i, name in places],
             )
-            flow = self.flow(branch)
-            if all(output.expression.text == output.name for output in outputs):
-                pieces.append(kept(flow, wanted))
-            else:
-                # A function of its own: the loop goes on before a lambda would look.
-                pieces.append(_projected(flow, outputs))
-        return tuple(piece for flow in pieces for piece in flow)
+            for branch in node.branches
+        )
+        return tuple(piece for flow in flows for piece in flow)
 
     # ---- joins -----------------------------------------------------------------------------
 
@@ -209,7 +208,3 @@ class _Lowering:
                 return lower_match.matched(self, node, wanted)
             case "left" | "right" | "full":
                 return lower_match.outer(self, node, wanted)
-
-
-def _projected(flow: Flow, outputs: tuple[Named, ...]) -> Flow:
-    return mapped(flow, lambda below: Project(below, outputs))

@@ -34,7 +34,7 @@ from headwater.compute.dataflow.flow import (
     columns_of,
     is_key,
     kept,
-    mapped,
+    projected,
 )
 from headwater.compute.dataflow.graph import (
     Accumulate,
@@ -49,6 +49,7 @@ from headwater.compute.dataflow.needs import depends_on_whole_rows, names
 from headwater.compute.dataflow.ops import accumulate, reduce, top_k
 from headwater.compute.dataflow.ops import bag as bags
 from headwater.compute.dataflow.ops import distinct as rows_once
+from headwater.compute.dataflow.simplify import field_of
 from headwater.compute.ir.expression import (
     NAME,
     AggregateCall,
@@ -62,7 +63,6 @@ from headwater.compute.ir.node import (
     Bag,
     Distinct,
     Filter,
-    Project,
     TopK,
     Window,
     reference,
@@ -105,9 +105,7 @@ class _Inputs:
         found: list[str] = []
         made: list[str] = []
         for name, part in type_.parts:
-            quoted = name.replace("`", "``")
-            text = f"{expression.text}.`{quoted}`"
-            columns, value = self.key(kind, Expression(text, part.spark, True, expression.columns))
+            columns, value = self.key(kind, field_of(expression, name, part.spark))
             found.extend(columns)
             literal = name.replace("\\", "\\\\").replace("'", "\\'")
             made.append(f"'{literal}', {value.text}")
@@ -123,11 +121,7 @@ class _Inputs:
 
     def read(self, flow: Flow) -> Origin:
         """Return what the operator reads to see these columns of a flow."""
-        outputs = tuple(self.outputs.values())
-        shown = tuple(output.name for output in outputs)
-        if all(output.expression.text == output.name for output in outputs):
-            return self.build.origin(kept(flow, shown))
-        return self.build.origin(mapped(flow, lambda node: Project(node, outputs)))
+        return self.build.origin(projected(flow, tuple(self.outputs.values())))
 
 
 def _by_field(origin: Origin, columns: Iterable[str]) -> list[str]:
@@ -167,10 +161,7 @@ def aggregated(context: Context, node: Aggregate, wanted: Sequence[str]) -> Flow
     else:
         made = _reduce(context.build, flow, inputs, keys, node, calls)
     results = {call.name: reference(call.column).expression for call in calls}
-    outputs = tuple(Named(name, {**groups, **results}[name]) for name in wanted)
-    if all(output.expression.text == output.name for output in outputs):
-        return kept(made, wanted)
-    return mapped(made, lambda below: Project(below, outputs))
+    return projected(made, [Named(name, {**groups, **results}[name]) for name in wanted])
 
 
 def _types(call: AggregateCall) -> list[str]:
@@ -287,12 +278,7 @@ def _taken_apart(
         _, value = inputs.key(kind, reference(column).expression)
         made.append(Named(column.name, value))
 
-    def put_together(flow: Flow) -> Flow:
-        if all(output.expression.text == output.name for output in made):
-            return kept(flow, [output.name for output in made])
-        return mapped(flow, lambda node: Project(node, tuple(made)))
-
-    return inputs, put_together
+    return inputs, lambda flow: projected(flow, made)
 
 
 def distinct(context: Context, node: Distinct, wanted: Sequence[str]) -> Flow:
@@ -322,7 +308,7 @@ def bag(context: Context, node: Bag, wanted: Sequence[str]) -> Flow:
     )
     inputs, put_together = _taken_apart(context, node.kind, both)
     a = inputs.read(left)
-    b = inputs.read(mapped(right, lambda below: Project(below, as_mine)))
+    b = inputs.read(projected(right, as_mine))
     counts = build.state(bags.state_columns(a.columns), bags.state_key(a.columns))
     output = build.lane(a.columns)
     build.add(graph.Bag(node.kind, a, b, counts, output))

@@ -53,13 +53,21 @@ from headwater.compute.ir.node import Filter, Join, Node, Project, Scan
 _EQUAL: Final = re.compile(rf"\(({NAME.pattern}) (=|<=>) ({NAME.pattern})\)")
 
 
-def joined(context: Context, join: Join, wanted: Sequence[str], *, flat: bool = True) -> Flow:
-    """Return the rows of an inner join; not ``flat``: its two sides are two inputs."""
-    shape = _Shape(opaque={id(join.left), id(join.right)} if not flat else set())
+def is_join(context: Context, node: Node) -> bool:
+    """Whether it is an inner join, or filters of one that nobody else reads."""
+    while isinstance(node, Filter) and not context.is_shared(node.input):
+        node = node.input
+    return isinstance(node, Join) and node.kind == "inner"
+
+
+def joined(context: Context, node: Node, wanted: Sequence[str], *, flat: bool = True) -> Flow:
+    """Return the rows of an inner join or of filters of one; not ``flat``: its sides are inputs."""
+    apart = node.inputs if not flat else ()
+    shape = _Shape(opaque=set(map(id, apart)))
     while True:
         try:
             tree = _Tree(context, shape)
-            tree.join(join)
+            tree.top(node)
             tree.relate()
             break
         except _Otherwise as other:
@@ -140,7 +148,18 @@ class _Tree:
 
     # ---- flattening ------------------------------------------------------------------------
 
-    def join(self, join: Join) -> _Part:
+    def top(self, node: Node) -> _Part:
+        match node:
+            case Filter():
+                part = self.top(node.input)
+                self._filter(part.plain, node.condition)
+                return part
+            case Join():
+                return self._join(node)
+            case _:
+                raise AssertionError(node)
+
+    def _join(self, join: Join) -> _Part:
         left, right = self._part(join.left), self._part(join.right)
         self._set_apart(left, right)
         for key in join.keys:
@@ -160,7 +179,7 @@ class _Tree:
             return self._leaf(node)
         match node:
             case Join():
-                return self.join(node)
+                return self._join(node)
             case Filter():
                 part = self._part(node.input)
                 self._filter(part.plain, node.condition)

@@ -42,7 +42,7 @@ from headwater.compute.dataflow.flow import (
     filtered,
     is_key,
     kept,
-    mapped,
+    projected,
 )
 from headwater.compute.dataflow.graph import (
     AccumulateCall,
@@ -64,8 +64,9 @@ from headwater.compute.dataflow.raw import (
     raw,
     stepped,
 )
+from headwater.compute.dataflow.simplify import by_field
 from headwater.compute.ir.expression import BOOLEAN, Column, Expression, JoinKey, Named
-from headwater.compute.ir.node import Join, JoinKind, Node, Project, reference
+from headwater.compute.ir.node import Join, JoinKind, Node, reference
 
 COUNT: Final = Column("_count_0", "bigint", False)
 
@@ -156,7 +157,7 @@ def _padded(flow: Flow, wanted: Sequence[str], columns: dict[str, Column]) -> Fl
         type_ = columns[name].type
         return Named(name, Expression(f"CAST(NULL AS {type_})", type_, True))
 
-    return mapped(flow, lambda node: Project(node, tuple(map(output, wanted))))
+    return projected(flow, [output(name) for name in wanted])
 
 
 # ---- by keys ---------------------------------------------------------------------------------
@@ -180,7 +181,8 @@ def _by_pairs(context: Context, kind: str, join: Join, pairs: Flow, wanted: Sequ
     mine = set(names(join.left))
     columns = [column for column in columns_of(pairs) if column.name in mine]
     asked = set(_asked(join))
-    keys = [reference(column).expression for column in columns if column.name in asked]
+    same = [reference(column).expression for column in columns if column.name in asked]
+    keys = [part.left for key in same for part in by_field(JoinKey(key, key, "<=>"))]
     return _operator(context, kind, (join.left, keys), (pairs, keys), [True] * len(keys), wanted)
 
 
@@ -202,7 +204,7 @@ def _operator(
             raise Unruled("join", f"a {key.type} cannot be a key")
     origin, steps, mine = _left(context, node, left_keys, wanted)
     theirs = tuple(Named(build.fresh("match"), key) for key in right_keys)
-    counted = build.origin(mapped(flow, lambda below: Project(below, theirs)))
+    counted = build.origin(projected(flow, theirs))
     order = sorted(range(len(mine)), key=lambda n: _field(origin, mine[n]))
     keys = tuple(KeyMatch(mine[n], theirs[n].name, null_safe[n]) for n in order)
     counts = build.state((*counted.columns, COUNT), [key.right for key in keys])
@@ -282,7 +284,7 @@ def _flags(context: Context, right: Flow, key: Expression) -> tuple[Flow, str, s
     """Return one row that says of the right: it is empty; no key of it is NULL."""
     build = context.build
     value = Named(build.fresh("value"), key)
-    origin = build.origin(mapped(right, lambda node: Project(node, (value,))))
+    origin = build.origin(projected(right, (value,)))
     rows, values, empty, whole = (
         build.fresh(what) for what in ("rows", "values", "empty", "whole")
     )
@@ -297,7 +299,7 @@ def _flags(context: Context, right: Flow, key: Expression) -> tuple[Flow, str, s
             whole, Expression(f"({rows} = {values})", BOOLEAN, False, tuple(sorted((rows, values))))
         ),
     )
-    return mapped(counted, lambda node: Project(node, flags)), empty, whole
+    return projected(counted, flags), empty, whole
 
 
 def _constantly_joined(context: Context, left: Flow, right: Flow) -> Flow:
