@@ -1,0 +1,198 @@
+"""The changes of groups whose answer is a function of sums: which, when, and what they sum up to.
+
+A delta names groups and times. Each pair of them is a *change*; changes are ordered by group, then
+time. Of every group that the delta names there are these *states*:
+
+    0 … G-1        of each group, before the step            (what is stored, or zero)
+    G … G+C-1      of each change, after it                  (all changes of its group so far added)
+
+so the state before a change is that of the change before it, or its group's first. Everything is
+computed for all states at once, and each change becomes a retraction and an insertion *at its own
+time*, or nothing where both are the same row, bit by bit.
+
+Groups are SQL's: NULL is one group, both zeros are one and shown as 0.0, all NaNs are one. A step
+without group columns has the one group of :data:`ALL`.
+
+Kept by: this module. Relied on by: ``accumulate.py``, ``distinct.py``, ``bag.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.base.errors import HeadwaterError
+from headwater.collection.key import NotAKey, key_form
+from headwater.collection.probe import PROBE_INDEX
+from headwater.collection.type_table import UnsupportedType
+from headwater.collection.types import by_spark
+from headwater.compute.dataflow.operator import History
+from headwater.compute.dataflow.ops.groups import normalised, numbered
+from headwater.compute.ir.expression import Column
+from headwater.persist.consolidate import DIFF, TIME, column_longs, consolidate
+
+Longs = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+ALL: Final = Column("_all_0", "int", False)
+"""The key of a state that has no group columns: 0 in its only row."""
+
+COUNT: Final = Column("_count_0", "bigint", False)
+"""Of a state: how many rows the group has."""
+
+_BITS: Final = {32: pa.int32(), 64: pa.int64()}
+
+
+def is_distinguishable(types: Sequence[str]) -> bool:
+    """Whether values of these types can tell groups apart: whether they can be a state's key."""
+    try:
+        for type_ in types:
+            key_form(by_spark(type_).arrow)
+    except (NotAKey, UnsupportedType):
+        return False
+    return True
+
+
+def keyed_by(groups: Sequence[Column]) -> tuple[Column, ...]:
+    """Return the key columns of a state with these groups."""
+    return tuple(groups) or (ALL,)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """The groups that a delta names, and when each of them changes."""
+
+    keys: tuple[Any, ...]
+    """A row per group: its key as SQL shows it."""
+    groups: Longs
+    """Of each change, its group; ascending."""
+    times: Longs
+    """Of each change, its time; ascending within a group."""
+    order: Longs
+    """The rows of the delta, change by change …"""
+    starts: Longs
+    """… and where in that order each change begins."""
+
+    @property
+    def size(self) -> int:
+        """How many groups there are."""
+        return len(self.keys[0])
+
+    @property
+    def after(self) -> Longs:
+        """Of each change, the state after it."""
+        return np.arange(self.size, self.size + len(self.groups))
+
+    @property
+    def before(self) -> Longs:
+        """Of each change, the state before it."""
+        return np.where(self._leads, self.groups, self.after - 1)
+
+    @property
+    def group_of(self) -> Longs:
+        """Of each state, its group."""
+        return np.concatenate([np.arange(self.size), self.groups])
+
+    @property
+    def _leads(self) -> Mask:
+        """Which changes are the first of their group."""
+        return np.append(True, np.diff(self.groups) != 0)[: len(self.groups)]
+
+    def states(self, base: Any, added: Any, *, plus: Any = np.add, minus: Any = np.subtract) -> Any:
+        """Return every state, given those of the groups and what each row of the delta adds."""
+        if not len(added):
+            return base
+        change = plus.reduceat(added[self.order], self.starts)
+        total = plus.accumulate(change)
+        firsts = np.flatnonzero(self._leads)
+        # What has come before a group's first change is not its own.
+        earlier = minus(total[firsts], change[firsts])[np.cumsum(self._leads) - 1]
+        return np.concatenate([base, plus(minus(total, earlier), base[self.groups])])
+
+    def replacements(
+        self, keys: Sequence[Any], values: Sequence[Any], present: Mask, schema: pa.Schema
+    ) -> pa.Table:
+        """Return the updates of a collection that has one row per group, where it is present.
+
+        Its columns are ``keys``, a value for each group, then ``values``, one for each state.
+        """
+        before, after = self.before, self.after
+        same = np.ones(len(before), np.bool_)
+        for column in values:
+            same &= _identical(column.take(pa.array(before)), column.take(pa.array(after)))
+        gone = present[before] & ~(present[after] & same)
+        come = present[after] & ~(present[before] & same)
+        states = np.concatenate([before[gone], after[come]])
+        times = np.concatenate([self.times[gone], self.times[come]])
+        diffs = np.repeat(np.array([-1, 1]), [gone.sum(), come.sum()])
+        return self._updates(keys, values, states, times, diffs, schema)
+
+    def recounts(self, keys: Sequence[Any], counts: Longs, schema: pa.Schema) -> pa.Table:
+        """Return the updates of a collection that has the ``keys`` of a group this many times."""
+        diffs = counts[self.after] - counts[self.before]
+        changed = diffs != 0
+        states, times = self.after[changed], self.times[changed]
+        return self._updates(keys, (), states, times, diffs[changed], schema)
+
+    def _updates(
+        self,
+        keys: Sequence[Any],
+        values: Sequence[Any],
+        states: Longs,
+        times: Longs,
+        diffs: Longs,
+        schema: pa.Schema,
+    ) -> pa.Table:
+        groups = pa.array(self.group_of[states])
+        columns = [key.take(groups) for key in keys]
+        columns += [value.take(pa.array(states)) for value in values]
+        arrays = [*columns, pa.array(times), pa.array(diffs)]
+        # Arrow would cast what is of another type, and round.
+        assert [array.type for array in arrays] == schema.types, f"updates of {schema}"
+        return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def changes_of(delta: pa.Table, groups: Sequence[str]) -> Changes:
+    """Return the groups by these columns, and when rows of each of them come or go."""
+    rows = len(delta)
+    if groups:
+        columns = [normalised(delta.column(name)) for name in groups]
+    else:
+        columns = [pa.array(np.zeros(rows, np.int32))]
+    number, first = numbered(columns, rows)
+    times = column_longs(delta, TIME)
+    order = np.lexsort((times, number))
+    number, times = number[order], times[order]
+    opens = np.append(True, (np.diff(number) != 0) | (np.diff(times) != 0))[:rows]
+    starts = np.flatnonzero(opens)
+    keys = tuple(column.take(pa.array(first)) for column in columns)
+    return Changes(keys, number[starts], times[starts], order, starts)
+
+
+def stored_states(
+    changes: Changes, history: History, columns: Sequence[str]
+) -> tuple[Longs, pa.Table]:
+    """Look up the state's row of each group: return which groups have one, and the rows."""
+    found = history.probe(changes.keys, null_safe=True, columns=[*columns, DIFF])
+    # The history of a row cancels but for what it is now.
+    current = consolidate(found)
+    places = column_longs(current, PROBE_INDEX)
+    alone = len(np.unique(places)) == len(places)
+    if not alone or (column_longs(current, DIFF) != 1).any():
+        raise HeadwaterError(f"a state has not one row per group: {history.schema.names}")
+    return places, current
+
+
+def _identical(a: Any, b: Any) -> Mask:
+    if pa.types.is_floating(a.type):
+        bits = _BITS[a.type.bit_width]
+        a, b = a.view(bits), b.view(bits)
+    equal = np.asarray(pc.fill_null(pc.equal(a, b), False), dtype=np.bool_)
+    both_null = np.asarray(pc.and_(a.is_null(), b.is_null()), dtype=np.bool_)
+    return equal | both_null
