@@ -218,6 +218,8 @@ def _exact(call: AggregateCall | WindowCall, distinct: bool, over: str) -> str |
     if function in rounding.ONE:
         listed = f"{collect}(CAST({value.text} AS DOUBLE)){_filter(call)}{over}"
         return f"{MOMENT}('{function}', {listed})"
+    if call.type.startswith("decimal"):
+        return None  # regr_avgx and regr_avgy of decimals are averages of decimals
     first, second = (f"CAST({argument.text} AS DOUBLE)" for argument in call.arguments[:2])
     present = f"({first} IS NOT NULL AND {second} IS NOT NULL)"
     pair = f"CASE WHEN {present} THEN named_struct('a', {first}, 'b', {second}) END"
