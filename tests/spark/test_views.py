@@ -12,15 +12,18 @@ import pytest
 from headwater.algebra.frontier import Frontier
 from headwater.base.errors import HeadwaterError, InvalidUsage
 from headwater.collection.run_layout import LAYOUTS
-from headwater.compute import step
+from headwater.compute import maintained
 from headwater.compute.controller import ViewController
+from headwater.compute.dataflow.chain import Chain
+from headwater.compute.dataflow.program import Program
+from headwater.compute.maintained import MaintainedView
 from headwater.compute.select import QueryFailed
-from headwater.compute.view import View
 from headwater.persist.blob.memory import MemoryBlob
 from headwater.persist.client import Client, WriteHandle, open_location
 from headwater.persist.consensus.memory import MemoryConsensus
 from headwater.persist.core import Settings
 from headwater.persist.maintenance import Maintenance
+from headwater.persist.spark import writing
 from headwater.persist.spark_parts import place_of
 from headwater.persist.state import violations
 from tests.unit.compute import model
@@ -49,7 +52,7 @@ class Story:
             writer.seal(upper).result()
         self.time = upper
 
-    def check(self, client: Client, view: View) -> None:
+    def check(self, client: Client, view: MaintainedView) -> None:
         read = client.reader(view.name)
         assert read.upper == Frontier.of(self.time)
         for time in range(read.since.only(), self.time):
@@ -57,7 +60,7 @@ class Story:
             assert model.rows_of(read.snapshot(time).to_table()) == expected, f"at time {time}"
 
 
-def _jobs(spark: Any, view: View) -> int:
+def _jobs(spark: Any, view: MaintainedView) -> int:
     return len(spark.sparkContext.statusTracker().getJobIdsForGroup(view.reader_id))
 
 
@@ -71,10 +74,10 @@ def test_exact_at_every_time_and_the_same_as_spark_says(
     view = model.incremental(controller.create_view("view", model.SQL))
     maintenance = Maintenance(client.core)
     for number in range(4):
-        before, planned = _jobs(spark, view), step.plan(client.core.state, view)
+        before, planned = _jobs(spark, view), maintained.plan_view(client.core.state, view)
         assert planned is not None
         assert controller.run_once() == ("view",), controller.failures()
-        assert _jobs(spark, view) == before + (not planned.is_empty()), "one job a step"
+        assert _jobs(spark, view) == before + (not planned.is_empty), "one job a step"
         story.check(client, view)
         assert controller.run_once() == (), "nothing moved"
         if number % 2:
@@ -87,15 +90,15 @@ def test_exact_at_every_time_and_the_same_as_spark_says(
     # The same question put to Spark itself, over the inputs and over the view, at two times.
     for time in (view.start, story.time - 1):
         recomputed = controller.select(model.SQL, time)
-        maintained = controller.select("SELECT * FROM view", time)
-        assert model.rows_of(recomputed) == model.rows_of(maintained)
-        assert maintained.schema.types == recomputed.schema.types
+        kept = controller.select("SELECT * FROM view", time)
+        assert model.rows_of(recomputed) == model.rows_of(kept)
+        assert kept.schema.types == recomputed.schema.types
 
 
 def test_a_view_goes_on_where_it_was(spark: Any, tmp_path: Path) -> None:
     """Every step by another owner of the location; the last one never said goodbye."""
     story = Story(3)
-    view: View | None = None
+    view: MaintainedView | None = None
     clients: list[Client] = []
     for _ in range(4):
         client = open_location(tmp_path, layouts=LAYOUTS, take_over=True)
@@ -162,12 +165,13 @@ def test_a_step_that_nobody_committed_never_was(spark: Any, client: Client) -> N
     controller = ViewController(client, spark)
     view = model.incremental(controller.create_view("view", sql))
     core = client.core
-    planned, place = step.plan(core.state, view), place_of(core)
+    planned, place = maintained.plan_view(core.state, view), place_of(core)
     assert planned is not None
     assert place is not None
     before, known = core.state, {info.key for info in core.blob.list()}
     with core.step() as names:
-        step.run_on_spark(spark, view, planned.task(place, names, core))
+        group = maintained.plan_group(core.state, [planned])
+        Program(spark, Chain((view.flow,))).run(group.task(place, writing(core, names)))
     assert core.state is before
     (lost,) = {info.key for info in core.blob.list()} - known
     assert controller.run_once() == ("view",)

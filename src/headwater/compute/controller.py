@@ -18,24 +18,22 @@ and is tried again, less and less often, while the others go on.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
 
-from headwater.algebra.frontier import Frontier
 from headwater.base.errors import HeadwaterError, InvalidUsage
 from headwater.base.ids import GlobalId
-from headwater.compute import definition, recompute
+from headwater.compute import definition, maintained, recompute
 from headwater.compute import select as queries
-from headwater.compute.definition import Definition
-from headwater.compute.frontend import UnknownRelation
+from headwater.compute.definition import Definition, item_key
 from headwater.compute.install import Relations, installation
+from headwater.compute.maintained import VIEW_PREFIX, MaintainedView, ViewStep
 from headwater.compute.recompute import Recomputation, RecomputedView
-from headwater.compute.step import Planned, commands, due, plan, run_on_spark
-from headwater.compute.step_task import StepParts
-from headwater.compute.view import ITEM_PREFIX, item_key
+from headwater.compute.step import due
+from headwater.compute.stepper import Stepper
 from headwater.persist.batch import Times
 from headwater.persist.client import Client
 from headwater.persist.commands import (
@@ -44,17 +42,12 @@ from headwater.persist.commands import (
     Command,
     Destroy,
     DropReader,
-    OpenReader,
-    Outcome,
     SetItem,
 )
-from headwater.persist.core import Step
 from headwater.persist.decision import collection_named, collection_of
 from headwater.persist.errors import CompactionRegression, Stopped
 from headwater.persist.spark_parts import place_of
 from headwater.persist.state import State
-
-AnyStep = Planned | Recomputation
 
 CREATE_ATTEMPTS_MAX: Final = 8
 RETRY_MS_FIRST: Final = 100
@@ -77,6 +70,7 @@ class ViewController:
         self._client = client
         self._core = client.core
         self._session = session
+        self._stepper = Stepper(self._core, session)
         self._stepping = threading.Lock()
         self._stalled: dict[GlobalId, _Stalled] = {}
         self._known: dict[bytes, Definition] = {}
@@ -91,19 +85,21 @@ class ViewController:
         sql: str,
         *,
         relations: Relations | None = None,
+        rules: bool = True,
         also: Sequence[Command] = (),
     ) -> Definition:
         """Create a view durably, output collection ``name``; hydrated by its first step.
 
         It begins at the newest time at which all its inputs are readable. ``also`` is committed in
         the same log entry (the adapter's own record of the view). A query without an incremental
-        rule is recomputed (:meth:`explain` says so); one that cannot be maintained at all raises
+        rule is recomputed (:meth:`explain` says so), as is every query if ``rules`` are not to be
+        used; one that cannot be maintained at all raises
         :class:`~headwater.base.errors.InvalidUsage`, and nothing is changed.
         """
         self._require_reachable_blob()
         for attempt in range(CREATE_ATTEMPTS_MAX):
             try:
-                return self._create(name, sql, relations, also)
+                return self._create(name, sql, relations, rules, also)
             except CompactionRegression:
                 # An input's history moved on between our look and our entry: look again.
                 if attempt + 1 == CREATE_ATTEMPTS_MAX:
@@ -111,16 +107,17 @@ class ViewController:
         raise AssertionError("the last attempt returns or raises")
 
     def _create(
-        self, name: str, sql: str, relations: Relations | None, also: Sequence[Command]
+        self,
+        name: str,
+        sql: str,
+        relations: Relations | None,
+        rules: bool,
+        also: Sequence[Command],
     ) -> Definition:
         names = self._relations(relations)
-        view, created = installation(self._core, self._session, name, sql, names)
-        holds = tuple(
-            OpenReader(gid, view.reader_id, f"view {name}", Frontier.of(view.start))
-            for gid in view.inputs
-        )
+        view, created = installation(self._core, self._session, name, sql, names, rules=rules)
         item = SetItem(item_key(view.id), definition.encoded(view))
-        self._core.submit(Atomic((*created, *holds, item, *also))).result()
+        self._core.submit(Atomic((*created, item, *also))).result()
         return view
 
     def drop_view(self, name: str, *, also: Sequence[Command] = ()) -> bool:
@@ -130,34 +127,44 @@ class ViewController:
             if not found:
                 return False
             (view,) = found
-            state = self._core.state
-            names = [state.collections[gid].name for gid in view.owned if gid in state.collections]
-            inputs = [gid for gid in view.inputs if gid in state.collections]
-            drop = Atomic(
-                (
-                    SetItem(item_key(view.id), None),
-                    *(DropReader(gid, view.reader_id) for gid in inputs),
-                    *(Destroy(n) for n in names),
-                    *also,
-                )
-            )
+            drop = Atomic((*self._dropping(self._core.state, view), *also))
             self._core.submit(drop).result()
             self._stalled.pop(view.id, None)
             return True
+
+    def _dropping(self, state: State, view: Definition) -> Iterator[Command]:
+        """Yield what removes a view, and the shared arrangements that nobody uses after it."""
+        yield SetItem(item_key(view.id), None)
+        shared = view.shared if isinstance(view, MaintainedView) else ()
+        for gid in (*view.inputs, *shared):
+            if gid in state.collections:
+                yield DropReader(gid, view.reader_id)
+        for gid in view.owned:
+            if gid in state.collections:
+                yield Destroy(state.collections[gid].name)
+        others = [other for other in self._views(state) if other.id != view.id]
+        used = {gid for v in others if isinstance(v, MaintainedView) for gid in v.shared}
+        known = maintained.arrangements(state)
+        for gid in set(shared) - used:
+            arrangement = known[gid]
+            yield SetItem(arrangement.reader_id, None)
+            if arrangement.relation in state.collections:
+                yield DropReader(arrangement.relation, arrangement.reader_id)
+            yield Destroy(state.collections[gid].name)
 
     def explain(self, name: str) -> str:
         """Say by which strategy a view is kept, and why."""
         for view in self.views():
             if view.name == name:
                 return definition.explained(view)
-        raise UnknownRelation(name)
+        raise InvalidUsage(f"there is no view {name!r}; create it first")
 
     def views(self) -> tuple[Definition, ...]:
         """Return the views of the location, in the order of creation."""
         return self._views(self._core.state)
 
     def _views(self, state: State) -> tuple[Definition, ...]:
-        stored = {key: data for key, data in state.items.items() if key.startswith(ITEM_PREFIX)}
+        stored = {key: data for key, data in state.items.items() if key.startswith(VIEW_PREFIX)}
         known = {
             data: self._known.get(data) or definition.decoded(data) for data in stored.values()
         }
@@ -185,54 +192,62 @@ class ViewController:
             return self._run(self.views())
 
     def _run(self, views: Sequence[Definition]) -> tuple[str, ...]:
+        """Step each view at most once; a view on a view after the other, to see its commit."""
         advanced: list[str] = []
-        idle: list[AnyStep] = []
-        for view in views:
-            # Each from the newest state: a view on a view sees what the other has just committed.
-            planned = _planned(self._core.state, view)
-            if planned is None:
-                continue
-            try:
-                if planned.is_empty():
-                    idle.append(planned)
+        waiting = list(views)
+        while waiting:
+            state = self._core.state
+            ready = [view for view in waiting if due(state, view) is not None]
+            moving = {view.id for view in ready}
+            first = [view for view in ready if not moving & set(view.inputs)]
+            if not first:
+                break
+            waiting = [v for v in waiting if v not in first]
+            steps: list[ViewStep] = []
+            for view in first:
+                if isinstance(view, MaintainedView):
+                    step = maintained.plan_view(state, view)
+                    assert step is not None, "it is due in this state"
+                    steps.append(step)
                 else:
-                    advanced.extend(self._commit_idle(idle))
-                    idle = []
-                    advanced.extend(self._step(planned))
-                self._stalled.pop(view.id, None)
-            except Stopped:
-                raise
-            except HeadwaterError as error:
-                self._stall(view, error)
-        advanced.extend(self._commit_idle(idle))
-        return tuple(advanced)
+                    advanced += self._recompute(view)
+            before = set(self._stalled)
+            done = self._stepper.run(steps, self._stall)
+            for step in steps:
+                if step.view.name in done and step.view.id in before:
+                    self._stalled.pop(step.view.id, None)
+            advanced += done
+        order = {view.name: number for number, view in enumerate(views)}
+        return tuple(sorted(advanced, key=order.__getitem__))
 
-    def _commit_idle(self, idle: Sequence[AnyStep]) -> list[str]:
-        """Advance views over times at which nothing happened: one entry for all of them."""
-        if not idle:
+    def _recompute(self, view: RecomputedView) -> list[str]:
+        core = self._core
+        planned = recompute.plan_step(core.state, view)
+        if planned is None:
             return []
-        command = Atomic(tuple(c for planned in idle for c in _idle(planned)))
-        return _advanced(idle, self._core.submit(command).result())
+        try:
+            advanced = self._recomputed(planned)
+        except Stopped:
+            raise
+        except HeadwaterError as error:
+            self._stall(view, error)
+            return []
+        self._stalled.pop(view.id, None)
+        return advanced
 
-    def _step(self, planned: AnyStep) -> list[str]:
+    def _recomputed(self, planned: Recomputation) -> list[str]:
         core = self._core
         release = core.pin(planned.pinned())
         try:
             with core.step() as step:
-                committed = self._computed(planned, step)
-                return _advanced((planned,), core.submit(Atomic(committed)).result())
+                empty = planned.is_empty()
+                pending = [] if empty else recompute.run(core, self._session, planned)
+                parts = step.write(pending) if pending else ()
+                command = Atomic(recompute.commands(planned, parts))
+                committed = core.submit(command).result()
         finally:
             release()
-
-    def _computed(self, planned: AnyStep, step: Step) -> tuple[Command, ...]:
-        core = self._core
-        if isinstance(planned, Recomputation):
-            pending = recompute.run(core, self._session, planned)
-            return recompute.commands(planned, step.write(pending) if pending else ())
-        place = place_of(core)
-        assert place is not None, "checked when the view was created"
-        task = planned.task(place, step, core)
-        return commands(planned, run_on_spark(self._session, planned.view, task))
+        return [planned.view.name] if isinstance(committed, All) else []
 
     def _stall(self, view: Definition, error: HeadwaterError) -> None:
         before = self._stalled.get(view.id)
@@ -312,20 +327,3 @@ class ViewController:
                 "views need a location whose objects Spark's tasks can open: a directory or an "
                 "object store, not memory"
             )
-
-
-def _planned(state: State, view: Definition) -> AnyStep | None:
-    if isinstance(view, RecomputedView):
-        return recompute.plan_step(state, view)
-    return plan(state, view)
-
-
-def _idle(planned: AnyStep) -> tuple[Command, ...]:
-    if isinstance(planned, Recomputation):
-        return recompute.commands(planned, ())
-    return commands(planned, StepParts())
-
-
-def _advanced(steps: Sequence[AnyStep], outcome: Outcome) -> list[str]:
-    """Return the views that an entry advanced; none if another had stepped one of them first."""
-    return [planned.view.name for planned in steps] if isinstance(outcome, All) else []

@@ -1,26 +1,38 @@
 """The kinds of views there are, as they are stored in the log under ``view/<id>``.
 
-    View             incremental: join + sum (``compute/view.py``); has no ``kind``
-    RecomputedView   everything else (``compute/recompute.py``); ``kind`` is ``recomputed``
-
-The first kind was stored before there was a second, so the absence of a kind is its name.
+MaintainedView   kept by delta rules (``compute/maintained.py``); ``kind`` is ``maintained``
+RecomputedView   everything else (``compute/recompute.py``); ``kind`` is ``recomputed``
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
-from headwater.compute import recompute, view
+from headwater.base.ids import GlobalId
+from headwater.compute import maintained, recompute
+from headwater.compute.dataflow.bounds import written
+from headwater.compute.maintained import VIEW_PREFIX, MaintainedView
 from headwater.compute.recompute import RecomputedView
-from headwater.compute.view import View
 from headwater.persist.errors import NewerFormat
 
-Definition = View | RecomputedView
+Definition = MaintainedView | RecomputedView
+
+_VERSIONS: Final = {
+    "maintained": maintained.STORED_VERSION,
+    "recomputed": recompute.STORED_VERSION,
+}
 
 
 class _Head(msgspec.Struct):
     version: int
-    kind: str = ""
+    kind: str
+
+
+def item_key(view: GlobalId) -> str:
+    """Return under which key of the log a view is stored."""
+    return f"{VIEW_PREFIX}{view}"
 
 
 def encoded(definition: Definition) -> bytes:
@@ -29,20 +41,18 @@ def encoded(definition: Definition) -> bytes:
 
 
 def decoded(data: bytes) -> Definition:
-    """Read a definition of either kind, of any version up to ours."""
+    """Read a definition of any kind, of any version up to ours."""
     head = msgspec.msgpack.decode(data, type=_Head)
-    known = recompute.STORED_VERSION if head.kind else view.STORED_VERSION
+    known = _VERSIONS.get(head.kind, 0)
     if head.version > known:
         raise NewerFormat("a stored view", head.version, known)
-    if head.kind:
-        return msgspec.msgpack.decode(data, type=RecomputedView)
-    return msgspec.msgpack.decode(data, type=View)
+    return msgspec.msgpack.decode(data, type=MaintainedView | RecomputedView)
 
 
 def explained(definition: Definition) -> str:
-    """Say by which strategy a view is kept, and why."""
+    """Say by which strategy a view is kept, operator by operator, and why."""
     match definition:
-        case View():
-            return "incremental: join + sum"
+        case MaintainedView():
+            return f"incremental:\n{written(definition.flow)}"
         case RecomputedView():
             return f"recomputed once per input time: no incremental rule yet for {definition.why}"

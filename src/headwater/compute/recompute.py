@@ -49,7 +49,6 @@ from headwater.compute.ir.plan import Plan, decoded
 from headwater.compute.ir.refusal import OtherMeaning, Refused
 from headwater.compute.select import spark_message
 from headwater.compute.step import Interval, StepFailed, due, job_group, last_line, token
-from headwater.compute.view import ITEM_PREFIX
 from headwater.persist import evolution
 from headwater.persist.batch import Part
 from headwater.persist.commands import Command, CompareAndAppend, DowngradeReader
@@ -101,7 +100,7 @@ class RecomputedView(msgspec.Struct, frozen=True, tag_field="kind", tag="recompu
     @property
     def reader_id(self) -> str:
         """The name of the view's hold on its inputs."""
-        return f"{ITEM_PREFIX}{self.id}"
+        return f"view/{self.id}"
 
 
 # ---- definitions -----------------------------------------------------------------------------

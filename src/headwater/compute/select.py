@@ -1,8 +1,13 @@
 """Ad-hoc queries: Spark SQL over collections, all of them at one time.
 
+A query is compiled to the plan a view of it would have and that plan is run, so that an ad-hoc
+answer is the one a view shows: ties, ``first``, floating sums and their like are what the plan
+fixes. The current time, where a plan asks for it, is ``as_of``. What a view cannot be (a random
+number, a sketch) is run as the text says it.
+
 Each query has a Spark session of its own (they share the context, not the names), in which every
-relation it mentions is a temporary view of the collection's rows at ``as_of``. The answer is
-definite, because every snapshot is.
+relation it mentions is the collection's rows at ``as_of``. The answer is definite, because every
+snapshot is.
 """
 
 from __future__ import annotations
@@ -12,11 +17,17 @@ from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
+import sqlglot
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import to_arrow_schema
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
-from headwater.base.errors import HeadwaterError, InvalidUsage
-from headwater.compute.frontend import relations_of
+from headwater.base.errors import HeadwaterError
+from headwater.compute.catalyst.compiler import Workspace
+from headwater.compute.catalyst.render import execute
+from headwater.compute.ir.plan import Plan
+from headwater.compute.ir.refusal import NotUnderstood, Refused
 from headwater.persist import evolution
 from headwater.persist.client import Client
 from headwater.persist.decision import collection_named
@@ -35,16 +46,36 @@ class QueryFailed(HeadwaterError):
 def select(
     client: Client, session: Any, sql: str, as_of: int, relations: Mapping[str, str]
 ) -> pa.Table:
-    """Return the rows of the query."""
+    """Return the rows of the query, in its order."""
     own = session.newSession()
     # Kept until the query has run: they keep what it reads from being collected.
-    snapshots: list[Snapshot] = []
+    snapshots: dict[str, Snapshot] = {}
     with _failures():
-        for name in mentioned(sql, relations):
-            snapshot = client.reader(relations[name]).snapshot(as_of)
-            snapshots.append(snapshot)
-            rows_frame(own, snapshot).createOrReplaceTempView(quoted(name))
+        known = mentioned(sql, relations)
+        plan = _planned(client, own, sql, {name: relations[name] for name in known})
+        for name in known if plan is None else plan.relations:
+            snapshots[name] = client.reader(relations[name]).snapshot(as_of)
+        frames = {name: rows_frame(own, snapshot) for name, snapshot in snapshots.items()}
+        if plan is not None:
+            return execute(own, plan, frames, now_ms=as_of).toArrow()
+        for name, frame in frames.items():
+            frame.createOrReplaceTempView(quoted(name))
         return own.sql(sql).toArrow()
+
+
+def _planned(client: Client, session: Any, sql: str, relations: Mapping[str, str]) -> Plan | None:
+    """Return the plan of a query; ``None`` if it has none, as what is not deterministic."""
+    state = client.core.state
+    schemas = {
+        name: evolution.from_bytes(collection_named(state, collection).schemas[-1])
+        for name, collection in relations.items()
+    }
+    try:
+        return Workspace(session, schemas).compile_sql(sql)
+    except Refused:
+        return None
+    except NotUnderstood as error:
+        raise QueryFailed(str(error), error.condition or None, error.sqlstate or None) from error
 
 
 def describe(client: Client, session: Any, sql: str, relations: Mapping[str, str]) -> pa.Schema:
@@ -61,11 +92,12 @@ def describe(client: Client, session: Any, sql: str, relations: Mapping[str, str
 def mentioned(sql: str, relations: Mapping[str, str]) -> list[str]:
     """Return the known relations that a query mentions; it may mean something else by a name."""
     try:
-        names = relations_of(sql)
-    except InvalidUsage:
+        tree = sqlglot.parse_one(sql, dialect="spark")
+    except SqlglotError:
         # Spark may well read what sqlglot cannot; its own message is the one to show otherwise.
         text = sql.lower()
         return [name for name in relations if name.lower() in text]
+    names = {table.name.lower() for table in tree.find_all(exp.Table)}
     return [name for name in relations if name.lower() in names]
 
 

@@ -174,5 +174,6 @@ def configuration(settings: SparkSettings, directory: Path, log: Path) -> dict[s
         # Without it a flipped byte in a Parquet page is read silently wrong (latency.md, 11).
         "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
         "spark.scheduler.mode": "FAIR",
+        "spark.python.daemon.module": "headwater.compute.worker_daemon",
         **dict(settings.extra),
     }

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headwater.compute.view import View
+from headwater.compute.maintained import MaintainedView
 
 Row = tuple[Any, ...]
 Triple = tuple[dict[str, Any], int, int]
@@ -38,9 +38,9 @@ SQL = """
 COLUMNS = ("region", "tier", "amount", "credit", "orders", "amounts")
 
 
-def incremental(view: object) -> View:
+def incremental(view: object) -> MaintainedView:
     """A view that was created, which must be of the kind that this is the model of."""
-    assert isinstance(view, View)
+    assert isinstance(view, MaintainedView)
     return view
 
 

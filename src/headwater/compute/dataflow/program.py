@@ -1,0 +1,90 @@
+"""A step on Spark: the chain of its views as one planned frame, run again for every step.
+
+The plan and the Python functions in it depend on the views alone; what a step reads and where it
+writes is in a local property of the job (``task.py``), which every task sees. So Catalyst plans a
+set of views once. There is no exchange in the plan: one with an exchange, run a second time, would
+silently answer from the first run's shuffle files (``tests/spark/test_segments.py``).
+
+Kept by: this module. Relied on by: the stepper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from headwater.compute.catalyst.try_eval import failure_messages, register
+from headwater.compute.dataflow import stage
+from headwater.compute.dataflow.chain import Chain
+from headwater.compute.dataflow.lanes import FAILED, LANE, NOTE, read_failure
+from headwater.compute.dataflow.segment import segment_sql
+from headwater.compute.dataflow.task import Done, RaisedError, StepTask, decode_note
+from headwater.persist.consolidate import DIFF, TIME
+from headwater.persist.spark import this_attempt
+
+PROPERTY: Final = "headwater.step"
+
+Body = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+class Program:
+    """The views of a step, planned."""
+
+    def __init__(self, session: Any, chain: Chain) -> None:
+        register(session)
+        self._session = session
+        self._chain = chain
+        frame = session.range(0, 1, 1, 1)
+        for level in range(chain.depth):
+            if level:
+                edges, passed = chain.computed(level - 1), chain.passed(level - 1)
+                texts = segment_sql(edges, chain.leaving(level - 1), chain.entering(level), passed)
+                frame = frame.selectExpr(*texts)
+            schema = chain.leaving(level).spark_schema()
+            frame = frame.mapInArrow(_body(chain, level), schema)
+        (payload,) = chain.leaving(level).places(NOTE)
+        self._frame = frame.selectExpr(LANE, f"{payload} AS payload")
+
+    def run(self, task: StepTask) -> Done:
+        """Run a step; whatever Spark or a task raises passes."""
+        context = self._session.sparkContext
+        context.setLocalProperty(PROPERTY, task.encoded())
+        try:
+            rows = self._frame.collect()
+        finally:
+            context.setLocalProperty(PROPERTY, None)
+        done = Done()
+        for lane, payload in rows:
+            if lane == NOTE:
+                done.add(decode_note(bytes(payload)))
+            elif lane == FAILED:
+                done.errors += self._failures(bytes(payload))
+        return done
+
+    def _failures(self, payload: bytes) -> list[RaisedError]:
+        """Return the errors that rows raised in an edge: each evaluated alone, for its message."""
+        failure = read_failure(payload)
+        edge = self._chain.numbered(failure.edge)
+        view = max(v for v, base in enumerate(self._chain.bases) if base <= edge.source)
+        rows = failure.table()
+        failed = failure_messages(self._session, edge, rows)
+        times, diffs = rows.column(TIME).to_pylist(), rows.column(DIFF).to_pylist()
+        return [
+            RaisedError(view, why.condition, why.message, None, time, diff)
+            for why, time, diff in zip(failed, times, diffs, strict=True)
+        ]
+
+
+def _body(chain: Chain, level: int) -> Body:
+    def body(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None, "only a task runs a stage"
+        told = context.getLocalProperty(PROPERTY)
+        assert told is not None, "the job has no step"
+        task = StepTask.decoded(told)
+        yield from stage.run(chain, level, task, batches, this_attempt())
+
+    return body

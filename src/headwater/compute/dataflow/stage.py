@@ -1,0 +1,381 @@
+"""One Python stage of a step: the operators of one level, of all views, one after the other.
+
+    rows of lanes in ──▶ operators ──▶ rows of lanes out, parts written, a note
+
+A stage reads the deltas of stored collections by itself (from their parts, not from a lane), opens
+the histories its operators probe, and writes what they change as **one object**. The first stage
+also writes what shared arrangements got since their own upper. An arrangement of a lane is written
+by the first operator that probes it; every later one sees the same rows, from the lane.
+
+No Spark is imported here: :func:`run` is a function from record batches to record batches.
+Kept by: this module, against a whole recomputation in the tests. Relied on by: ``program.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.base.ids import GlobalId
+from headwater.collection.run import Run, write_run
+from headwater.compute.arrangement import hash_ranges, open_runs
+from headwater.compute.dataflow.chain import Chain, Placed
+from headwater.compute.dataflow.graph import (
+    Arrangement,
+    Constant,
+    Laned,
+    Operator,
+    Origin,
+    Output,
+    Read,
+    Scanned,
+    origins,
+)
+from headwater.compute.dataflow.lanes import (
+    FAILED,
+    NOTE,
+    contents,
+    payloads,
+    split_failures,
+)
+from headwater.compute.dataflow.operator import Given, History, Outcome, update_schema
+from headwater.compute.dataflow.task import (
+    Note,
+    RaisedError,
+    Shared,
+    StepTask,
+    Stored,
+    Updates,
+    ViewTask,
+    encode_note,
+)
+from headwater.persist.batch import Part
+from headwater.persist.consolidate import DIFF, TIME, consolidate
+from headwater.persist.part import PART_ROWS_TARGET, Pending
+from headwater.persist.spark_parts import Target
+
+Rule = Callable[[Any, Given], Outcome]
+
+RULES: Final[Mapping[str, str]] = {
+    "DeltaJoin": "delta_join",
+    "Semi": "semi",
+    "Accumulate": "accumulate",
+    "Distinct": "distinct",
+    "Bag": "bag",
+    "Reduce": "reduce",
+    "TopK": "top_k",
+}
+"""The module in ``ops`` whose ``step`` is the rule of an operator."""
+
+
+def rule_of(operator: Operator) -> Rule:
+    """Return the delta rule of an operator."""
+    name = RULES[type(operator).__name__]
+    rule: Rule = import_module(f"headwater.compute.dataflow.ops.{name}").step
+    return rule
+
+
+def run(
+    chain: Chain, level: int, task: StepTask, batches: Iterable[pa.RecordBatch], attempt: str
+) -> Iterator[pa.RecordBatch]:
+    """Run the stage of this level; yield what goes on to the next one."""
+    leaving = chain.leaving(level)
+    # What the first stage is given is only the one row that makes a task of it.
+    found, failures = split_failures(chain.entering(level).unpack(batches) if level else {})
+    notes = contents(found.pop(NOTE, None))
+    failures += contents(found.pop(FAILED, None))
+    stage = _Stage(chain, level, task)
+    for lane, updates in found.items():
+        stage.lanes.setdefault(lane, []).append(updates)
+    stage.run()
+    note = stage.written(attempt)
+    if note is not None:
+        notes.append(encode_note(note))
+    going: dict[int, pa.Table] = {NOTE: payloads(notes), FAILED: payloads(failures)}
+    for lane in sorted(leaving.lanes.keys() & stage.lanes.keys()):
+        going[lane] = stage.lane(lane)
+    yield from leaving.batches(going)
+
+
+@dataclass
+class _Stage:
+    chain: Chain
+    level: int
+    task: StepTask
+    lanes: dict[int, list[pa.Table]] = field(default_factory=dict)
+    pending: dict[int, list[Pending]] = field(default_factory=dict)
+    errors: list[RaisedError] = field(default_factory=list)
+    rows_read: dict[str, int] = field(default_factory=dict)
+    _whole: dict[int, pa.Table] = field(default_factory=dict)
+    _read: dict[int, pa.Table] = field(default_factory=dict)
+    _shared: dict[GlobalId, tuple[Run, ...]] = field(default_factory=dict)
+
+    def run(self) -> None:
+        if self.level == 0:
+            for gid, shared in self.task.shared.items():
+                self._advance(gid, shared)
+        for number, placed in enumerate(self.chain.operators):
+            if placed.level == self.level:
+                self._operate(number, placed, self.task.views[placed.view])
+
+    # ---- operators -----------------------------------------------------------------------------
+
+    def _operate(self, number: int, placed: Placed, view: ViewTask) -> None:
+        operator = placed.operator
+        match operator:
+            case Output():
+                self._output(view, self.lane(self._number(placed.view, operator.lane)))
+            case Read():
+                delta = self._delta(placed.view, operator.of, view)
+                self._emit(placed.view, operator.output, delta)
+                self.rows_read[f"{placed.view}/{number}"] = delta.num_rows
+            case Constant():
+                if view.hydrating:
+                    arrays = [pa.array([view.lower]), pa.array([1])]
+                    row = pa.table(arrays, schema=update_schema(()))
+                    self._emit(placed.view, operator.output, row)
+            case _:
+                self._step(number, placed, view)
+
+    def _step(self, number: int, placed: Placed, view: ViewTask) -> None:
+        operator = placed.operator
+        assert not isinstance(operator, Output | Read | Constant)
+        flow = self.chain.flows[placed.view]
+        deltas = {o: self._delta(placed.view, o, view) for o in origins(operator)}
+        if not view.hydrating and not any(delta.num_rows for delta in deltas.values()):
+            return
+        names = used_names(operator)
+        arrangements, states, schemas = {}, {}, {}
+        for arrangement in flow.arrangements:
+            if arrangement.name in names:
+                delta = deltas[arrangement.of]
+                history = self._history(placed, arrangement, delta, view)
+                arrangements[arrangement.name] = history
+        for state in flow.states:
+            if state.name in names:
+                stored = view.stored[state.name]
+                schemas[state.name] = update_schema(state.columns)
+                runs = open_runs(stored.reading, stored.parts)
+                states[state.name] = History(runs, state.key, schemas[state.name], view.lower)
+        given = Given(
+            view.lower,
+            view.upper,
+            view.hydrating,
+            deltas,
+            arrangements,
+            states,
+            update_schema(flow.lanes[operator.output].columns),
+            schemas,
+        )
+        outcome = rule_of(operator)(operator, given)
+        self._emit(placed.view, operator.output, outcome.output)
+        for name, updates in outcome.states.items():
+            self._keep(view.stored[name], updates)
+        if outcome.errors is not None:
+            self._raise(placed.view, outcome.errors)
+        histories = (*arrangements.values(), *states.values())
+        read = sum(d.num_rows for d in deltas.values()) + sum(h.rows_read for h in histories)
+        self.rows_read[f"{placed.view}/{number}"] = read
+
+    def _output(self, view: ViewTask, updates: pa.Table) -> None:
+        names = [*view.output.schema.names, TIME, DIFF]
+        columns = [updates.column(name) for name in (*view.shown, TIME, DIFF)]
+        shown = pa.table(columns, names=names).cast(
+            pa.schema(
+                [
+                    *(field.with_nullable(True) for field in view.output.schema),
+                    pa.field(TIME, pa.int64()),
+                    pa.field(DIFF, pa.int64()),
+                ]
+            )
+        )
+        self._add(view.output_id, view.output, consolidate(shown))
+
+    def _raise(self, view: int, errors: pa.Table) -> None:
+        for row in errors.to_pylist():
+            self.errors.append(
+                RaisedError(
+                    view,
+                    row["condition"],
+                    row["message"],
+                    row["context"],
+                    row[TIME],
+                    row[DIFF],
+                )
+            )
+
+    # ---- lanes ---------------------------------------------------------------------------------
+
+    def lane(self, number: int) -> pa.Table:
+        """Return all that a lane has in this step, consolidated."""
+        known = self._whole.get(number)
+        if known is None:
+            schema = update_schema(self.chain.lanes[number].columns)
+            pieces = self.lanes.get(number, [])
+            known = consolidate(pa.concat_tables([schema.empty_table(), *pieces]))
+            self._whole[number] = known
+        return known
+
+    def _number(self, view: int, lane: int) -> int:
+        return self.chain.bases[view] + lane
+
+    def _emit(self, view: int, lane: int, updates: pa.Table) -> None:
+        source = self._number(view, lane)
+        if not updates.num_rows:
+            return
+        self.lanes.setdefault(source, []).append(updates)
+        for carried in self.chain.edges:
+            target = carried.edge.target
+            if carried.edge.source == source and carried.picked is not None:
+                schema = update_schema(self.chain.lanes[target].columns)
+                columns = [updates.column(name) for name in (*carried.picked, TIME, DIFF)]
+                moved = pa.Table.from_arrays(columns, schema=schema)
+                self.lanes.setdefault(target, []).append(moved)
+
+    def _delta(self, view: int, origin: Origin, task: ViewTask) -> pa.Table:
+        if isinstance(origin, Laned):
+            number = self._number(view, origin.lane)
+            return self.lane(number)
+        raw = self._updates(task.inputs[origin.relation])
+        return consolidate(_named(origin, raw))
+
+    def _updates(self, updates: Updates) -> pa.Table:
+        known = self._read.get(id(updates))
+        if known is None:
+            known = self._read[id(updates)] = updates.table()
+        return known
+
+    # ---- histories -----------------------------------------------------------------------------
+
+    def _history(
+        self, placed: Placed, arrangement: Arrangement, delta: pa.Table, view: ViewTask
+    ) -> History:
+        if isinstance(arrangement.of, Scanned):
+            return self._shared_history(arrangement, view)
+        stored = view.stored[arrangement.name]
+        key, schema = arrangement.key, update_schema(arrangement.of.columns)
+        runs = list(open_runs(stored.reading, stored.parts))
+        if delta.num_rows:
+            runs.append(Run.open(write_run(delta, key)))
+            if self._first_to_probe(placed, arrangement):
+                self._keep(stored, delta)
+        return History(runs, key, schema, view.upper)
+
+    def _first_to_probe(self, placed: Placed, arrangement: Arrangement) -> bool:
+        for other in self.chain.operators:
+            if other.view == placed.view and arrangement.name in used_names(other.operator):
+                return other is placed
+        raise AssertionError("the operator itself probes it")
+
+    def _shared_history(self, arrangement: Arrangement, view: ViewTask) -> History:
+        assert isinstance(arrangement.of, Scanned)
+        gid = view.shared[arrangement.name]
+        shared = self.task.shared[gid]
+        fields = {field.column.name: field.field for field in arrangement.of.fields}
+        runs = self._shared_runs(gid, shared)
+        floor = view.lower if view.hydrating else None
+        schema = update_schema(arrangement.of.columns)
+        return RenamedHistory(runs, arrangement.key, schema, view.upper, floor, fields=fields)
+
+    def _shared_runs(self, gid: GlobalId, shared: Shared) -> tuple[Run, ...]:
+        runs = self._shared.get(gid)
+        if runs is None:
+            stored = shared.stored
+            runs = open_runs(stored.reading, stored.parts)
+            if shared.since is not None:
+                fresh = self._since(shared)
+                if fresh.num_rows:
+                    runs = (*runs, Run.open(write_run(fresh, stored.target.key)))
+            self._shared[gid] = runs
+        return runs
+
+    def _since(self, shared: Shared) -> pa.Table:
+        assert shared.since is not None
+        names = [*shared.stored.target.schema.names, TIME, DIFF]
+        return consolidate(self._updates(shared.since).select(names))
+
+    # ---- what is written -----------------------------------------------------------------------
+
+    def _advance(self, gid: GlobalId, shared: Shared) -> None:
+        if shared.since is not None:
+            self._add(gid, shared.stored.target, self._since(shared))
+
+    def _keep(self, stored: Stored, updates: pa.Table) -> None:
+        self._add(stored.id, stored.target, updates)
+
+    def _add(self, collection: GlobalId, target: Target, updates: pa.Table) -> None:
+        pending = self.pending.setdefault(int(collection), [])
+        if target.key:
+            pieces: Iterable[pa.Table] = hash_ranges(updates, target.key)
+        else:
+            offsets = range(0, updates.num_rows, PART_ROWS_TARGET)
+            pieces = (updates.slice(offset, PART_ROWS_TARGET) for offset in offsets)
+        pending.extend(target.pending(piece, consolidated=True) for piece in pieces)
+
+    def written(self, attempt: str) -> Note | None:
+        """Write everything as one object; return the note that says what."""
+        every = [pending for group in self.pending.values() for pending in group]
+        parts: dict[int, list[Part]] = {}
+        if every:
+            written = iter(self.task.writing.write(every, f"{attempt}.{self.level}"))
+            for collection, group in self.pending.items():
+                parts[collection] = [next(written) for _ in group]
+        if not parts and not self.errors and not self.rows_read:
+            return None
+        return Note(parts, self.errors, self.rows_read)
+
+
+@dataclass(slots=True)
+class RenamedHistory(History):
+    """A shared arrangement under the names by which an operator knows its columns."""
+
+    fields: Mapping[str, str] = field(default_factory=dict)
+
+    def probe(self, keys: Any, **options: Any) -> pa.Table:
+        """As :meth:`History.probe`."""
+        columns = options.pop("columns", None)
+        wanted = self.schema.names if columns is None else columns
+        stored = [self.fields.get(name, name) for name in wanted]
+        # One field may be known by two names; it is fetched once.
+        fetched = list(dict.fromkeys(stored))
+        raw = self._raw()
+        found = History.probe(raw, keys, columns=fetched, **options)
+        self.rows_read += found.num_rows
+        arrays = [found.column(0), *(found.column(name) for name in stored)]
+        return pa.table(arrays, names=[found.column_names[0], *wanted])
+
+    def _raw(self) -> History:
+        fields = [
+            pa.field(self.fields.get(field.name, field.name), field.type) for field in self.schema
+        ]
+        unique = {field.name: field for field in fields}
+        return History(
+            self.runs, self.key, pa.schema(list(unique.values())), self.ignore_from, self.floor
+        )
+
+
+def used_names(operator: Operator) -> frozenset[str]:
+    """Return the names of the arrangements and states that an operator uses."""
+    names: set[str] = set()
+    for path in getattr(operator, "paths", ()):
+        names.update(hop.arrangement for hop in path)
+    for attribute in ("arrangement", "counts", "state"):
+        name = getattr(operator, attribute, None)
+        if name is not None:
+            names.add(name)
+    return frozenset(names)
+
+
+def _named(origin: Scanned, raw: pa.Table) -> pa.Table:
+    schema = update_schema(origin.columns)
+    columns = [raw.column(field.field) for field in origin.fields]
+    cast = [
+        column if column.type == wanted.type else pc.cast(column, wanted.type)
+        for column, wanted in zip(columns, schema, strict=False)
+    ]
+    return pa.Table.from_arrays([*cast, raw.column(TIME), raw.column(DIFF)], schema=schema)

@@ -1,0 +1,330 @@
+"""Views kept by delta rules: how they are stored, what a step of them reads, what it commits.
+
+A maintained view is a plan, the dataflow it was lowered to (``compute/dataflow``), and collections:
+its output, and one for each private arrangement and state. Arrangements of stored collections are
+*shared*: they have a definition of their own, ``arrangement/<id>``, are there once per (collection,
+key), and go when the last view that uses them goes.
+
+    lower = the upper of the view's output,  upper = the meet of its inputs' uppers
+
+A step covers ``[lower, upper)`` of each of its views. Its one log entry appends to the outputs, to
+the states and to the shared arrangements, and moves the holds: inputs, shared arrangements and
+states stay readable from ``upper - 1`` on, **never only from** ``upper``, because a rule that looks
+strictly before a time at ``upper`` must still tell what was before. What a view did not change
+keeps its upper: a state may be behind its view, a shared arrangement behind or ahead of it; what
+is missing in between is in the inputs, which the arrangement holds at its own ``upper - 1``.
+
+The token of an append names the collection, lower *and* upper. With ``lower`` alone, a retry that
+reaches further than the committed attempt would pass for already done.
+
+Pure. Kept by: this module. Relied on by: the controller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+from headwater.algebra.frontier import Frontier
+from headwater.base.ids import BatchId, GlobalId
+from headwater.compute.dataflow import graph
+from headwater.compute.dataflow.graph import Dataflow
+from headwater.compute.dataflow.task import (
+    Done,
+    Shared,
+    StepTask,
+    Stored,
+    Updates,
+    ViewTask,
+)
+from headwater.compute.step import Interval, due
+from headwater.persist.batch import Part
+from headwater.persist.commands import (
+    AllowCompaction,
+    Command,
+    CompareAndAppend,
+    DowngradeReader,
+)
+from headwater.persist.decision import collection_of
+from headwater.persist.spark_parts import Cut, Place, Reading, Target, Writing, cut
+from headwater.persist.state import CollectionState, State, bound
+
+STORED_VERSION: Final = 3
+VIEW_PREFIX: Final = "view/"
+ARRANGEMENT_PREFIX: Final = "arrangement/"
+
+IDLE_HOLD_LAG_MS: Final = 10_000
+"""How far the holds of an idle view may be behind it."""
+
+
+class SharedArrangement(msgspec.Struct, frozen=True):
+    """An index of a stored collection: all its columns, by these of them."""
+
+    version: int
+    relation: GlobalId
+    key: tuple[str, ...]
+    id: GlobalId
+    start: int
+
+    @property
+    def reader_id(self) -> str:
+        """The name of its hold on the collection."""
+        return f"{ARRANGEMENT_PREFIX}{self.id}"
+
+
+class MaintainedView(msgspec.Struct, frozen=True, tag_field="kind", tag="maintained"):
+    """A view as it is stored."""
+
+    version: int
+    name: str
+    sql: str
+    plan: bytes
+    dataflow: bytes
+    relations: dict[str, GlobalId]
+    """The collections, by the names the plan has for them."""
+    arrangements: dict[str, GlobalId]
+    """The shared ones, by the names the dataflow has for them."""
+    stored: dict[str, GlobalId]
+    """Private arrangements and states, by the names the dataflow has for them."""
+    start: int
+    output: GlobalId
+    shown: tuple[str, ...]
+    """For each column of the output, the column of the plan that it is."""
+    spark_version: str
+
+    @property
+    def id(self) -> GlobalId:
+        """The id of the view is that of its output."""
+        return self.output
+
+    @property
+    def inputs(self) -> tuple[GlobalId, ...]:
+        """What it reads, each once."""
+        return tuple(dict.fromkeys(self.relations.values()))
+
+    @property
+    def owned(self) -> tuple[GlobalId, ...]:
+        """What only it writes."""
+        return (self.output, *self.stored.values())
+
+    @property
+    def shared(self) -> tuple[GlobalId, ...]:
+        """The shared arrangements it uses, each once."""
+        return tuple(dict.fromkeys(self.arrangements.values()))
+
+    @property
+    def reader_id(self) -> str:
+        """The name of the view's holds."""
+        return f"{VIEW_PREFIX}{self.id}"
+
+    @property
+    def flow(self) -> Dataflow:
+        """The dataflow."""
+        return _flow(self.dataflow)
+
+
+_flow = lru_cache(maxsize=1024)(graph.decoded)
+
+
+def arrangements(state: State) -> dict[GlobalId, SharedArrangement]:
+    """Return the shared arrangements of a location, by id."""
+    found = (
+        msgspec.msgpack.decode(data, type=SharedArrangement)
+        for key, data in state.items.items()
+        if key.startswith(ARRANGEMENT_PREFIX)
+    )
+    return {arrangement.id: arrangement for arrangement in found}
+
+
+# ---- a step ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ViewStep:
+    """One view of a step, from one state."""
+
+    view: MaintainedView
+    interval: Interval
+    deltas: Mapping[str, Cut]
+    """By relation."""
+    errors: Mapping[str, Cut]
+
+    @property
+    def hydrating(self) -> bool:
+        """Whether this is the view's first step."""
+        return self.interval.lower == Frontier.of(self.view.start)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing can change; a first step has its answer at ``start`` to give."""
+        cuts = (*self.deltas.values(), *self.errors.values())
+        return not self.hydrating and not any(cut.parts for cut in cuts)
+
+    @property
+    def rows(self) -> int:
+        """At most how many updates it has to take in."""
+        return sum(cut.rows for cut in self.deltas.values())
+
+
+@dataclass(frozen=True)
+class GroupStep:
+    """A step of several views before it runs: from one state, so that all of it agrees."""
+
+    state: State
+    views: tuple[ViewStep, ...]
+    shared: Mapping[GlobalId, SharedArrangement] = field(default_factory=dict)
+
+    def task(self, place: Place, writing: Writing) -> StepTask:
+        """Return what the tasks are told."""
+        return StepTask(
+            tuple(self._view_task(place, view) for view in self.views),
+            {gid: self._shared_task(place, a) for gid, a in self.shared.items()},
+            writing,
+        )
+
+    def pinned(self) -> Iterator[Part]:
+        """Return every part that is read, to be kept from garbage collection meanwhile."""
+        for step in self.views:
+            for side in (*step.deltas.values(), *step.errors.values()):
+                yield from side.parts
+            for gid in step.view.stored.values():
+                yield from self._collection(gid).parts()
+        for gid, arrangement in self.shared.items():
+            yield from self._collection(gid).parts()
+            since = self._since(arrangement)
+            if since is not None:
+                yield from since.parts
+
+    def _collection(self, gid: GlobalId) -> CollectionState:
+        return collection_of(self.state, gid)
+
+    def _stored(self, place: Place, gid: GlobalId) -> Stored:
+        collection = self._collection(gid)
+        parts = tuple(part for batch in collection.batches for part in batch.parts)
+        return Stored(gid, Reading.of(place, collection), parts, Target.of(collection))
+
+    def _view_task(self, place: Place, step: ViewStep) -> ViewTask:
+        view = step.view
+        readings = {
+            relation: Reading.of(place, self._collection(gid))
+            for relation, gid in view.relations.items()
+        }
+        return ViewTask(
+            bound(step.interval.lower),
+            bound(step.interval.upper),
+            step.hydrating,
+            {name: Updates(readings[name], delta) for name, delta in step.deltas.items()},
+            view.arrangements,
+            {name: self._stored(place, gid) for name, gid in view.stored.items()},
+            view.output,
+            Target.of(self._collection(view.output)),
+            view.shown,
+        )
+
+    def _since(self, arrangement: SharedArrangement) -> Cut | None:
+        relation = self._collection(arrangement.relation)
+        own = self.state.upper(self._collection(arrangement.id))
+        upper = self.state.upper(relation)
+        if not own < upper:
+            return None
+        hydrating = own == Frontier.of(arrangement.start)
+        return cut(relation, bound(own), bound(upper), hydrating=hydrating)[0]
+
+    def _shared_task(self, place: Place, arrangement: SharedArrangement) -> Shared:
+        since = self._since(arrangement)
+        reading = Reading.of(place, self._collection(arrangement.relation))
+        updates = None if since is None else Updates(reading, since)
+        return Shared(self._stored(place, arrangement.id), updates)
+
+
+def plan_view(state: State, view: MaintainedView) -> ViewStep | None:
+    """Return the next step of a view; ``None`` if its inputs have not moved."""
+    interval = due(state, view)
+    if interval is None:
+        return None
+    hydrating = interval.lower == Frontier.of(view.start)
+    lower, upper = bound(interval.lower), bound(interval.upper)
+    deltas, errors = {}, {}
+    for relation, gid in view.relations.items():
+        ok, err = cut(collection_of(state, gid), lower, upper, hydrating=hydrating)
+        deltas[relation], errors[relation] = ok, err
+    return ViewStep(view, interval, deltas, errors)
+
+
+def plan_group(state: State, views: Sequence[ViewStep]) -> GroupStep:
+    """Return the step of these views together."""
+    wanted = {gid for step in views for gid in step.view.shared}
+    known = arrangements(state)
+    return GroupStep(state, tuple(views), {gid: known[gid] for gid in sorted(wanted)})
+
+
+def token(collection: GlobalId, interval: Interval) -> BatchId:
+    """Return the name of an append of a step; see the module's docstring."""
+    return BatchId(f"step/{collection}/{bound(interval.lower)}/{bound(interval.upper)}")
+
+
+def commands(
+    step: GroupStep, done: Done, errors: Mapping[GlobalId, Sequence[Part]]
+) -> tuple[Command, ...]:
+    """Return what the driver commits for a step.
+
+    ``errors`` are parts of the error side, by view.
+    """
+    made: list[Command] = []
+    for gid, arrangement in step.shared.items():
+        made += _advance(step.state, arrangement, done.parts.get(gid, ()))
+    for view_step in step.views:
+        view, interval = view_step.view, view_step.interval
+        parts = (*done.parts.get(view.id, ()), *errors.get(view.id, ()))
+        made.append(_append(view.id, interval, parts))
+        for gid in view.stored.values():
+            own = Interval(step.state.upper(collection_of(step.state, gid)), interval.upper)
+            made.append(_append(gid, own, tuple(done.parts.get(gid, ()))))
+        made += _holds(view, interval)
+    return tuple(made)
+
+
+def idle_commands(state: State, steps: Iterable[ViewStep]) -> tuple[Command, ...]:
+    """Return what is committed for views over times at which nothing happened to them.
+
+    Only the output moves; the holds follow now and then, so that an idle tick stays small.
+    """
+    made: list[Command] = []
+    for step in steps:
+        made.append(_append(step.view.id, step.interval, ()))
+        if any(_lags(state, gid, step) for gid in (*step.view.inputs, *step.view.shared)):
+            made += _holds(step.view, step.interval)
+    return tuple(made)
+
+
+def _lags(state: State, gid: GlobalId, step: ViewStep) -> bool:
+    held = collection_of(state, gid).readers[step.view.reader_id].since
+    return bound(held) + IDLE_HOLD_LAG_MS < bound(step.interval.hold)
+
+
+def _append(gid: GlobalId, interval: Interval, parts: Sequence[Part]) -> Command:
+    name = token(gid, interval)
+    return CompareAndAppend(gid, name, interval.lower, interval.upper, tuple(parts))
+
+
+def _advance(
+    state: State, arrangement: SharedArrangement, parts: Sequence[Part]
+) -> Iterator[Command]:
+    own = state.upper(collection_of(state, arrangement.id))
+    upper = state.upper(collection_of(state, arrangement.relation))
+    if own < upper:
+        interval = Interval(own, upper)
+        yield _append(arrangement.id, interval, parts)
+        yield DowngradeReader(arrangement.relation, arrangement.reader_id, interval.hold)
+
+
+def _holds(view: MaintainedView, interval: Interval) -> Iterator[Command]:
+    hold = interval.hold
+    for gid in (*view.inputs, *view.shared):
+        yield DowngradeReader(gid, view.reader_id, hold)
+    if view.stored:
+        yield AllowCompaction(tuple((gid, hold) for gid in view.stored.values()))

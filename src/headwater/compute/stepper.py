@@ -1,0 +1,195 @@
+"""The stepper: it runs steps of maintained views, as few jobs as possible, and commits them.
+
+    one job, one log entry   for all views that have something to take in
+    one log entry, no job    for all views over times at which nothing happened to them
+    one job each             for a view's first step (hydration), which may be large
+
+A step that fails changes nothing. One of several views is *bisected*: its halves are stepped alone,
+until the views that cannot be stepped are found; they stall, with the reason, and the rest advance.
+
+Kept by: this module. Relied on by: the controller, which decides when and what.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.errors import PySparkException, PythonException
+
+from headwater.base.errors import HeadwaterError
+from headwater.base.ids import GlobalId
+from headwater.compute import maintained
+from headwater.compute.dataflow.chain import Chain
+from headwater.compute.dataflow.program import Program
+from headwater.compute.dataflow.task import Done
+from headwater.compute.ir import plan as plans
+from headwater.compute.ir.refusal import OtherMeaning
+from headwater.compute.maintained import GroupStep, MaintainedView, ViewStep
+from headwater.compute.select import spark_message
+from headwater.compute.session import MEANING
+from headwater.compute.step import StepFailed, job_group, last_line
+from headwater.persist import evolution
+from headwater.persist.batch import Part
+from headwater.persist.commands import All, Atomic
+from headwater.persist.consolidate import consolidate
+from headwater.persist.core import Core, Step
+from headwater.persist.decision import collection_of
+from headwater.persist.errors import Stopped
+from headwater.persist.evolution import DIFF, ERROR_SCHEMA, TIME
+from headwater.persist.part import Pending
+from headwater.persist.spark import writing
+from headwater.persist.spark_parts import Place, Reading, Target, place_of
+from headwater.persist.state import State
+
+PROGRAMS_MAX: Final = 16
+"""How many sets of views are kept planned; one more is planned again when its turn comes."""
+
+Stall = Callable[[MaintainedView, HeadwaterError], None]
+
+
+class Stepper:
+    """Runs steps in one Spark session, for one location."""
+
+    def __init__(self, core: Core, session: Any) -> None:
+        self._core = core
+        self._session = session
+        self._programs: OrderedDict[tuple[bytes, ...], Program] = OrderedDict()
+        self.rows_read: dict[str, int] = {}
+        """Of the last step, by ``view/operator``: what the CI holds to each rule's bound."""
+
+    def run(self, steps: Sequence[ViewStep], stall: Stall) -> list[str]:
+        """Run these steps, of distinct views; return the names of the views that advanced."""
+        idle = [step for step in steps if step.is_empty]
+        first = [step for step in steps if step.hydrating]
+        busy = [step for step in steps if not step.is_empty and not step.hydrating]
+        advanced = self._idle(idle)
+        if busy:
+            advanced += self._bisected(busy, stall)
+        for step in first:
+            advanced += self._bisected([step], stall)
+        return advanced
+
+    def _idle(self, steps: Sequence[ViewStep]) -> list[str]:
+        if not steps:
+            return []
+        command = Atomic(maintained.idle_commands(self._core.state, steps))
+        return _advanced(steps, self._core.submit(command).result())
+
+    def _bisected(self, steps: Sequence[ViewStep], stall: Stall) -> list[str]:
+        try:
+            return self._together(steps)
+        except Stopped:
+            raise
+        except HeadwaterError as error:
+            if len(steps) == 1:
+                stall(steps[0].view, error)
+                return []
+        middle = len(steps) // 2
+        return self._bisected(steps[:middle], stall) + self._bisected(steps[middle:], stall)
+
+    def _together(self, steps: Sequence[ViewStep]) -> list[str]:
+        core = self._core
+        place = place_of(core)
+        assert place is not None, "checked when the view was created"
+        state = core.state
+        group = maintained.plan_group(state, _renewed(state, steps))
+        release = core.pin(group.pinned())
+        try:
+            with core.step() as step:
+                done = self._computed(group, group.task(place, writing(core, step)))
+                errors = self._errors(place, step, group, done)
+                made = maintained.commands(group, done, errors)
+                return _advanced(group.views, core.submit(Atomic(made)).result())
+        finally:
+            release()
+
+    def _computed(self, group: GroupStep, task: Any) -> Done:
+        views = [step.view for step in group.views]
+        names = ", ".join(view.name for view in views)
+        try:
+            with job_group(self._session, views[0].reader_id, f"step of {names}"):
+                done = self._program(views).run(task)
+        except OtherMeaning as error:
+            raise StepFailed(names, f"{error}; drop the view and create it again") from error
+        except HeadwaterError:
+            raise
+        except PythonException as error:
+            raise StepFailed(names, last_line(error)) from error
+        except PySparkException as error:
+            raise StepFailed(names, spark_message(error)) from error
+        except Exception as error:  # whatever Spark's gateway or a task of ours raises
+            raise StepFailed(names, last_line(error)) from error
+        self.rows_read = {
+            f"{views[int(key.split('/')[0])].name}/{key.split('/')[1]}": rows
+            for key, rows in done.rows_read.items()
+        }
+        return done
+
+    def _program(self, views: Sequence[MaintainedView]) -> Program:
+        key = tuple(view.dataflow for view in views)
+        program = self._programs.get(key)
+        if program is None:
+            for view in views:
+                plans.decoded(view.plan).require(self._session.version, MEANING)
+            program = Program(self._session, Chain(tuple(view.flow for view in views)))
+            self._programs[key] = program
+            if len(self._programs) > PROGRAMS_MAX:
+                self._programs.popitem(last=False)
+        self._programs.move_to_end(key)
+        return program
+
+    # ---- errors as data ------------------------------------------------------------------------
+
+    def _errors(
+        self, place: Place, step: Step, group: GroupStep, done: Done
+    ) -> dict[GlobalId, Sequence[Part]]:
+        """Write what changes in each view's error side: its inputs' errors, and its own."""
+        changed: dict[GlobalId, Sequence[Part]] = {}
+        for number, view_step in enumerate(group.views):
+            updates = self._error_updates(place, number, view_step, group, done)
+            if updates.num_rows:
+                target = Target.of(collection_of(group.state, view_step.view.id))
+                pending = Pending(
+                    updates, target.version, target.layout, target.key, True, consolidated=True
+                )
+                changed[view_step.view.id] = step.write([pending])
+        return changed
+
+    def _error_updates(
+        self, place: Place, number: int, step: ViewStep, group: GroupStep, done: Done
+    ) -> pa.Table:
+        schema = evolution.updates_schema(ERROR_SCHEMA)
+        tables = [schema.empty_table()]
+        for relation, cut in step.errors.items():
+            if cut.parts:
+                collection = collection_of(group.state, step.view.relations[relation])
+                found = cut.read(Reading.of(place, collection))
+                tables += [table.select(schema.names).cast(schema) for table in found]
+        own = [error for error in done.errors if error.view == number]
+        if own:
+            rows = [
+                {
+                    "condition": error.condition,
+                    "message": error.message,
+                    "context": error.context,
+                    TIME: error.time,
+                    DIFF: error.diff,
+                }
+                for error in own
+            ]
+            tables.append(pa.Table.from_pylist(rows, schema=schema))
+        return consolidate(pa.concat_tables(tables))
+
+
+def _renewed(state: State, steps: Sequence[ViewStep]) -> list[ViewStep]:
+    """Return the steps from the newest state: after a bisection the old one is too old."""
+    planned = [maintained.plan_view(state, step.view) for step in steps]
+    return [step for step in planned if step is not None]
+
+
+def _advanced(steps: Sequence[ViewStep], outcome: object) -> list[str]:
+    """Return the views that an entry advanced; none if another had stepped one of them first."""
+    return [step.view.name for step in steps] if isinstance(outcome, All) else []

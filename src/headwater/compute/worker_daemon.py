@@ -1,0 +1,46 @@
+"""Spark's daemon of Python workers, with what our tasks need imported before the first is forked.
+
+Each Python stage of a step is a process of its own, forked by this daemon. A worker that imports
+Arrow and our operators by itself spends a second or two of CPU before its first row, and holds all
+of it in memory of its own; one that is forked from here has both already, in shared pages.
+
+``gc.freeze``: a worker collects garbage after every task (PySpark does), which otherwise walks over
+every imported module each time.
+
+Started by Spark (``spark.python.daemon.module``); nobody imports it.
+"""
+
+from __future__ import annotations
+
+import gc
+from importlib import import_module
+from typing import Final
+
+import pyspark.worker  # noqa: F401
+from pyspark.daemon import manager
+
+IMPORTED: Final = (
+    "pandas",
+    "pyarrow.compute",
+    "pyarrow.parquet",
+    "pyspark.sql.pandas.serializers",
+    "pyspark.sql.pandas.types",
+    "headwater.compute.dataflow.stage",
+    "headwater.compute.dataflow.program",
+    "headwater.compute.dataflow.ops.accumulate",
+    "headwater.compute.dataflow.ops.bag",
+    "headwater.compute.dataflow.ops.delta_join",
+    "headwater.compute.dataflow.ops.distinct",
+    "headwater.compute.dataflow.ops.reduce",
+    "headwater.compute.dataflow.ops.semi",
+    "headwater.compute.dataflow.ops.top_k",
+    "headwater.persist.blob.file",
+)
+"""Not those that start threads or open anything: a fork has neither."""
+
+if __name__ == "__main__":
+    for name in IMPORTED:
+        import_module(name)
+    gc.collect()
+    gc.freeze()
+    manager()

@@ -1,0 +1,209 @@
+"""Views kept by delta rules, on Spark: at every time what Spark says of the inputs at that time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headwater.algebra.frontier import Frontier
+from headwater.collection.run_layout import LAYOUTS
+from headwater.compute import maintained
+from headwater.compute.controller import ViewController
+from headwater.compute.maintained import MaintainedView
+from headwater.persist.client import Client, open_location
+from headwater.persist.errors import CollectionHasErrors
+from headwater.persist.maintenance import Maintenance
+from headwater.persist.state import violations
+from tests.unit.compute import model
+
+pytestmark = pytest.mark.spark
+
+QUERIES = {
+    "picked": "SELECT region, customer FROM orders",
+    "computed": "SELECT region, amount % 5 AS part FROM orders WHERE amount > 0",
+    "exploded": "SELECT customer, word FROM orders "
+    "LATERAL VIEW explode(split(region, 's')) t AS word",
+    "both": "SELECT customer AS k FROM orders UNION ALL SELECT id FROM customers",
+    "joined": "SELECT o.region, o.amount, c.credit FROM orders o JOIN customers c "
+    "ON o.customer = c.id WHERE o.amount < 100",
+    "three": "SELECT a.region, b.amount, c.credit FROM orders a JOIN customers c "
+    "ON a.customer = c.id JOIN orders b ON b.customer = c.id",
+    "sums": model.SQL,
+    "averages": "SELECT region, avg(amount) AS a, sum(amount * 2) AS s, count(*) AS n, "
+    "var_pop(customer) AS v FROM orders GROUP BY region",
+    "whole": "SELECT count(*) AS n, sum(credit) AS credit FROM customers",
+    "having": "SELECT region, count(*) AS n FROM orders GROUP BY region HAVING count(*) > 2",
+    "once": "SELECT DISTINCT customer, region FROM orders",
+    "left_join": "SELECT o.region, o.amount, c.credit FROM orders o LEFT JOIN customers c "
+    "ON o.customer = c.id",
+    "full_join": "SELECT o.region, c.credit FROM orders o FULL JOIN customers c "
+    "ON o.customer = c.id AND o.amount > 0",
+    "exists": "SELECT id, credit FROM customers c WHERE EXISTS "
+    "(SELECT 1 FROM orders o WHERE o.customer = c.id AND o.amount > 0)",
+    "not_exists": "SELECT id, credit FROM customers c WHERE NOT EXISTS "
+    "(SELECT 1 FROM orders o WHERE o.customer = c.id)",
+    "not_in": "SELECT region FROM orders WHERE customer NOT IN (SELECT id FROM customers)",
+    "scalar": "SELECT region, amount FROM orders "
+    "WHERE amount > (SELECT avg(credit) FROM customers)",
+    "min_max": "SELECT region, min(amount) AS low, max(amount) AS high, count(*) AS n "
+    "FROM orders GROUP BY region",
+    "distinct_count": "SELECT region, count(DISTINCT customer) AS n FROM orders GROUP BY region",
+    "highest": "SELECT max(amount) AS high FROM orders",
+    "top": "SELECT region, amount FROM orders ORDER BY amount DESC LIMIT 3",
+    "first_two": "SELECT region, amount FROM (SELECT region, amount, row_number() OVER "
+    "(PARTITION BY region ORDER BY amount) AS n FROM orders) WHERE n <= 2",
+    "intersected": "SELECT customer FROM orders INTERSECT ALL SELECT id FROM customers",
+    "except": "SELECT customer FROM orders EXCEPT SELECT id FROM customers",
+    "cube": "SELECT region, customer, count(*) AS n FROM orders GROUP BY CUBE (region, customer)",
+    "non_equi": "SELECT o.amount, c.credit FROM orders o JOIN customers c ON o.amount < c.credit",
+    "twice": "WITH t AS (SELECT customer, count(*) AS n FROM orders GROUP BY customer) "
+    "SELECT a.customer, b.n FROM t a JOIN t b ON a.n = b.n",
+    "constant": "SELECT 1 AS one",
+}
+
+
+class Story:
+    """Two tables with a random history: deletes, replaced rows, NULLs, duplicates, idle times."""
+
+    def __init__(self, seed: int) -> None:
+        print(f"seed {seed}")
+        self.random = Random(seed)
+        self.tables = {"orders": model.orders(), "customers": model.customers()}
+        self.time = 0
+        self.answers: dict[tuple[str, int], Counter[model.Row]] = {}
+
+    def go_on(self, client: Client, times: int = 3) -> None:
+        """Write some times to both tables, and seal them."""
+        upper = self.time + times
+        for name, table in self.tables.items():
+            writer, _ = client.create_or_load(name, table.schema)
+            for time in range(self.time, upper):
+                writer.write(table.change(self.random, time)).result()
+            writer.seal(upper).result()
+        self.time = upper
+
+    def check(self, client: Client, controller: ViewController, name: str, sql: str) -> None:
+        """Hold the view against the query itself, at every time that can be read."""
+        read = client.reader(name)
+        assert not read.upper.allows(self.time - 1), controller.failures()
+        for time in range(read.since.only(), self.time):
+            if (name, time) not in self.answers:
+                self.answers[name, time] = model.rows_of(controller.select(sql, time))
+            found = model.rows_of(read.snapshot(time).to_table())
+            assert found == self.answers[name, time], f"{name} at time {time}"
+
+
+def _merge_everything(client: Client) -> None:
+    maintenance = Maintenance(client.core)
+    for collection in list(client.core.state.collections):
+        while maintenance.merge_one(collection):
+            pass
+
+
+def test_every_shape_is_exact_at_every_time(spark: Any, client: Client) -> None:
+    story = Story(1)
+    controller = ViewController(client, spark)
+    story.go_on(client)
+    for name, sql in QUERIES.items():
+        view = controller.create_view(name, sql)
+        assert isinstance(view, MaintainedView), controller.explain(name)
+        assert controller.explain(name).startswith("incremental:")
+    for number in range(3):
+        controller.run_once()
+        assert not controller.failures()
+        for name, sql in QUERIES.items():
+            story.check(client, controller, name, sql)
+        if number == 1:
+            _merge_everything(client)
+        story.go_on(client)
+    assert not list(violations(client.core.state))
+
+
+def test_views_on_shared_inputs_are_one_job_and_share_arrangements(
+    spark: Any, client: Client
+) -> None:
+    story = Story(2)
+    story.go_on(client)
+    controller = ViewController(client, spark)
+    names = ("joined", "three", "sums", "left_join")
+    views = [controller.create_view(name, QUERIES[name]) for name in names]
+    shared = maintained.arrangements(client.core.state)
+    assert len(shared) == 2, "orders by customer, customers by id"
+    controller.run_once()
+    story.go_on(client)
+    seqno = client.core.state.seqno
+    group = views[0].reader_id
+    tracker = spark.sparkContext.statusTracker()
+    before = len(tracker.getJobIdsForGroup(group))
+    assert controller.run_once() == names
+    assert len(tracker.getJobIdsForGroup(group)) == before + 1, "one job for all"
+    assert client.core.state.seqno == seqno + 1, "one entry for all"
+    for name in names:
+        story.check(client, controller, name, QUERIES[name])
+    for name in names[:-1]:
+        assert controller.drop_view(name)
+    assert maintained.arrangements(client.core.state), "the last view still uses them"
+    story.go_on(client)
+    controller.run_once()
+    story.check(client, controller, "left_join", QUERIES["left_join"])
+    controller.drop_view("left_join")
+    assert not maintained.arrangements(client.core.state)
+    left = {c.name for c in client.core.state.collections.values()}
+    assert left == {"orders", "customers"}
+    assert not list(violations(client.core.state))
+
+
+def test_a_later_view_shares_what_is_older_than_it(spark: Any, client: Client) -> None:
+    story = Story(3)
+    story.go_on(client)
+    controller = ViewController(client, spark)
+    controller.create_view("joined", QUERIES["joined"])
+    for _ in range(2):
+        controller.run_once()
+        story.go_on(client)
+    for name in ("sums", "exists", "min_max"):
+        controller.create_view(name, QUERIES[name])
+    for _ in range(2):
+        controller.run_once()
+        _merge_everything(client)
+        story.go_on(client)
+    controller.run_once()
+    for name in ("joined", "sums", "exists", "min_max"):
+        story.check(client, controller, name, QUERIES[name])
+
+
+def test_an_error_is_data_and_goes_with_its_row(spark: Any, client: Client) -> None:
+    write, _ = client.create_or_load("t", pa.schema([("g", pa.string()), ("x", pa.int64())]))
+    controller = ViewController(client, spark)
+    controller.create_view("ratio", "SELECT g, 10 / x AS y FROM t")
+    controller.create_view("total", "SELECT sum(x) AS x FROM t")
+    rows = [({"g": "a", "x": 5}, 0, 1), ({"g": "b", "x": 0}, 1, 1), ({"g": "b", "x": 0}, 2, -1)]
+    write.compare_and_append(rows, 0, 4).result()
+    assert controller.run_once() == ("ratio", "total"), controller.failures()
+    read = client.reader("ratio")
+    assert model.rows_of(read.snapshot(0).to_table()) == {("a", 2.0): 1}
+    with pytest.raises(CollectionHasErrors, match="ivision by zero"):
+        read.snapshot(1).to_table()
+    assert model.rows_of(read.snapshot(2).to_table()) == {("a", 2.0): 1}
+    assert model.rows_of(client.reader("total").snapshot(1).to_table()) == {(5,): 1}
+
+
+def test_a_view_goes_on_in_another_process(spark: Any, tmp_path: Path) -> None:
+    story = Story(4)
+    names = ("sums", "left_join", "min_max", "top", "once")
+    for number in range(3):
+        with open_location(tmp_path, layouts=LAYOUTS, take_over=True) as client:
+            story.go_on(client)
+            controller = ViewController(client, spark)
+            if not number:
+                for name in names:
+                    controller.create_view(name, QUERIES[name])
+            controller.run_once()
+            for name in names:
+                assert controller.view_upper(name) == Frontier.of(story.time), controller.failures()
+                story.check(client, controller, name, QUERIES[name])
