@@ -121,7 +121,7 @@ def random_history(random: Random, *, steps: int = 3, changes: int = 5) -> Histo
     start = random.randint(1, 4)
     past: dict[str, list[Update]] = {relation: [] for relation in RELATIONS}
     if random.random() < 0.8:
-        past = _changes(random, held, 0, start, changes)
+        past = _changes(random, held, 0, start, 3 * changes)
     made: list[tuple[int, dict[str, list[Update]]]] = []
     lower = start
     for _ in range(steps):
@@ -264,6 +264,8 @@ class _Plans:
             negated = self.random.choice(["", "NOT "])
             return _combined(f"({a.text} IS {negated}NULL)", BOOLEAN, a)
         b = self.expression(columns, column.type, 0)
+        if self.random.random() < 0.4:
+            b = Expression(self._literal(column.type), column.type, True)
         operators = ["=", "=", "<=>"]
         operators += ["<", ">=", "<="] if column.type in _NUMBERS else []
         return _combined(f"({a.text} {self.random.choice(operators)} {b.text})", BOOLEAN, a, b)
@@ -271,10 +273,12 @@ class _Plans:
     # ---- operators -------------------------------------------------------------------------
 
     def _filter(self, depth: int) -> Node:
-        source = self.node(depth)
         # A bare comparison over a join is what rules look for: an equality, a rejected NULL.
-        plain = isinstance(source, Join) and self.random.random() < 0.6
-        return Filter(source, self.condition(source.columns, 0 if plain else 1))
+        if self.random.random() < 0.4:
+            join = self._join(depth - 1)
+            return Filter(join, self.condition(join.columns, 0))
+        source = self.node(depth)
+        return Filter(source, self.condition(source.columns))
 
     def _project(self, depth: int) -> Node:
         source = self.node(depth)
@@ -304,18 +308,25 @@ class _Plans:
         right = self._apart(left, self.node(depth if self.random.random() < 0.4 else 0))
         kinds: dict[JoinKind, int] = {
             "inner": 8,
-            "left": 2,
+            "left": 3,
             "right": 1,
             "full": 1,
             "semi": 2,
-            "anti": 2,
+            "anti": 3,
         }
         (kind,) = self.random.choices(list(kinds), list(kinds.values()))
         keys: list[JoinKey] = []
-        for _ in range(self.random.choice([0, 1, 1, 1, 2])):
-            key = self._key(kind, left.columns, right.columns)
+        for _ in range(self.random.choice([0, 1, 1, 1, 2, 2])):
+            # A column that is compared twice relates the others to each other.
+            again = keys and self.random.random() < 0.4
+            shared = [c for c in left.columns if again and c.name in keys[0].left.columns]
+            key = self._key(kind, shared or left.columns, right.columns)
             if key is not None:
                 keys.append(key)
+        if kind in ("semi", "anti") and self.random.random() < 0.3:
+            keys = [JoinKey(key.left, key.right, "=?") for key in keys[:1]]
+            if self.random.random() < 0.8:
+                return Join(left, right, kind, tuple(keys))
         residual = None
         if self.random.random() < (0.25 if keys else 0.7):
             residual = self.condition((*left.columns, *right.columns))
@@ -327,7 +338,7 @@ class _Plans:
         comparisons: list[Comparison] = ["=", "=", "=", "<=>"]
         if kind in ("semi", "anti"):
             comparisons.append("=?")
-        comparison = self.random.choice(comparisons)
+        comparison: Comparison = self.random.choice(comparisons)
         a = self.random.choice(left) if left else None
         if a is None:
             return None

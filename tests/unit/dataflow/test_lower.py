@@ -338,6 +338,8 @@ def test_the_pairs_of_an_outer_join_with_a_condition_are_computed_once() -> None
 def test_padding_that_a_filter_rejects_is_not_made() -> None:
     left = inner(A, B, ("x_1", "x_2"), kind="left")
     assert kinds(dataflow(Filter(left, where("(y_1 < z_2)", "y_1", "z_2")))) == ["DeltaJoin"]
+    literal = Filter(left, where("(CAST(z_2 AS DECIMAL(20,0)) > CAST(1 AS DECIMAL(20,0)))", "z_2"))
+    assert kinds(dataflow(literal)) == ["DeltaJoin"]
     kept = Filter(left, where("(y_1 <=> z_2)", "y_1", "z_2"))
     assert kinds(dataflow(kept)) == ["DeltaJoin", "Semi"], "NULL <=> NULL is true"
     assert "Semi" in kinds(dataflow(Filter(left, where("(y_1 < x_1)", "x_1", "y_1"))))

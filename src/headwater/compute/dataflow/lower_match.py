@@ -266,7 +266,7 @@ def names_of(origin: Origin) -> tuple[str, ...]:
 def _unknown(context: Context, kind: str, join: Join, wanted: Sequence[str]) -> Flow:
     build = context.build
     (key,) = join.keys
-    equal = Join(join.left, join.right, "inner", (JoinKey(key.left, key.right, "="),))
+    equal = Join(join.left, join.right, "inner", by_field(JoinKey(key.left, key.right, "=")))
     own = Named(build.fresh("own"), key.left)
     needed_of_left = [c.name for c in columns_of(context.flow(join.left))]
     without = computed(_semi(context, "anti", equal, needed_of_left), (own,))

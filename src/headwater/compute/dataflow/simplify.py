@@ -3,9 +3,9 @@
     an outer join under a filter that rejects its padded rows     a join that does not pad them
     a key that is a struct                                         a key per field
 
-A filter *rejects* NULLs of a column if it compares it, bare or cast, with another: then it is not
-true where the column is NULL. Correlated subqueries come as such left joins (TPC-H 2, 17, 20), and
-without the padding there is no anti join to keep.
+A filter *rejects* NULLs of a column if it compares it, bare or cast, with another column or with a
+literal: then it is not true where the column is NULL. Correlated subqueries come as such left joins
+(TPC-H 2, 17, 20), and without the padding there is no anti join to keep.
 
 Two structs are equal if their fields are, NULL fields too; a NULL struct equals another by ``<=>``
 only. So ``a = b`` is: both are there, and each field by ``<=>``.
@@ -24,8 +24,10 @@ from headwater.compute.dataflow.flow import is_key
 from headwater.compute.ir.expression import BOOLEAN, NAME, Column, Expression, JoinKey
 from headwater.compute.ir.node import Filter, Join, JoinKind, Node, Operator
 
-_BARE: Final = rf"(?:CAST\()*({NAME.pattern})(?: AS [A-Z]+(?:\([0-9]+,[0-9]+\))?\))*"
-_COMPARED: Final = re.compile(rf"\({_BARE} (?:=|<|<=|>|>=) {_BARE}\)")
+_TYPED: Final = r"(?: AS [A-Z]+(?:\([0-9]+,[0-9]+\))?\))*"
+_BARE: Final = rf"(?:CAST\()*({NAME.pattern}){_TYPED}"
+_LITERAL: Final = rf"(?:CAST\()*(?:[A-Z]+ )?(?:'[^'\\]*'|[0-9][0-9.]*[A-Z]*){_TYPED}"
+_COMPARED: Final = re.compile(rf"\((?:{_BARE}|{_LITERAL}) (?:=|<|<=|>|>=) (?:{_BARE}|{_LITERAL})\)")
 
 _PADS: Final[dict[tuple[JoinKind, bool, bool], JoinKind]] = {
     ("left", False, True): "inner",
