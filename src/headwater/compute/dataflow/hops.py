@@ -1,9 +1,12 @@
 """Paths of a join over several inputs: in which order a changed row looks up the others.
 
 A path begins at one input and hops to one other at a time, by all the equalities that relate it to
-what is known by then. The order is greedy: the input that is reached by most columns; of these, by
+what is known by then; by those of joins, if any do, since one that a filter adds would only ask for
+one more arrangement. The order is greedy: the input that is reached by most columns; of these, by
 columns that are equal to the fewest others (what many inputs share, a nation, is rarely a key of
-any); of these, one whose arrangement another path needs anyway; of these, the first in the plan.
+any); of these, one whose arrangement another path needs anyway; of these, the first in an order of
+the inputs. Several such orders are tried, the plan's first, and the paths taken that need fewest
+arrangements: each is one more copy of its input, and one more to write at every change of it.
 
 Equalities are transitive where they are strict: from ``a = b`` and ``b = c`` a row of ``a`` finds
 those of ``c``. An equality that a path does not look anything up by is not *enforced* by it, and
@@ -15,11 +18,23 @@ tested with the rules (``tests/unit/dataflow``). Relied on by: ``lower_join.py``
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import permutations
+from typing import Final, Literal
 
 Key = tuple[int, str]
 """An input's number and one of its columns."""
+
+Strength = Literal["key", "filter", "constant"]
+"""Of a join; of a filter over joins, which is looked up by only where no key of a join relates an
+input to what is known; always true, for inputs that nothing else relates."""
+
+_STRENGTHS: Final[tuple[Strength, ...]] = ("key", "filter", "constant")
+
+_FEW: Final = 4
+"""Of so many inputs every order is tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +44,7 @@ class Equality:
     left: Key
     right: Key
     null_safe: bool = False
-    constant: bool = False
-    """Always true: it only brings together inputs that nothing else relates."""
+    strength: Strength = "key"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +94,35 @@ def components(inputs: int, equalities: Sequence[Equality]) -> list[list[int]]:
 
 def routes(order: Sequence[Sequence[str]], equalities: Sequence[Equality]) -> Routes:
     """Return the paths; ``order`` has per input the columns in the order they have in a key."""
+    tried = (_routes(order, equalities, ranks) for ranks in _orders(len(order)))
+    return min(tried, key=_cost)
+
+
+def _cost(found: Routes) -> tuple[int, int, int]:
+    made = {(hop.input, hop.key) for path in found.paths for hop in path}
+    copies = Counter(number for number, _ in made)
+    # Of as many, those that are spread: what all others refer to is often the largest.
+    return len(made), sum(n * n for n in copies.values()), len(found.unenforced)
+
+
+def _orders(inputs: int) -> Iterator[tuple[int, ...]]:
+    """Yield orders of the inputs, as the rank of each; all of them where they are few."""
+    if inputs <= _FEW:
+        yield from permutations(range(inputs))
+        return
+    for start in range(inputs):
+        yield tuple((number - start) % inputs for number in range(inputs))
+        yield tuple((start - number) % inputs for number in range(inputs))
+
+
+def _routes(
+    order: Sequence[Sequence[str]], equalities: Sequence[Equality], ranks: Sequence[int]
+) -> Routes:
     made: set[tuple[int, tuple[str, ...]]] = set()
     paths: list[tuple[Lookup, ...]] = []
     unenforced: set[int] = set()
     for start in range(len(order)):
-        path = _path(start, order, equalities, made)
+        path = _path(start, order, equalities, made, ranks)
         made.update((hop.input, hop.key) for hop in path)
         unenforced.update(_unenforced(path, equalities))
         paths.append(path)
@@ -96,21 +134,21 @@ def _path(
     order: Sequence[Sequence[str]],
     equalities: Sequence[Equality],
     made: set[tuple[int, tuple[str, ...]]],
+    ranks: Sequence[int],
 ) -> tuple[Lookup, ...]:
     known = [start]
     path: list[Lookup] = []
     while len(known) < len(order):
-        reached = {
-            number: _links(number, known, equalities)
-            for number in range(len(order))
-            if number not in known
-        }
-        hops = [
-            (_rank(links, hop, made), hop)
-            for number, links in reached.items()
-            if links
-            for hop in [_lookup(number, order[number], links)]
-        ]
+        hops: list[tuple[tuple[int, int, int, bool, int], Lookup]] = []
+        for number in range(len(order)):
+            if number in known:
+                continue
+            strength, links = _links(number, known, equalities)
+            if links:
+                hop = _lookup(number, order[number], links)
+                shared_by = min(link.shared_by for link in links.values())
+                is_new = (hop.input, hop.key) not in made
+                hops.append(((strength, -len(links), shared_by, is_new, ranks[number]), hop))
         assert hops, "an input that nothing relates to the others"
         _, hop = min(hops, key=lambda ranked: ranked[0])
         path.append(hop)
@@ -122,31 +160,37 @@ def _path(
 class _Link:
     probe: str
     null_safe: bool
-    constant: bool
     shared_by: int
 
 
-def _links(number: int, known: Sequence[int], equalities: Sequence[Equality]) -> dict[str, _Link]:
+def _links(
+    number: int, known: Sequence[int], equalities: Sequence[Equality]
+) -> tuple[int, dict[str, _Link]]:
+    """Return how the columns of an input can be known, by the strongest equalities there are."""
+    for weakness in range(len(_STRENGTHS)):
+        strong = [e for e in equalities if _STRENGTHS.index(e.strength) <= weakness]
+        links = _links_by(number, known, strong)
+        if links:
+            return weakness, links
+    return len(_STRENGTHS), {}
+
+
+def _links_by(
+    number: int, known: Sequence[int], equalities: Sequence[Equality]
+) -> dict[str, _Link]:
     """Return how the columns of an input can be known: strictly if possible."""
     classes = _Classes()
-    constant: set[Key] = set()
     strict = [equality for equality in equalities if not equality.null_safe]
     for equality in strict:
         classes.join(equality.left, equality.right)
-        if equality.constant:
-            constant.update((equality.left, equality.right))
     members: dict[Key, list[Key]] = {}
     for key in dict.fromkeys(k for e in strict for k in (e.left, e.right)):
         members.setdefault(classes.root(key), []).append(key)
     links: dict[str, _Link] = {}
     for same in members.values():
-        there = [column for i, column in same if i == number]
         here = sorted((known.index(i), column) for i, column in same if i in known)
-        if here:
-            _, probe = here[0]
-            for column in there:
-                is_constant = (number, column) in constant
-                links[column] = _Link(probe, False, is_constant, len(same))
+        for column in (column for i, column in same if here and i == number):
+            links[column] = _Link(here[0][1], False, len(same))
     for equality in equalities:
         if equality.null_safe:
             for (i, here_name), (j, there_name) in (
@@ -154,9 +198,8 @@ def _links(number: int, known: Sequence[int], equalities: Sequence[Equality]) ->
                 (equality.right, equality.left),
             ):
                 if i in known and j == number:
-                    links.setdefault(there_name, _Link(here_name, True, False, 2))
-    real = {column: link for column, link in links.items() if not link.constant}
-    return real or links
+                    links.setdefault(there_name, _Link(here_name, True, 2))
+    return links
 
 
 def _lookup(number: int, order: Sequence[str], links: dict[str, _Link]) -> Lookup:
@@ -167,14 +210,6 @@ def _lookup(number: int, order: Sequence[str], links: dict[str, _Link]) -> Looku
         tuple(links[column].probe for column in key),
         tuple(links[column].null_safe for column in key),
     )
-
-
-def _rank(
-    links: dict[str, _Link], hop: Lookup, made: set[tuple[int, tuple[str, ...]]]
-) -> tuple[int, int, bool, int]:
-    real = [link for link in links.values() if not link.constant]
-    shared_by = min((link.shared_by for link in real), default=0)
-    return (-len(real), shared_by, (hop.input, hop.key) not in made, hop.input)
 
 
 def _unenforced(path: Sequence[Lookup], equalities: Sequence[Equality]) -> set[int]:
@@ -193,7 +228,7 @@ def _unenforced(path: Sequence[Lookup], equalities: Sequence[Equality]) -> set[i
     return {
         number
         for number, equality in enumerate(equalities)
-        if not equality.constant
+        if equality.strength != "constant"
         and strict.root(equality.left) != strict.root(equality.right)
         and not (equality.null_safe and frozenset((equality.left, equality.right)) in safe)
     }

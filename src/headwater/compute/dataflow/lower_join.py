@@ -6,7 +6,7 @@ so no intermediate result is kept. An input is read *raw* (``raw.py``) where its
 a stored collection; otherwise it is a lane that has its keys as columns, with an arrangement that
 belongs to the view. Filters, computed columns and residual conditions are steps after the join, in
 the order in which the plan has them: what a filter protects (``x <> 0`` below ``1 / x``) stays
-protected. An equality between two plain columns in a filter is a key like any other.
+protected. An equality between two plain columns in a filter is a key where there is no other.
 
 Inputs that no equality relates are brought together by a column that is the same in all rows.
 
@@ -35,7 +35,7 @@ from headwater.compute.dataflow.flow import (
     is_key,
 )
 from headwater.compute.dataflow.graph import DeltaJoin, Hop, Origin, Scanned
-from headwater.compute.dataflow.hops import Equality, Lookup, components, routes
+from headwater.compute.dataflow.hops import Equality, Lookup, Strength, components, routes
 from headwater.compute.dataflow.needs import names
 from headwater.compute.dataflow.raw import (
     Compute,
@@ -251,7 +251,7 @@ class _Tree:
         if found is not None:
             left, right = plain.get(found[1]), plain.get(found[3])
             if left is not None and right is not None:
-                number = self._equal(left, right, null_safe=found[2] == "<=>")
+                number = self._equal(left, right, found[2] == "<=>", "filter")
         self._steps.append((Keep(condition), number))
 
     def _key(self, left: _Part, right: _Part, key: JoinKey) -> None:
@@ -262,7 +262,7 @@ class _Tree:
             tuple(sorted({*key.left.columns, *key.right.columns})),
         )
         sides = (self._resolved(left, key.left), self._resolved(right, key.right))
-        number = self._equal(*sides, null_safe=key.comparison == "<=>")
+        number = self._equal(*sides, key.comparison == "<=>", "key")
         self._steps.append((Keep(check), number))
 
     def _resolved(self, part: _Part, key: Expression) -> tuple[int, str]:
@@ -288,7 +288,7 @@ class _Tree:
         return number, leaf.keys[key.text].name
 
     def _equal(
-        self, left: tuple[int, str], right: tuple[int, str], *, null_safe: bool
+        self, left: tuple[int, str], right: tuple[int, str], null_safe: bool, strength: Strength
     ) -> int | None:
         """Return the number of a new equality; ``None`` if nothing can be looked up by it."""
         if left[0] == right[0]:
@@ -298,7 +298,7 @@ class _Tree:
             return None
         if len({key_form(column.sql_type.arrow) for column in types}) > 1:
             return None
-        self._equalities.append(Equality(left, right, null_safe))
+        self._equalities.append(Equality(left, right, null_safe, strength))
         return len(self._equalities) - 1
 
     def relate(self) -> None:
@@ -314,7 +314,7 @@ class _Tree:
                 raise _Otherwise(laned=[leaf.node])
             leaf.keys[ONE.text] = Named(self._context.build.fresh("one"), ONE)
             ends.append((number, leaf.keys[ONE.text].name))
-        self._equalities.extend(Equality(ends[0], end, constant=True) for end in ends[1:])
+        self._equalities.extend(Equality(ends[0], end, strength="constant") for end in ends[1:])
 
     # ---- the operator ----------------------------------------------------------------------
 
