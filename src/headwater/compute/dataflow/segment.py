@@ -224,7 +224,7 @@ class _Chain:
             (uses.get(name, 0) - 1) * len(text)
             for row in rows
             for name, text in row.items()
-            if uses.get(name, 0) > 1 and not _atomic(text)
+            if uses.get(name, 0) > 1 and not _cheap(text)
         )
         later = sum(len(e.text) for step in self.steps[at + 1 :] for e in _expressions(step))
         return own + (len(rows) - 1) * later
@@ -358,7 +358,7 @@ def substituted(expression: Expression, names: Names) -> str:
     if missing:
         raise InvalidPlan(f"{expression.text} mentions {sorted(missing)}, which are not there")
     text = _replaced(expression.text, names)
-    return text if _atomic(text) else f"({text})"
+    return text if _cheap(text) or _closed(text) else f"({text})"
 
 
 def _replaced(text: str, names: Names) -> str:
@@ -369,15 +369,15 @@ def _mentioned(text: str) -> list[str]:
     return [found["name"] for found in _TOKEN.finditer(text) if found["name"]]
 
 
-def _atomic(text: str) -> bool:
-    """Whether a text is a slot, a field of a lambda's variable, a bound text or a short literal."""
-    return re.fullmatch(r"[\w.]+|'[^'\\]*'|\(.*\)", text, re.DOTALL) is not None and _closed(text)
+def _cheap(text: str) -> bool:
+    """Whether a text may be repeated: a slot, a field of a lambda's variable, a short literal."""
+    return re.fullmatch(r"[\w.]+|'[^'\\]{0,40}'", text) is not None
 
 
 def _closed(text: str) -> bool:
-    """Whether the parenthesis that opens a text is the one that ends it."""
+    """Whether a text begins with a parenthesis that only its end closes."""
     if not text.startswith("("):
-        return True
+        return False
     depth = 0
     for n, part in _parts(text):
         depth += {"(": 1, ")": -1}.get(part, 0)
