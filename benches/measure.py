@@ -77,27 +77,32 @@ def _stat(pid: str) -> list[str]:
     return Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()
 
 
+def _descendants() -> dict[str, list[str]]:
+    """Return what ``stat`` says of every living process below this one, by its number."""
+    known: dict[str, list[str]] = {}
+    for entry in os.scandir("/proc") if Path("/proc/self/stat").exists() else ():
+        if entry.name.isdigit():
+            try:
+                known[entry.name] = _stat(entry.name)
+            except OSError:
+                continue
+    me = str(os.getpid())
+    found = {}
+    for pid, fields in known.items():
+        above = fields[1]
+        while above in known and above != me:
+            above = known[above][1]
+        if above == me and pid != me:
+            found[pid] = fields
+    return found
+
+
 def tree_cpu_s() -> float:
     """Return user and system time of this process and all its descendants, dead or alive."""
     own = os.times()
     total = time.process_time() + own.children_user + own.children_system
-    if not Path("/proc/self/stat").exists():
-        return total
-    parents: dict[str, tuple[str, float]] = {}
-    for entry in os.scandir("/proc"):
-        if entry.name.isdigit():
-            try:
-                fields = _stat(entry.name)
-            except OSError:
-                continue
-            parents[entry.name] = (fields[1], sum(map(int, fields[11:15])) / TICKS_PER_S)
-    me = str(os.getpid())
-    for pid, (parent, used) in parents.items():
-        above = parent
-        while above in parents and above != me:
-            above = parents[above][0]
-        if above == me and pid != me:
-            total += used
+    for fields in _descendants().values():
+        total += sum(map(int, fields[11:15])) / TICKS_PER_S
     return total
 
 
@@ -134,10 +139,34 @@ def spread_ms(samples_s: Sequence[float]) -> list[str]:
 
 def resident_anonymous_mib() -> float:
     """Return the anonymous memory of this process: what it holds itself, without mapped files."""
-    for line in Path("/proc/self/status").read_text().splitlines():
+    return _anonymous_mib("self")
+
+
+def _anonymous_mib(pid: str) -> float:
+    for line in Path("/proc", pid, "status").read_text().splitlines():
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) / 1024
     return float("nan")
+
+
+def tree_anonymous_mib() -> dict[str, float]:
+    """Return the anonymous memory of the process tree, by the name of the program."""
+    found: dict[str, float] = {}
+    for pid in ("self", *_descendants()):
+        try:
+            name = Path("/proc", pid, "comm").read_text().strip()
+            found[name] = found.get(name, 0.0) + _anonymous_mib(pid)
+        except OSError:  # it has just ended
+            continue
+    return found
+
+
+def calibrator_s() -> float:
+    """Return the CPU of a fixed piece of work; if that moves, so does every other figure."""
+    numbers = scrambled(np.arange(2_000_000))
+    before = time.process_time()
+    np.sort(numbers)
+    return time.process_time() - before
 
 
 # ---- raw limits ------------------------------------------------------------------------------
@@ -198,11 +227,16 @@ def directory_bytes(folder: Path) -> int:
 # ---- printing --------------------------------------------------------------------------------
 
 
-def quick() -> bool:
-    """Whether the bench was asked for its quick form: smaller sizes, the same questions."""
+def arguments() -> argparse.ArgumentParser:
+    """Return a parser that knows ``--quick``, for a bench that takes more than that."""
     parser = argparse.ArgumentParser(description=(sys.modules["__main__"].__doc__ or "").strip())
     parser.add_argument("--quick", action="store_true", help="smaller sizes, the same questions")
-    return bool(parser.parse_args().quick)
+    return parser
+
+
+def quick() -> bool:
+    """Whether the bench was asked for its quick form: smaller sizes, the same questions."""
+    return bool(arguments().parse_args().quick)
 
 
 def machine() -> str:

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-SHARED = {"measure", "run_all"}
+SHARED = {"measure", "world", "shop", "run_all", "peers"}  # peers: see `make bench-peers`
 
 
 def benches() -> list[str]:

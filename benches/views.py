@@ -1,0 +1,137 @@
+"""Several views: one against eight on the same inputs, and a tick beside a hydration.
+
+- A view that joins and sums, stepped with Δ = 1,000 updates: wall time, p50 and p99, and CPU.
+- The same with eight such views over the same two tables, in turns with the one: two locations with
+  the same rows.
+- The controller runs by itself; every change waits until the view shows it. First alone, then while
+  another view over the same tables is hydrated again and again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+
+from measure import arguments, begin, calibrator_s, percentile, scratch, show
+from shop import Shop
+from world import Costs
+
+from headwater.compute.session import SparkSettings, close_session, open_session
+
+JOINED = "FROM facts f JOIN dims d ON f.dim = d.id"
+ONE = {"v0": f"SELECT d.region, count(*) AS n, sum(f.x) AS x {JOINED} GROUP BY d.region"}
+EIGHT = {
+    **ONE,
+    "v1": f"SELECT d.w, sum(f.x) AS x {JOINED} GROUP BY d.w",
+    "v2": f"SELECT d.region, avg(f.f) AS a {JOINED} GROUP BY d.region",
+    "v3": f"SELECT d.region, count(*) AS n {JOINED} WHERE f.x > 500000 GROUP BY d.region",
+    "v4": f"SELECT f.dim, sum(f.x * d.w) AS x {JOINED} GROUP BY f.dim",
+    "v5": f"SELECT d.w, d.region, count(f.x) AS n, sum(f.x) AS x {JOINED} GROUP BY d.w, d.region",
+    "v6": f"SELECT d.region, sum(f.x) - count(*) AS x {JOINED} WHERE d.w < 4 GROUP BY d.region",
+    "v7": f"SELECT f.x % 10 AS m, count(*) AS n {JOINED} GROUP BY f.x % 10",
+}
+HYDRATED = f"SELECT f.grp, sum(f.x) AS x, max(d.w) AS w {JOINED} GROUP BY f.grp"
+
+NUMBERS = itertools.count()
+
+
+def _fresh(shop: Shop, delta: int) -> float:
+    """Change something, and return after how long the view shows it."""
+    shop.replace(delta)
+    start = time.perf_counter()
+    while shop.controller.view_upper("v0").allows(shop.time):
+        time.sleep(0.002)
+    return time.perf_counter() - start
+
+
+def _ticks(shop: Shop, delta: int, count: int, beside: bool) -> list[float]:
+    """Return how fresh the view was, tick by tick, perhaps beside hydrations."""
+    stopping = threading.Event()
+
+    def hydrate() -> None:
+        while not stopping.is_set():
+            name = f"hydrated{next(NUMBERS)}"  # names are never used again
+            shop.controller.create_view(name, HYDRATED)
+            while shop.controller.view_upper(name).allows(0) and not stopping.is_set():
+                time.sleep(0.01)
+            shop.controller.drop_view(name)
+
+    thread = threading.Thread(target=hydrate)
+    shop.controller.start()
+    if beside:
+        thread.start()
+        time.sleep(0.5)
+    samples = [_fresh(shop, delta) for _ in range(count)]
+    stopping.set()
+    if beside:
+        thread.join()
+    shop.controller.stop()
+    return samples
+
+
+def main() -> None:
+    parser = arguments()
+    parser.add_argument("--rows", type=int, help="of facts; 1,000,000, or 50,000 if quick")
+    parser.add_argument("--delta", type=int, default=1_000)
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--memory", default="2g", help="of the JVM")
+    asked = parser.parse_args()
+    rows = asked.rows or (50_000 if asked.quick else 1_000_000)
+    warm, rounds = (2 if asked.quick else 8), asked.rounds or (5 if asked.quick else 25)
+    begin(f"Views on shared inputs; Δ = {asked.delta:,} updates at N = {rows:,}")
+    session = open_session(SparkSettings(driver_memory=asked.memory))
+    calibrated = [calibrator_s()]
+    with scratch() as folder:
+        shops = [Shop(folder / "one", session, rows), Shop(folder / "eight", session, rows)]
+        hydrations = [shop.create(views) for shop, views in zip(shops, (ONE, EIGHT), strict=True)]
+        costs = [Costs(), Costs()]
+        for turn in range(-warm, rounds):
+            for number in (0, 1) if turn % 2 else (1, 0):
+                shops[number].replace(asked.delta)
+                taken = shops[number].step()
+                if turn >= 0:
+                    costs[number].samples.append(taken)
+        for name, sql in EIGHT.items():
+            shop = shops[1]
+            shop.check(name, shop.controller.select(sql, shop.time))
+        one, eight = costs
+        show(
+            "a step, seconds",
+            ["views", "p50 wall", "p99 wall", "cpu", "hydration"],
+            [
+                [
+                    label,
+                    f"{c.wall_s:.3f}",
+                    f"{c.wall_p99_s:.3f}",
+                    f"{c.cpu_s:.3f}",
+                    f"{hydration.wall_s:.1f}",
+                ]
+                for label, c, hydration in zip(("one", "eight"), costs, hydrations, strict=True)
+            ],
+        )
+        wall, cpu = eight.wall_s / one.wall_s, eight.cpu_s / one.cpu_s
+        print(f"\neight / one: wall {wall:.2f}, cpu {cpu:.2f}")
+        shops[1].close()
+        calibrated.append(calibrator_s())
+        ticks = 6 if asked.quick else 40
+        _ticks(shops[0], asked.delta, 2, beside=True)
+        alone = _ticks(shops[0], asked.delta, ticks, beside=False)
+        beside = _ticks(shops[0], asked.delta, ticks, beside=True)
+        show(
+            "from a durable change to the view that shows it, seconds",
+            ["", "p50", "p99", "largest"],
+            [
+                [label, *(f"{percentile(s, share):.3f}" for share in (0.5, 0.99, 1))]
+                for label, s in (("alone", alone), ("beside hydrations", beside))
+            ],
+        )
+        print(f"\nbeside / alone, p99: {percentile(beside, 0.99) / percentile(alone, 0.99):.2f}")
+        shops[0].close()
+        calibrated.append(calibrator_s())
+    close_session()
+    print(f"calibrator: {min(calibrated):.3f} to {max(calibrated):.3f} CPU-s")
+
+
+if __name__ == "__main__":
+    main()
