@@ -7,6 +7,7 @@ row of its group, :data:`RANK`, which the function is then asked by:
     first(x)           min_by(x, rank)            max_by(x, y)    max_by(x, (y, -rank)), y not NULL
     collect_list(x)    the values by rank         listagg(x)      … WITHIN GROUP (ORDER BY …, rank)
     collect_set(x)     the values in their order  mode(x)         the least of the most frequent
+    max(x), min(x)     a zero is 0.0, as in a group, never -0.0
 
 With ``DISTINCT`` the rows are gone and the values themselves are in their order. In a window it is
 the last key of the order, except where ties must stay ties (``rank``, a ``RANGE`` frame): there a
@@ -44,6 +45,10 @@ _ALIASES: Final = {
     "variance": "var_samp",
 }
 _ROUNDED: Final = ("float", "double")
+_EXTREMES: Final = frozenset(
+    {"min", "max", "first", "first_value", "any_value", "last", "last_value"}
+)
+"""Functions that are a least or a greatest value; those by order, where they are ``DISTINCT``."""
 _WHOLE_NUMBERS: Final = ("tinyint", "smallint", "int", "bigint")
 
 _registered: Final[WeakSet[Any]] = WeakSet()
@@ -126,7 +131,7 @@ def _needs_rank(function: str, distinct: bool) -> bool:
 def _aggregate_call(call: AggregateCall) -> str:
     if call.function in ORDERED:
         return _ordered(call, call.distinct, "")
-    return _exact(call, call.distinct, "") or call.text
+    return _exact(call, call.distinct, "") or _unsigned_zero(call, call.text)
 
 
 def _window_call(call: WindowCall, over: str) -> str:
@@ -136,7 +141,7 @@ def _window_call(call: WindowCall, over: str) -> str:
         value, number = (argument.text for argument in call.arguments)
         listed = _listed(value, _filter(call, value if call.ignore_nulls else ""), over)
         return f"try_element_at({listed}, {number})"
-    return _exact(call, False, over) or f"{call.text}{over}"
+    return _exact(call, False, over) or _unsigned_zero(call, f"{call.text}{over}")
 
 
 def _filter(call: AggregateCall | WindowCall, not_null: str = "") -> str:
@@ -172,11 +177,18 @@ def _ordered(call: AggregateCall | WindowCall, distinct: bool, over: str) -> str
         case "listagg" | "string_agg":
             return _joined(call, distinct, over)
         case "first" | "first_value" | "any_value":
-            return f"min({value}){_filter(call)}{over}"
+            return _unsigned_zero(call, f"min({value}){_filter(call)}{over}")
         case "last" | "last_value":
-            return f"max({value}){_filter(call)}{over}"
+            return _unsigned_zero(call, f"max({value}){_filter(call)}{over}")
         case _:
             return f"array_sort(collect_set({value}){_filter(call)}{over})"
+
+
+def _unsigned_zero(call: AggregateCall | WindowCall, text: str) -> str:
+    """Return the least or greatest of floats: Spark's has the sign of the zero that came first."""
+    if call.type not in _ROUNDED or call.function not in _EXTREMES:
+        return text
+    return f"({text} + CAST(0 AS {call.type}))"
 
 
 def _not_null_if_asked(call: AggregateCall | WindowCall, value: str) -> str:
