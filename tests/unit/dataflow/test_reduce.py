@@ -179,7 +179,7 @@ def evaluate(c: ReduceCall, rows: Sequence[dict[str, Any]]) -> Any:
         if not numbers:
             return None
         low, high = numbers[(len(numbers) - 1) // 2], numbers[len(numbers) // 2]
-        return low if low == high else 0.5 * low + 0.5 * high
+        return low + (0.5 if len(numbers) % 2 == 0 else 0.0) * (high - low)
     if c.distinct or c.function == "collect_set":
         different = {key(value): shown(value) for value in present}
         present = [different[k] for k in sorted(different)]
@@ -297,7 +297,7 @@ def story(case: Case, random: Random, steps: int) -> None:
     case.check()
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", range(75))
 def test_groups_are_what_their_rows_say(seed: int) -> None:
     print("seed", seed)
     random = Random(seed)
@@ -306,7 +306,7 @@ def test_groups_are_what_their_rows_say(seed: int) -> None:
     story(Case(groups, made, state=False, seed=seed), random, steps=3)
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", range(75))
 def test_kept_values_answer_as_the_rows_do(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     print("seed", seed)
     random = Random(seed)
@@ -343,6 +343,18 @@ def test_a_sum_that_does_not_fit_is_an_error_while_it_does_not() -> None:
         (errors,) = case.rig.errors
         found = [(u["condition"], u["__time"], u["__diff"]) for u in errors.to_pylist()]
         assert sorted(found) == [("ARITHMETIC_OVERFLOW", 2, 1), ("ARITHMETIC_OVERFLOW", 5, -1)]
+
+
+@pytest.mark.parametrize("uppers", [(3,), (1, 3)])
+def test_a_row_that_is_retracted_before_it_comes_is_not_there(uppers: Sequence[int]) -> None:
+    made = [call("max", "bigint", "l_9"), call("count", "bigint", "l_9")]
+    case = Case(("g_1",), made, state=False, seed=2)
+    early, other = ({"one_0": 1, "g_1": "a", "l_9": value} for value in (5, 1))
+    updates = [(early, 0, -1), (other, 0, 1), (early, 2, 2)]
+    for upper in uppers:
+        lower = case.rig.upper
+        case.step([update for update in updates if lower <= update[1] < upper], upper)
+    case.check()
 
 
 # ---- bounds ----------------------------------------------------------------------------------

@@ -12,7 +12,8 @@ ordered by (group, time); a *row* is a number too, rows are ordered by group and
 asks for it, by an order of its own. :class:`Members` lists (version, row) in that order, so that
 every answer is a reduction over segments.
 
-A row here has the columns its operator looks at; rows that agree in them are one row. Groups are
+A row here has the columns its operator looks at; rows that agree in them are one row. A collection
+has no row less than zero times; one that is retracted before it comes is not there. Groups are
 SQL's: NULL is one group, the zeros are one and shown as 0.0, all NaNs are one.
 
 Kept by: this module. Cost: rows read times the versions of their group, and one sort.

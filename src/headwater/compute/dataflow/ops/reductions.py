@@ -11,16 +11,16 @@ canonical order of its group, which is the order in which :class:`~.groups.Membe
     mode            the least of the most frequent values
     count           rows in which no argument is NULL; ``count_if``: in which it is true
     sum, avg        exact, rounded once; ``try_sum`` is NULL where the sum does not fit
-    median, percentile   interpolated between the neighbours as Spark does it, in doubles
+    median          the middle one, or between the middle two as Spark interpolates, in doubles
     collect_list    the values by rank; collect_set: each once, in their order
 
 ``distinct`` counts each value once, compared as groups are. NULLs do not count anywhere but in
 first and last. A sum that does not fit into its type has *failed*: it is NULL, and an error.
 
 A float's sum is a Python loop over versions (``catalyst/rounding.py`` is its definition); all else
-is vectorised. Not here, and so recomputed: sketches, ``listagg``, ``percentile_disc`` and their
-like, percentiles of floats (Spark lets 0.0 and -0.0 be two values there), values that hold floats
-inside where values are compared.
+is vectorised. Not here, and so recomputed: sketches, ``listagg``, percentiles other than the median
+(their parts are no columns), medians of floats (Spark lets 0.0 and -0.0 be two values there),
+values that hold floats inside where values are compared.
 """
 
 from __future__ import annotations
@@ -358,21 +358,20 @@ def _percentile(having: Members, column: Any, percentage: float) -> Any:
     codes = order_codes(column)[having.row]
     by_value = np.lexsort((codes, having.version))
     row, end = having.row[by_value], np.cumsum(having.count[by_value])
-    sizes = having.sizes
+    present = having.sizes > 0
+    sizes = having.sizes[present]
     before = np.cumsum(sizes) - sizes
     numbers = doubles(column)
     position = (sizes - 1) * percentage
-    present = sizes > 0
-    low, high = np.floor(position), np.ceil(position)
+    low = np.floor(position)
 
     def value_at(place: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        index = np.searchsorted(end, (before + place.astype(np.int64))[present], "right")
+        index = np.searchsorted(end, before + place.astype(np.int64), "right")
         return numbers[row[index]]
 
-    lower, higher, at = value_at(low), value_at(high), position[present]
-    between = (high[present] - at) * lower + (at - low[present]) * higher
+    lower, higher = value_at(low), value_at(np.ceil(position))
     values = np.zeros(having.versions)
-    values[present] = np.where((low == high)[present] | (lower == higher), lower, between)
+    values[present] = lower + (position - low) * (higher - lower)
     return pa.array(values, mask=~present)
 
 
