@@ -167,7 +167,7 @@ class _Plans:
 
     def node(self, depth: int) -> Node:
         if depth <= 0 or self.random.random() < 0.08:
-            return self._scan()
+            return self._leaf()
         if self._made and self.random.random() < 0.06:
             return self.random.choice(self._made)
         kinds = {
@@ -190,6 +190,14 @@ class _Plans:
         return made
 
     # ---- leaves ----------------------------------------------------------------------------
+
+    def _leaf(self) -> Node:
+        leaf = self._scan()
+        if self.random.random() < 0.3:
+            leaf = Filter(leaf, self.condition(leaf.columns, 0))
+        if self.random.random() < 0.2:
+            leaf = self._projected(leaf)
+        return leaf
 
     def _scan(self) -> Node:
         relation = self.random.choice(list(RELATIONS))
@@ -281,7 +289,9 @@ class _Plans:
         return Filter(source, self.condition(source.columns))
 
     def _project(self, depth: int) -> Node:
-        source = self.node(depth)
+        return self._projected(self.node(depth))
+
+    def _projected(self, source: Node) -> Node:
         outputs = [reference(c) for c in source.columns if self.random.random() < 0.7]
         for _ in range(self.random.randint(0, 2)):
             type_ = self.random.choice(["int", "bigint", "string", "boolean", "double"])
@@ -305,7 +315,9 @@ class _Plans:
 
     def _join(self, depth: int) -> Node:
         left = self.node(depth)
-        right = self._apart(left, self.node(depth if self.random.random() < 0.4 else 0))
+        other = self.node(depth if self.random.random() < 0.4 else 0)
+        # With itself: the same names are used on both sides, below.
+        right = self._apart(left, left if self.random.random() < 0.1 else other)
         kinds: dict[JoinKind, int] = {
             "inner": 8,
             "left": 3,
