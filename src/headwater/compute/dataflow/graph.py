@@ -348,7 +348,6 @@ class Dataflow(msgspec.Struct, frozen=True):
         by_edge = {edge.target for edge in self.edges}
         if len(set(by_operator)) != len(by_operator) or by_edge & set(by_operator):
             raise InvalidPlan("a lane is written twice")
-        self.levels()
 
     def arrangement(self, name: str) -> Arrangement:
         """Return the arrangement of this name."""
@@ -357,33 +356,6 @@ class Dataflow(msgspec.Struct, frozen=True):
     def state(self, name: str) -> State:
         """Return the state of this name."""
         return next(s for s in self.states if s.name == name)
-
-    def levels(self) -> tuple[int, ...]:
-        """Return for each operator in which Python stage it runs: one more per JVM in between.
-
-        Operators of one level run in one process; an edge that computes lies between two levels.
-        """
-        known: dict[int, int] = {}
-        """Lane → the level at whose end it is there for Python."""
-        levels: list[int] = []
-        for operator in self.operators:
-            lanes = [o.lane for o in origins(operator) if isinstance(o, Laned)]
-            lanes += [operator.lane] if isinstance(operator, Output) else []
-            level = max((self._level(lane, known) for lane in lanes), default=0)
-            levels.append(level)
-            if not isinstance(operator, Output):
-                known[operator.output] = level
-        return tuple(levels)
-
-    def _level(self, lane: int, known: dict[int, int]) -> int:
-        if lane not in known:
-            incoming = [edge for edge in self.edges if edge.target == lane]
-            if not incoming:
-                raise InvalidPlan(f"nothing is written into lane {lane} before it is read")
-            known[lane] = max(
-                self._level(e.source, known) + (1 if e.picked() is None else 0) for e in incoming
-            )
-        return known[lane]
 
 
 def encoded(dataflow: Dataflow) -> bytes:
