@@ -11,7 +11,8 @@ from headwater.compute.dataflow.lower import NoRule, lowered
 from headwater.compute.ir.text import outlined
 from headwater.testing import oracle
 from headwater.testing.dataflow_model import DataflowModel
-from headwater.testing.plans import RELATIONS, random_history, random_plan, schemas
+from headwater.testing.plans import random_plan
+from headwater.testing.relations import RELATIONS, random_history, schemas
 
 BATCH = 40
 CASES = range(0, 240, BATCH)
