@@ -373,18 +373,14 @@ class _Plans:
 
     def _order(self, columns: Sequence[Column]) -> tuple[SortKey, ...]:
         plain = [column for column in columns if column.type != PAIR]
-        if not plain:
-            return ()
-        return tuple(
-            SortKey(
-                self.expression(
-                    columns, self.random.choice(plain).type, self.random.choice([0, 0, 1])
-                ),
-                self.random.random() < 0.5,
-                self.random.random() < 0.5,
-            )
-            for _ in range(self.random.randint(0, 2))
-        )
+        keys: list[SortKey] = []
+        for _ in range(self.random.randint(0, 2) if plain else 0):
+            column = self.random.choice(plain)
+            by = self.expression(columns, column.type, self.random.choice([0, 0, 1]))
+            # To Spark, ORDER BY 1 is the first column.
+            by = by if by.columns else reference(column).expression
+            keys.append(SortKey(by, self.random.random() < 0.5, self.random.random() < 0.5))
+        return tuple(keys)
 
     def _top(self, depth: int) -> Node:
         source = self.node(depth)
