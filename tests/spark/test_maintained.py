@@ -207,3 +207,24 @@ def test_a_view_goes_on_in_another_process(spark: Any, tmp_path: Path) -> None:
             for name in names:
                 assert controller.view_upper(name) == Frontier.of(story.time), controller.failures()
                 story.check(client, controller, name, QUERIES[name])
+
+
+def test_a_hydration_runs_beside_the_ticking_of_others(spark: Any, tmp_path: Path) -> None:
+    story = Story(5)
+    with open_location(tmp_path, layouts=LAYOUTS) as client:
+        controller = ViewController(client, spark)
+        story.go_on(client)
+        controller.create_view("joined", QUERIES["joined"])
+        controller.start()
+        client.reader("joined").snapshot(story.time - 1, timeout=300)
+        # Over an arrangement that others advance meanwhile, and over one that is new with it.
+        for name in ("sums", "min_max", "exists"):
+            controller.create_view(name, QUERIES[name])
+            story.go_on(client)
+        for name in ("joined", "sums", "min_max", "exists"):
+            client.reader(name).snapshot(story.time - 1, timeout=300)
+        assert controller.hydrations() == []
+        controller.stop()
+        assert not controller.failures()
+        for name in ("joined", "sums", "min_max", "exists"):
+            story.check(client, controller, name, QUERIES[name])

@@ -33,7 +33,7 @@ from headwater.compute.install import Relations, installation
 from headwater.compute.maintained import VIEW_PREFIX, MaintainedView, ViewStep
 from headwater.compute.recompute import Recomputation, RecomputedView
 from headwater.compute.step import due
-from headwater.compute.stepper import Stepper
+from headwater.compute.stepper import Hydration, Stepper
 from headwater.persist.batch import Times
 from headwater.persist.client import Client
 from headwater.persist.commands import (
@@ -177,6 +177,10 @@ class ViewController:
         found = collection_named if isinstance(view, str) else collection_of
         return state.upper(found(state, view))  # type: ignore[arg-type]  # chosen by its type
 
+    def hydrations(self) -> list[Hydration]:
+        """Return the views that are being hydrated in the background, and how far they are."""
+        return self._stepper.hydrations()
+
     def failures(self) -> Mapping[GlobalId, str]:
         """Return why views do not advance, where their last step failed."""
         return {view: stalled.error for view, stalled in self._stalled.items()}
@@ -261,6 +265,7 @@ class ViewController:
         if self._thread is not None:
             raise InvalidUsage("the controller is running already")
         self._stopping.clear()
+        self._stepper.start_background()
         self._thread = threading.Thread(target=self._loop, name="headwater-views", daemon=True)
         self._thread.start()
 
@@ -271,6 +276,7 @@ class ViewController:
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.join()
+            self._stepper.stop_background()
 
     def _loop(self) -> None:
         while not self._stopping.is_set():
@@ -296,6 +302,7 @@ class ViewController:
             view
             for view in self._views(state)
             if due(state, view) is not None
+            and not self._stepper.is_hydrating(view.id)
             and (view.id not in self._stalled or self._stalled[view.id].retry_at_ms <= now_ms)
         )
         return ready or None

@@ -238,7 +238,23 @@ class GroupStep:
         since = self._since(arrangement)
         reading = Reading.of(place, self._collection(arrangement.relation))
         updates = None if since is None else Updates(reading, since)
-        return Shared(self._stored(place, arrangement.id), updates)
+        return Shared(self._stored(place, arrangement.id), updates, self._advances(arrangement))
+
+    def _advances(self, arrangement: SharedArrangement) -> bool:
+        """Whether this step writes the arrangement.
+
+        A view's first step may run beside the steps of others, so it writes only what is as new as
+        itself; the rest is theirs.
+        """
+        own = self.state.upper(self._collection(arrangement.id))
+        hydrating = any(step.hydrating for step in self.views)
+        return not hydrating or own == Frontier.of(arrangement.start)
+
+    def advanced(self) -> Iterator[SharedArrangement]:
+        """Yield the shared arrangements that this step writes."""
+        for arrangement in self.shared.values():
+            if self._advances(arrangement):
+                yield arrangement
 
 
 def plan_view(state: State, view: MaintainedView) -> ViewStep | None:
@@ -275,8 +291,8 @@ def commands(
     ``errors`` are parts of the error side, by view.
     """
     made: list[Command] = []
-    for gid, arrangement in step.shared.items():
-        made += _advance(step.state, arrangement, done.parts.get(gid, ()))
+    for arrangement in step.advanced():
+        made += _advance(step.state, arrangement, done.parts.get(arrangement.id, ()))
     for view_step in step.views:
         view, interval = view_step.view, view_step.interval
         parts = (*done.parts.get(view.id, ()), *errors.get(view.id, ()))

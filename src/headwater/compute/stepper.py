@@ -4,6 +4,11 @@
     one log entry, no job    for all views over times at which nothing happened to them
     one job each             for a view's first step (hydration), which may be large
 
+Hydrations run one after the other; in the *background*, beside the ticking of others, while the
+controller runs by itself, else at once. A hydration writes only what is as new as its view, so it
+never meets the steps beside it in one collection. Its progress is an estimate, from how fast
+earlier ones were.
+
 A step that fails changes nothing. One of several views is *bisected*: its halves are stepped alone,
 until the views that cannot be stepped are found; they stall, with the reason, and the rest advance.
 
@@ -12,8 +17,12 @@ Kept by: this module. Relied on by: the controller, which decides when and what.
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from time import monotonic
 from typing import Any, Final
 
 import pyarrow as pa
@@ -47,7 +56,30 @@ from headwater.persist.state import State
 PROGRAMS_MAX: Final = 16
 """How many sets of views are kept planned; one more is planned again when its turn comes."""
 
+ROWS_PER_SECOND_GUESS: Final = 200_000
+"""How fast hydrations are, until one was seen."""
+
 Stall = Callable[[MaintainedView, HeadwaterError], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Hydration:
+    """A view's first step, running."""
+
+    view: str
+    rows: int
+    """How many updates it has to take in."""
+    seconds: float
+    """Since it began."""
+    part_done: float
+    """An estimate, below 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    view: str
+    rows: int
+    at: float
 
 
 class Stepper:
@@ -57,6 +89,10 @@ class Stepper:
         self._core = core
         self._session = session
         self._programs: OrderedDict[tuple[bytes, ...], Program] = OrderedDict()
+        self._planning = threading.Lock()
+        self._background: ThreadPoolExecutor | None = None
+        self._begun: dict[GlobalId, _Begun] = {}
+        self._rows_per_second = float(ROWS_PER_SECOND_GUESS)
         self.rows_read: dict[str, int] = {}
         """Of the last step, by ``view/operator``: what the CI holds to each rule's bound."""
 
@@ -69,8 +105,57 @@ class Stepper:
         if busy:
             advanced += self._bisected(busy, stall)
         for step in first:
-            advanced += self._bisected([step], stall)
+            if self._background is None:
+                advanced += self._hydrated(step, stall)
+            elif step.view.id not in self._begun:
+                self._begun[step.view.id] = _Begun(step.view.name, step.rows, monotonic())
+                self._background.submit(self._hydrated, step, stall)
         return advanced
+
+    # ---- hydration -----------------------------------------------------------------------------
+
+    def start_background(self) -> None:
+        """Hydrate beside the other steps from now on."""
+        self._background = ThreadPoolExecutor(1, thread_name_prefix="headwater-hydration")
+
+    def stop_background(self) -> None:
+        """Wait for the hydration in hand; what has not begun will be begun again."""
+        background, self._background = self._background, None
+        if background is not None:
+            background.shutdown(cancel_futures=True)
+        self._begun.clear()
+
+    def is_hydrating(self, view: GlobalId) -> bool:
+        """Whether the view's first step runs, or waits for its turn, in the background."""
+        return view in self._begun
+
+    def hydrations(self) -> list[Hydration]:
+        """Return the first steps that run or wait, with how far they probably are."""
+        now = monotonic()
+        found = []
+        for begun in list(self._begun.values()):
+            seconds = now - begun.at
+            expected = max(begun.rows / self._rows_per_second, 1.0)
+            found.append(Hydration(begun.view, begun.rows, seconds, min(seconds / expected, 0.99)))
+        return found
+
+    def _hydrated(self, step: ViewStep, stall: Stall) -> list[str]:
+        begun = monotonic()
+        try:
+            advanced = self._bisected([step], stall)
+            if advanced and step.rows > ROWS_PER_SECOND_GUESS:
+                self._rows_per_second = step.rows / max(monotonic() - begun, 0.001)
+            return advanced
+        except HeadwaterError:
+            # Stopped or fenced: whoever asks the runtime is told; this thread has nobody to tell.
+            if self._background is None:
+                raise
+            return []
+        finally:
+            self._begun.pop(step.view.id, None)
+            self._core.wake()
+
+    # ---- steps ---------------------------------------------------------------------------------
 
     def _idle(self, steps: Sequence[ViewStep]) -> list[str]:
         if not steps:
@@ -130,15 +215,16 @@ class Stepper:
 
     def _program(self, views: Sequence[MaintainedView]) -> Program:
         key = tuple(view.dataflow for view in views)
-        program = self._programs.get(key)
-        if program is None:
-            for view in views:
-                plans.decoded(view.plan).require(self._session.version, MEANING)
-            program = Program(self._session, Chain(tuple(view.flow for view in views)))
-            self._programs[key] = program
-            if len(self._programs) > PROGRAMS_MAX:
-                self._programs.popitem(last=False)
-        self._programs.move_to_end(key)
+        with self._planning:
+            program = self._programs.get(key)
+            if program is None:
+                for view in views:
+                    plans.decoded(view.plan).require(self._session.version, MEANING)
+                program = Program(self._session, Chain(tuple(view.flow for view in views)))
+                self._programs[key] = program
+                if len(self._programs) > PROGRAMS_MAX:
+                    self._programs.popitem(last=False)
+            self._programs.move_to_end(key)
         return program
 
     # ---- errors as data ------------------------------------------------------------------------

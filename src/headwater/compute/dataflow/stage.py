@@ -302,7 +302,7 @@ class _Stage:
     # ---- what is written -----------------------------------------------------------------------
 
     def _advance(self, gid: GlobalId, shared: Shared) -> None:
-        if shared.since is not None:
+        if shared.since is not None and shared.advanced:
             self._add(gid, shared.stored.target, self._since(shared))
 
     def _keep(self, stored: Stored, updates: pa.Table) -> None:

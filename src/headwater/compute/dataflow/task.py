@@ -58,6 +58,8 @@ class Shared:
     stored: Stored
     since: Updates | None
     """``None``: it is as far as its collection."""
+    advanced: bool
+    """Whether this step writes it; else another one does, or will."""
 
 
 @dataclass(frozen=True, slots=True)
