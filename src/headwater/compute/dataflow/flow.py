@@ -72,14 +72,9 @@ Flow = tuple[Piece, ...]
 def columns_of(flow: Flow) -> tuple[Column, ...]:
     """Return the columns of a flow; one may be NULL if it may be in any piece."""
     return tuple(
-        replace_nullable(same[0], any(column.nullable for column in same))
+        Column(same[0].name, same[0].type, any(column.nullable for column in same))
         for same in zip(*(piece.node.columns for piece in flow), strict=True)
     )
-
-
-def replace_nullable(column: Column, nullable: bool) -> Column:
-    """Return the column with this nullability."""
-    return Column(column.name, column.type, nullable)
 
 
 def mapped(flow: Flow, change: Callable[[Node], Node]) -> Flow:
@@ -235,10 +230,6 @@ class Builder:
             name = f"arrangement_{len(self._arrangements) + 1}"
             self._arrangements[wanted] = Arrangement(name, *wanted)
         return self._arrangements[wanted].name
-
-    def has_arrangement(self, of: Origin, key: Sequence[str]) -> bool:
-        """Whether this arrangement is there already."""
-        return (of, tuple(key)) in self._arrangements
 
     def state(self, columns: Iterable[Column], key: Sequence[str]) -> str:
         """Return the name of a new state."""

@@ -30,7 +30,6 @@ from headwater.compute.dataflow.flow import (
     ONE,
     Context,
     Flow,
-    columns_of,
     computed,
     is_key,
 )
@@ -48,7 +47,7 @@ from headwater.compute.dataflow.raw import (
     uncast,
 )
 from headwater.compute.ir.expression import BOOLEAN, NAME, Column, Expression, JoinKey, Named
-from headwater.compute.ir.node import Filter, Join, Node, Project, Scan
+from headwater.compute.ir.node import Filter, Join, Node, Project
 
 _EQUAL: Final = re.compile(rf"\(({NAME.pattern}) (=|<=>) ({NAME.pattern})\)")
 
@@ -339,9 +338,7 @@ class _Tree:
             fields = tuple(f for f in leaf.raw.scan.fields if f.column.name in carried)
             return Scanned(leaf.raw.scan.relation, fields)
         flow = computed(self._context.flow(leaf.node), tuple(leaf.keys.values()))
-        origin = self._context.build.origin(flow)
-        assert origin.columns == columns_of(flow) or isinstance(leaf.node, Scan)
-        return origin
+        return self._context.build.origin(flow)
 
     def _hop(self, origin: Origin, lookup: Lookup) -> Hop:
         name = self._context.build.arrangement(origin, lookup.key)

@@ -252,11 +252,10 @@ def _field(origin: Origin, name: str) -> str:
     """Return by what the columns of a key are ordered, so that views agree on it."""
     if isinstance(origin, Scanned):
         return next(f.field for f in origin.fields if f.column.name == name)
-    return f"{names_of(origin).index(name):06}"
+    return f"{_names_of(origin).index(name):06}"
 
 
-def names_of(origin: Origin) -> tuple[str, ...]:
-    """Return the names of an origin's columns."""
+def _names_of(origin: Origin) -> tuple[str, ...]:
     return tuple(column.name for column in origin.columns)
 
 
