@@ -64,8 +64,6 @@ _LONG_BITS: Final = 63
 _DECIMAL_DIGITS_MAX: Final = 38
 _SUM_DIGITS_MORE: Final = 10
 """Spark's sum of decimals has so many digits more."""
-_QUOTIENT_SCALE: Final = 39
-"""Spark's quotient of decimals is rounded to this scale first, then to that of its type."""
 
 
 def canonical(function: str) -> str:
@@ -312,7 +310,7 @@ def answer(
         case "avg" | "try_avg":
             return Answer(pa.array(_floating_sum(*others) / np.maximum(n, 1), mask=n <= 0))
         case _:
-            values = moments(call.function, n, *others)
+            values = moments(call.function, n, others[0], others[1:])
             return Answer(pa.array(values, pa.float64()))
 
 
@@ -356,25 +354,15 @@ def _below(digits: exact.Digits, limit: int) -> Mask:
 
 
 def _averages(digits: exact.Digits, n: Longs, scale: int, wanted: int) -> exact.Digits:
-    """Return sums of one scale divided by counts, in another scale, as Spark rounds them."""
-    finer, counts = 10 ** (wanted - scale), int(n.max(initial=1))
-    # Rounding at scale 39 first changes nothing while no quotient is that near to a half.
-    once = counts < 10 ** (_QUOTIENT_SCALE - wanted)
-    if once and digits.dtype != object and 2 * exact.peak(digits) * finer + counts < 2**62:
-        nearest: exact.Digits = (2 * np.abs(digits) * finer + n) // (2 * n) * np.sign(digits)
-        return nearest
-    guard = 10 ** (_QUOTIENT_SCALE - wanted)
-    found = np.empty(len(digits), object)
-    found[:] = [
-        _half_up(_half_up(int(d) * finer * guard, int(count)), guard)
-        for d, count in zip(digits, n, strict=True)
-    ]
-    return found
+    """Return sums of one scale divided by counts, in another scale; halves away from zero.
 
-
-def _half_up(numerator: int, denominator: int) -> int:
-    magnitude = (2 * abs(numerator) + denominator) // (2 * denominator)
-    return magnitude if numerator >= 0 else -magnitude
+    Spark cuts the quotient off at scale 39 before it rounds to 38 or less, which changes nothing.
+    """
+    finer = 10 ** (wanted - scale)
+    if digits.dtype == object or 2 * exact.peak(digits) * finer + int(n.max(initial=1)) >= 2**62:
+        digits, n = digits.astype(object), n.astype(object)
+    nearest: exact.Digits = (2 * np.abs(digits) * finer + n) // (2 * n)
+    return np.where(digits < 0, -nearest, nearest)
 
 
 def _column(digits: exact.Digits, type_: pa.DataType, known: Mask) -> Any:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -64,7 +65,7 @@ def keyed_by(groups: Sequence[Column]) -> tuple[Column, ...]:
     return tuple(groups) or (ALL,)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Changes:
     """The groups that a delta names, and when each of them changes."""
 
@@ -84,22 +85,22 @@ class Changes:
         """How many groups there are."""
         return len(self.keys[0])
 
-    @property
+    @cached_property
     def after(self) -> Longs:
         """Of each change, the state after it."""
         return np.arange(self.size, self.size + len(self.groups))
 
-    @property
+    @cached_property
     def before(self) -> Longs:
         """Of each change, the state before it."""
         return np.where(self._leads, self.groups, self.after - 1)
 
-    @property
+    @cached_property
     def group_of(self) -> Longs:
         """Of each state, its group."""
         return np.concatenate([np.arange(self.size), self.groups])
 
-    @property
+    @cached_property
     def _leads(self) -> Mask:
         """Which changes are the first of their group."""
         return np.append(True, np.diff(self.groups) != 0)[: len(self.groups)]

@@ -73,6 +73,19 @@ class Exact:
         kind = _kind(max(peak(self.digits), 1) * max(peak(other.digits), 1))
         return Exact(self.digits.astype(kind) * other.digits.astype(kind), exponent)
 
+    def __add__(self, other: Exact) -> Exact:
+        a, b = aligned(self, other)
+        kind = _kind(peak(a.digits) + peak(b.digits))
+        return Exact(a.digits.astype(kind) + b.digits.astype(kind), a.exponent)
+
+    def __sub__(self, other: Exact) -> Exact:
+        return self + other.times(-1)
+
+    def times(self, factor: int) -> Exact:
+        """Return multiples of them by an integer that is not 0."""
+        kind = _kind(peak(self.digits) * abs(factor))
+        return Exact(self.digits.astype(kind) * factor, self.exponent)
+
     def scattered(self, places: Longs, size: int) -> Exact:
         """Return ``size`` numbers: these at their places, 0 elsewhere."""
         digits = np.zeros(size, self.digits.dtype)

@@ -13,128 +13,118 @@ bit for bit, because both round the same rationals at the same places:
     regr_sxx A2x/n     regr_sxy C/n              regr_slope C/A2x
     regr_intercept (Sy·A2x - C·Sx)/(n·A2x)       regr_avgx Sx, rounded, over n
 
-A quotient by 0 is NULL. Kept by: this module; ``tests/unit/dataflow/test_accumulate.py`` holds it
+A quotient by 0 is NULL. All states are computed at once; those of no multiset, which may come up in
+between, have any answer. Kept by: this module; ``tests/unit/dataflow/test_accumulate.py`` holds it
 against ``rounding.py``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from headwater.compute.dataflow.ops.exact import Exact, quotient
+from headwater.compute.dataflow.ops.exact import Exact, quotient, rounded
 
 Longs = npt.NDArray[np.int64]
 
-Number = tuple[int, int]
-"""Digits and exponent."""
+Answers = list[float | None]
+
+_ONE: Final = Exact(np.ones(1, np.int64))
 
 
-def _times(a: Number, b: Number) -> Number:
-    return a[0] * b[0], a[1] + b[1]
+def _over(numerator: Exact, denominator: Exact) -> Answers:
+    exponent = numerator.exponent - denominator.exponent
+    pairs = zip(numerator.digits.tolist(), denominator.digits.tolist(), strict=True)
+    return [quotient(a, b, exponent) if b else None for a, b in pairs]
 
 
-def _plus(*numbers: Number) -> Number:
-    finest = min(exponent for _, exponent in numbers)
-    return sum(digits << exponent - finest for digits, exponent in numbers), finest
+def _roots(squares: Answers, sign: Exact | None = None) -> Answers:
+    """Return the roots, with the signs of other numbers."""
+    roots = [None if s is None else math.sqrt(s) if s >= 0 else math.nan for s in squares]
+    if sign is None:
+        return roots
+    below = (sign.digits < 0).tolist()
+    return [-r if minus and r is not None else r for r, minus in zip(roots, below, strict=True)]
 
 
-def _over(numerator: Number, denominator: Number) -> float | None:
-    if not denominator[0]:
-        return None
-    return quotient(numerator[0], denominator[0], numerator[1] - denominator[1])
+def _second(n: Exact, x: Exact, xx: Exact) -> Exact:
+    return n * xx - x * x
 
 
-def _second(n: int, x: Number, xx: Number) -> Number:
-    return _plus(_times((n, 0), xx), _times((-1, 0), _times(x, x)))
+def _mixed(n: Exact, x: Exact, y: Exact, xy: Exact) -> Exact:
+    return n * xy - x * y
 
 
-def _mixed(n: int, x: Number, y: Number, xy: Number) -> Number:
-    return _plus(_times((n, 0), xy), _times((-1, 0), _times(x, y)))
+def _third(n: Exact, x: Exact, xx: Exact, xxx: Exact) -> Exact:
+    return n * n * xxx - (n * x * xx).times(3) + (x * x * x).times(2)
 
 
-def _third(n: int, x: Number, xx: Number, xxx: Number) -> Number:
-    cube = _times(x, _times(x, x))
-    return _plus(_times((n * n, 0), xxx), _times((-3 * n, 0), _times(x, xx)), _times((2, 0), cube))
+def _fourth(n: Exact, x: Exact, xx: Exact, xxx: Exact, xxxx: Exact) -> Exact:
+    square = x * x
+    whole = n * n * n * xxxx - (n * n * x * xxx).times(4)
+    return whole + (n * square * xx).times(6) - (square * square).times(3)
 
 
-def _fourth(n: int, x: Number, xx: Number, xxx: Number, xxxx: Number) -> Number:
-    square = _times(x, x)
-    return _plus(
-        _times((n**3, 0), xxxx),
-        _times((-4 * n * n, 0), _times(x, xxx)),
-        _times((6 * n, 0), _times(square, xx)),
-        _times((-3, 0), _times(square, square)),
-    )
+def _var_pop(n: Exact, *sums: Exact) -> Answers:
+    return _over(_second(n, *sums), n * n)
 
 
-def _root(value: float | None, sign: int = 1) -> float | None:
-    if value is None:
-        return None
-    return math.sqrt(value) if sign >= 0 else -math.sqrt(value)
+def _var_samp(n: Exact, *sums: Exact) -> Answers:
+    return _over(_second(n, *sums), n * (n - _ONE))
 
 
-def _var_pop(n: int, *sums: Number) -> float | None:
-    return _over(_second(n, *sums), (n * n, 0))
-
-
-def _var_samp(n: int, *sums: Number) -> float | None:
-    return _over(_second(n, *sums), (n * (n - 1), 0))
-
-
-def _skewness(n: int, x: Number, xx: Number, xxx: Number) -> float | None:
+def _skewness(n: Exact, x: Exact, xx: Exact, xxx: Exact) -> Answers:
     second, third = _second(n, x, xx), _third(n, x, xx, xxx)
-    square = _over(_times(third, third), _times(second, _times(second, second)))
-    return _root(square, third[0])
+    return _roots(_over(third * third, second * second * second), third)
 
 
-def _kurtosis(n: int, x: Number, xx: Number, xxx: Number, xxxx: Number) -> float | None:
+def _kurtosis(n: Exact, x: Exact, xx: Exact, xxx: Exact, xxxx: Exact) -> Answers:
     second = _second(n, x, xx)
-    square = _times(second, second)
-    return _over(_plus(_fourth(n, x, xx, xxx, xxxx), _times((-3, 0), square)), square)
+    square = second * second
+    return _over(_fourth(n, x, xx, xxx, xxxx) - square.times(3), square)
 
 
-def _corr(n: int, x: Number, y: Number, xy: Number, xx: Number, yy: Number) -> float | None:
-    mixed, both = _mixed(n, x, y, xy), _times(_second(n, x, xx), _second(n, y, yy))
-    return _root(_over(_times(mixed, mixed), both), mixed[0])
+def _corr(n: Exact, x: Exact, y: Exact, xy: Exact, xx: Exact, yy: Exact) -> Answers:
+    mixed = _mixed(n, x, y, xy)
+    return _roots(_over(mixed * mixed, _second(n, x, xx) * _second(n, y, yy)), mixed)
 
 
-def _r2(n: int, x: Number, y: Number, xy: Number, xx: Number, yy: Number) -> float | None:
+def _r2(n: Exact, x: Exact, y: Exact, xy: Exact, xx: Exact, yy: Exact) -> Answers:
     of_x, of_y, mixed = _second(n, x, xx), _second(n, y, yy), _mixed(n, x, y, xy)
-    if of_x[0] and not of_y[0]:
-        return 1.0
-    return _over(_times(mixed, mixed), _times(of_x, of_y))
+    found = _over(mixed * mixed, of_x * of_y)
+    level = (of_x.nonzero & ~of_y.nonzero).tolist()
+    return [1.0 if flat else value for value, flat in zip(found, level, strict=True)]
 
 
-def _intercept(n: int, x: Number, y: Number, xy: Number, xx: Number) -> float | None:
+def _intercept(n: Exact, x: Exact, y: Exact, xy: Exact, xx: Exact) -> Answers:
     of_x, mixed = _second(n, x, xx), _mixed(n, x, y, xy)
-    whole = _plus(_times(y, of_x), _times((-1, 0), _times(mixed, x)))
-    return _over(whole, _times((n, 0), of_x))
+    return _over(y * of_x - mixed * x, n * of_x)
 
 
-def _average(n: int, x: Number) -> float:
-    return quotient(x[0], 1, x[1]) / n
+def _average(n: Exact, x: Exact) -> Answers:
+    averages: Answers = (rounded(x) / n.digits).tolist()
+    return averages
 
 
-MOMENTS: Final[dict[str, Callable[..., float | None]]] = {
+MOMENTS: Final[dict[str, Callable[..., Answers]]] = {
     "var_pop": _var_pop,
     "var_samp": _var_samp,
-    "stddev_pop": lambda n, *sums: _root(_var_pop(n, *sums)),
-    "stddev_samp": lambda n, *sums: _root(_var_samp(n, *sums)),
+    "stddev_pop": lambda n, *sums: _roots(_var_pop(n, *sums)),
+    "stddev_samp": lambda n, *sums: _roots(_var_samp(n, *sums)),
     "skewness": _skewness,
     "kurtosis": _kurtosis,
-    "covar_pop": lambda n, *sums: _over(_mixed(n, *sums), (n * n, 0)),
-    "covar_samp": lambda n, *sums: _over(_mixed(n, *sums), (n * (n - 1), 0)),
+    "covar_pop": lambda n, *sums: _over(_mixed(n, *sums), n * n),
+    "covar_samp": lambda n, *sums: _over(_mixed(n, *sums), n * (n - _ONE)),
     "corr": _corr,
     "regr_avgx": _average,
     "regr_avgy": _average,
-    "regr_sxx": lambda n, *sums: _over(_second(n, *sums), (n, 0)),
-    "regr_syy": lambda n, *sums: _over(_second(n, *sums), (n, 0)),
-    "regr_sxy": lambda n, *sums: _over(_mixed(n, *sums), (n, 0)),
+    "regr_sxx": lambda n, *sums: _over(_second(n, *sums), n),
+    "regr_syy": lambda n, *sums: _over(_second(n, *sums), n),
+    "regr_sxy": lambda n, *sums: _over(_mixed(n, *sums), n),
     "regr_slope": lambda n, x, y, xy, xx: _over(_mixed(n, x, y, xy), _second(n, x, xx)),
     "regr_intercept": _intercept,
     "regr_r2": _r2,
@@ -142,16 +132,13 @@ MOMENTS: Final[dict[str, Callable[..., float | None]]] = {
 """In what order they take their sums is said where the terms are (``accumulators.py``)."""
 
 
-def moments(function: str, n: Longs, unbounded: Exact, *products: Exact) -> list[float | None]:
+def moments(function: str, n: Longs, unbounded: Exact, products: Sequence[Exact]) -> Answers:
     """Return the value in every state: NULL without rows, NaN where one of them is not finite."""
-    evaluate = MOMENTS[function]
-    columns = [(product.digits.astype(object), product.exponent) for product in products]
-    values: list[float | None] = []
-    for row, count in enumerate(n.tolist()):
-        if count <= 0:
-            values.append(None)
-        elif unbounded.digits[row] > 0:
-            values.append(math.nan)
-        else:
-            values.append(evaluate(count, *((d[row], exponent) for d, exponent in columns)))
-    return values
+    values = np.full(len(n), None, object)
+    values[(n > 0) & (unbounded.digits > 0)] = math.nan
+    finite = np.flatnonzero((n > 0) & (unbounded.digits <= 0))
+    if len(finite):
+        sums = (Exact(product.digits[finite], product.exponent) for product in products)
+        values[finite] = MOMENTS[function](Exact(n[finite]), *sums)
+    answers: Answers = values.tolist()
+    return answers
