@@ -217,6 +217,7 @@ class Story:
             ),
             "downgrade_writer": lambda a: c.DowngradeWriter(self._id(a), a["id"], times(a["to"])),
             "drop_writer": lambda a: c.DropWriter(self._id(a), a["id"]),
+            "retire_writer": lambda a: c.RetireWriter(self._id(a), a["id"]),
             "renew_writer": lambda a: c.RenewWriter(self._id(a), a["id"]),
         }
 

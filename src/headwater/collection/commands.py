@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -55,6 +56,9 @@ from headwater.persist.layout import INLINE
 from headwater.persist.narrow import Narrowing
 from headwater.persist.part import Pending
 from headwater.persist.stats import Predicate
+
+VIEW_PREFIX: Final = "view/"
+"""Before the id of an output, the key under which the log has the view that alone writes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +121,13 @@ class Commands(ABC):
     def acquire_capabilities(
         self, gid: GlobalId, *, purpose: str = "acquired", lease_ms: int = 0
     ) -> tuple[ReadCapability, WriteCapability]:
-        """Return capabilities at the current frontiers: best effort, perhaps empty and useless."""
+        """Return capabilities at the current frontiers: best effort, perhaps empty and useless.
+
+        Only a view writes its output: the write capability of one is always empty.
+        """
+        if f"{VIEW_PREFIX}{gid}" in self._core.look().items:
+            read = self.acquire_read(gid, purpose=purpose, lease_ms=lease_ms)
+            return read, WriteCapability(gid, new_token(), Frontier.closed())
         return self._open_both(gid, purpose, lease_ms)
 
     def _open_both(

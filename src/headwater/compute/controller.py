@@ -26,11 +26,12 @@ import pyarrow as pa
 
 from headwater.base.errors import HeadwaterError, InvalidUsage
 from headwater.base.ids import GlobalId
+from headwater.collection.commands import VIEW_PREFIX
 from headwater.compute import definition, maintained, recompute
 from headwater.compute import select as queries
 from headwater.compute.definition import Definition, item_key
 from headwater.compute.install import Relations, installation
-from headwater.compute.maintained import VIEW_PREFIX, MaintainedView, ViewStep
+from headwater.compute.maintained import MaintainedView, ViewStep
 from headwater.compute.recompute import Recomputation, RecomputedView
 from headwater.compute.step import due
 from headwater.compute.stepper import Hydration, Stepper

@@ -11,9 +11,10 @@ from typing import Final
 import msgspec
 
 from headwater.base.ids import GlobalId
+from headwater.collection.commands import VIEW_PREFIX
 from headwater.compute import maintained, recompute
 from headwater.compute.dataflow.bounds import written
-from headwater.compute.maintained import VIEW_PREFIX, MaintainedView
+from headwater.compute.maintained import MaintainedView
 from headwater.compute.recompute import RecomputedView
 from headwater.persist.errors import NewerFormat
 

@@ -31,6 +31,7 @@ import msgspec
 
 from headwater.algebra.frontier import Frontier
 from headwater.base.ids import BatchId, GlobalId
+from headwater.collection.commands import VIEW_PREFIX
 from headwater.compute.dataflow import graph
 from headwater.compute.dataflow.graph import Dataflow
 from headwater.compute.dataflow.task import (
@@ -54,7 +55,6 @@ from headwater.persist.spark_parts import Cut, Place, Reading, Target, Writing, 
 from headwater.persist.state import CollectionState, State, bound
 
 STORED_VERSION: Final = 3
-VIEW_PREFIX: Final = "view/"
 ARRANGEMENT_PREFIX: Final = "arrangement/"
 
 IDLE_HOLD_LAG_MS: Final = 10_000

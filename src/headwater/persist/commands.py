@@ -172,6 +172,14 @@ class DropWriter:
 
 
 @dataclass(frozen=True, slots=True)
+class RetireWriter:
+    """Give up the only write capability and close nothing: from now on it is appended to."""
+
+    id: GlobalId
+    writer_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class ApplyMerge:
     """Replace adjacent batches by their merge."""
 
@@ -255,6 +263,7 @@ Command = (
     | UpdateAndDowngrade
     | DowngradeWriter
     | DropWriter
+    | RetireWriter
     | ApplyMerge
     | AddRollup
     | ForgetGarbage

@@ -91,6 +91,8 @@ def decide(state: State, command: c.Command, now_ms: int) -> Decision:
             return holds.update_and_downgrade(state, command, now_ms)
         case c.DowngradeWriter() | c.DropWriter() | c.RenewWriter():
             return holds.move_writer(state, command, now_ms)
+        case c.RetireWriter():
+            return holds.retire_writer(state, command, now_ms)
         case c.ApplyMerge():
             return _apply_merge(state, command)
         case c.AddRollup():

@@ -191,6 +191,16 @@ class HeldByWriter(InvalidUsage):
         )
 
 
+class NotTheOnlyWriter(InvalidUsage):
+    """A write capability that should take a collection over, where somebody has another one."""
+
+    def __init__(self, name: str, purpose: str, frontier: Times) -> None:
+        super().__init__(
+            f"collection {name!r} has another write capability ({purpose}) at {frontier}; drop "
+            f"that one first"
+        )
+
+
 class NoOwner(InvalidUsage):
     """Compaction allowed by an owner where there is none."""
 

@@ -42,6 +42,7 @@ from headwater.persist.errors import (
     InvalidBounds,
     InvalidCapability,
     NoOwner,
+    NotTheOnlyWriter,
     SealRegression,
     UpdateBeyondUpper,
     WriteBeforeUpper,
@@ -279,3 +280,18 @@ def move_writer(
             writers = {k: v for k, v in collection.writers.items() if k != command.writer_id}
             outcome, first = c.Done(), WriterSet(collection.id, command.writer_id, None)
     return Decision(outcome, (first, *_upper_changes(state, collection, writers, now_ms)))
+
+
+def retire_writer(state: State, command: c.RetireWriter, now_ms: int) -> Decision:
+    """Take the only write capability away and leave the upper where it is.
+
+    Whoever presented it writes from now on by ``compare_and_append``. Another capability would hold
+    the upper back, and its drop, as that of the last one, would close the collection: refused.
+    """
+    collection = collection_of(state, command.id)
+    _writer(collection, command.writer_id, now_ms)
+    for writer_id, writer in collection.writers.items():
+        if writer_id != command.writer_id and not _expired(writer, now_ms):
+            raise NotTheOnlyWriter(collection.name, writer.purpose, writer.frontier)
+    retired = (command.writer_id, *(w for w in collection.writers if w != command.writer_id))
+    return Decision(c.Done(), tuple(WriterSet(collection.id, w, None) for w in retired))

@@ -20,10 +20,11 @@ from headwater.collection.collections import (
     Unassigned,
     Unbound,
 )
+from headwater.collection.commands import VIEW_PREFIX
 from headwater.persist.batch import Times
 from headwater.persist.blob import MemoryBlob
 from headwater.persist.client import Client, ReadHandle, open_location
-from headwater.persist.commands import Advance, SetItem
+from headwater.persist.commands import Advance, Atomic, RetireWriter, SetItem
 from headwater.persist.consensus import MemoryConsensus
 from headwater.persist.core import Settings
 from headwater.persist.errors import (
@@ -235,6 +236,19 @@ def test_where_all_is_released_capabilities_are_empty(collections: Collections) 
     with pytest.raises(InvalidBounds):
         collections.update_and_downgrade(write, [], None)
     assert collections.status(gid) == Bound(CLOSED, CLOSED)
+
+
+def test_nobody_but_its_view_writes_an_output(client: Client, collections: Collections) -> None:
+    gid = collections.new_id()
+    _, write = collections.create(gid, DESCRIPTION)
+    item = SetItem(f"{VIEW_PREFIX}{gid}", b"a view")
+    client.core.submit(Atomic((RetireWriter(gid, write.holder), item))).result()
+    read, nothing = collections.acquire_capabilities(gid)
+    assert (read.frontier, nothing.frontier) == (at(0), CLOSED)
+    with pytest.raises(InvalidCapability):
+        collections.update_and_downgrade(nothing, rows((1, 0)), 1)
+    collections.drop(nothing)
+    assert collections.status(gid) == Bound(at(0), at(0))
 
 
 def test_a_token_of_nothing_gives_no_right(collections: Collections) -> None:
