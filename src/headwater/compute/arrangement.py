@@ -23,7 +23,7 @@ from headwater.persist.errors import Corrupt, PartCollected
 from headwater.persist.part import PART_ROWS_TARGET
 from headwater.persist.spark_parts import Reading
 
-RUNS_OPEN_MAX: Final = 128
+RUNS_OPEN_MAX: Final = 512
 
 
 def open_runs(reading: Reading, parts: Sequence[Part]) -> tuple[Run, ...]:

@@ -146,16 +146,31 @@ class Chain:
 
     def leaving(self, level: int) -> Stream:
         """Return the stream that a stage yields; after the last one only payloads are left."""
+        return self._streams[level][1]
+
+    def entering(self, level: int) -> Stream:
+        """Return the stream that a stage is given by the segment before it."""
+        return self._streams[level][0]
+
+    @cached_property
+    def _streams(self) -> tuple[tuple[Stream, Stream], ...]:
+        return tuple((self._entering(level), self._leaving(level)) for level in range(self.depth))
+
+    def _leaving(self, level: int) -> Stream:
         if level + 1 == self.depth:
             return Stream({})
         sources = {numbered.source for numbered in self.computed(level)}
         return Stream({lane: self.lanes[lane] for lane in self.passed(level) | sources})
 
-    def entering(self, level: int) -> Stream:
-        """Return the stream that a stage is given by the segment before it."""
+    def _entering(self, level: int) -> Stream:
         if level == 0:
             return Stream({})
         return segment_stream(self.computed(level - 1), self.lanes, self.passed(level - 1))
+
+    def prepared(self) -> Chain:
+        """Return the chain with all that is derived of it, so that it travels with it."""
+        _ = self.bases, self.lanes, self._routes, self.depth, self.last_read, self._streams
+        return self
 
 
 def read_lanes(operator: Operator) -> tuple[int, ...]:

@@ -10,7 +10,9 @@ Kept by: this module. Relied on by: the stepper.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any, Final
 
 import pyarrow as pa
@@ -26,6 +28,7 @@ from headwater.persist.consolidate import DIFF, TIME
 from headwater.persist.spark import this_attempt
 
 PROPERTY: Final = "headwater.step"
+CHAINS_MAX: Final = 8
 
 Body = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -37,6 +40,7 @@ class Program:
         register(session)
         self._session = session
         self._chain = chain
+        pickled = pickle.dumps(chain.prepared(), 5)
         frame = session.range(0, 1, 1, 1)
         for level in range(chain.depth):
             if level:
@@ -44,7 +48,7 @@ class Program:
                 texts = segment_sql(edges, chain.leaving(level - 1), chain.entering(level), passed)
                 frame = frame.selectExpr(*texts)
             schema = chain.leaving(level).spark_schema()
-            frame = frame.mapInArrow(_body(chain, level), schema)
+            frame = frame.mapInArrow(_body(pickled, level), schema)
         (payload,) = chain.leaving(level).places(NOTE)
         self._frame = frame.selectExpr(LANE, f"{payload} AS payload")
 
@@ -78,13 +82,21 @@ class Program:
         ]
 
 
-def _body(chain: Chain, level: int) -> Body:
+@lru_cache(maxsize=CHAINS_MAX)
+def _chain(pickled: bytes) -> Chain:
+    """Return the chain of a program: a worker reads it once, not for every step."""
+    chain = pickle.loads(pickled)  # noqa: S301  # our own driver's
+    assert isinstance(chain, Chain)
+    return chain
+
+
+def _body(pickled: bytes, level: int) -> Body:
     def body(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None, "only a task runs a stage"
         told = context.getLocalProperty(PROPERTY)
         assert told is not None, "the job has no step"
         task = StepTask.decoded(told)
-        yield from stage.run(chain, level, task, batches, this_attempt())
+        yield from stage.run(_chain(pickled), level, task, batches, this_attempt())
 
     return body
