@@ -97,13 +97,25 @@ def _descendants() -> dict[str, list[str]]:
     return found
 
 
+_seen: dict[tuple[str, str], float] = {}
+"""The CPU of every descendant but our own children when it was last seen, by number and start."""
+
+
 def tree_cpu_s() -> float:
-    """Return user and system time of this process and all its descendants, dead or alive."""
-    own = os.times()
+    """Return user and system time of this process and all its descendants, dead or alive.
+
+    Spark's Python daemon does not wait for its workers, so nobody inherits the time of one that
+    ends: it is remembered here. Our own children's is inherited by us.
+    """
+    own, me = os.times(), str(os.getpid())
     total = time.process_time() + own.children_user + own.children_system
-    for fields in _descendants().values():
-        total += sum(map(int, fields[11:15])) / TICKS_PER_S
-    return total
+    for pid, fields in _descendants().items():
+        used = (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+        if fields[1] == me:
+            total += used
+        else:
+            _seen[pid, fields[19]] = used
+    return total + sum(_seen.values())
 
 
 @dataclass(slots=True)
