@@ -273,7 +273,7 @@ def test_what_cannot_be_a_view_says_why_and_changes_nothing(spark: Any, client: 
         with pytest.raises(NotUnderstood) as refused:
             controller.create_view("view", sql)
         assert refused.value.condition.startswith(why)
-    with pytest.raises(InvalidUsage, match="no relation 'view'"):
+    with pytest.raises(InvalidUsage, match="no view 'view'"):
         controller.explain("view")
     assert client.core.state is before
 

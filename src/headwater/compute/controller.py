@@ -2,6 +2,7 @@
 
     controller = ViewController(client, session)
     view = controller.create_view("totals", sql)
+    (read,) = controller.maintain_view([orders], View(("orders",), (Output("totals", sql),)))
     controller.run_once()                    # or start(): a thread that wakes on commits
     controller.view_upper(view.id)
     controller.select("SELECT * FROM totals WHERE g > 1", as_of=7)
@@ -9,7 +10,9 @@
 A view is durable: its definition is an item of the log, its progress is the upper of its output.
 The controller keeps nothing else, so one that is started on a location goes on where the last one
 was. ``relations`` translates the names of a query to names of collections; where it is not given,
-a name in a query is the name of a collection.
+a name in a query is the name of a view or of a collection. ``create_view`` and ``maintain_view``
+(``compute/maintain.py``) install the same views; the first looks its inputs up by name and starts
+at the newest time, the second is given capabilities and starts where they allow.
 
 A step that fails changes nothing; its view stalls with the reason (:meth:`ViewController.failures`)
 and is tried again, less and less often, while the others go on.
@@ -18,7 +21,7 @@ and is tried again, less and less often, while the others go on.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -26,12 +29,14 @@ import pyarrow as pa
 
 from headwater.base.errors import HeadwaterError, InvalidUsage
 from headwater.base.ids import GlobalId
-from headwater.collection.commands import VIEW_PREFIX
+from headwater.collection.capability import ReadCapability, WriteCapability
 from headwater.compute import definition, maintained, recompute
 from headwater.compute import select as queries
-from headwater.compute.definition import Definition, item_key
-from headwater.compute.install import Relations, installation
+from headwater.compute.definition import Definition
+from headwater.compute.install import Installer, Named, Wanted, removal, reserving
+from headwater.compute.maintain import Maintaining, Validation, View, is_unreadable
 from headwater.compute.maintained import MaintainedView, ViewStep
+from headwater.compute.query import Query
 from headwater.compute.recompute import Recomputation, RecomputedView
 from headwater.compute.step import due
 from headwater.compute.stepper import Hydration, Stepper
@@ -41,14 +46,14 @@ from headwater.persist.commands import (
     All,
     Atomic,
     Command,
-    Destroy,
-    DropReader,
-    SetItem,
 )
 from headwater.persist.decision import collection_named, collection_of
 from headwater.persist.errors import CompactionRegression, Stopped
 from headwater.persist.spark_parts import place_of
 from headwater.persist.state import State
+
+Relations = Mapping[str, str]
+"""From a name in a query to the name of a collection."""
 
 CREATE_ATTEMPTS_MAX: Final = 8
 RETRY_MS_FIRST: Final = 100
@@ -72,9 +77,11 @@ class ViewController:
         self._core = client.core
         self._session = session
         self._stepper = Stepper(self._core, session)
+        self._maintaining = Maintaining(client, session)
+        self.validation = Validation(client, session)
+        """The validate form of :meth:`maintain_view`."""
         self._stepping = threading.Lock()
         self._stalled: dict[GlobalId, _Stalled] = {}
-        self._known: dict[bytes, Definition] = {}
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -83,7 +90,7 @@ class ViewController:
     def create_view(
         self,
         name: str,
-        sql: str,
+        query: Query,
         *,
         relations: Relations | None = None,
         rules: bool = True,
@@ -100,7 +107,7 @@ class ViewController:
         self._require_reachable_blob()
         for attempt in range(CREATE_ATTEMPTS_MAX):
             try:
-                return self._create(name, sql, relations, rules, also)
+                return self._create(name, query, relations, rules, also)
             except CompactionRegression:
                 # An input's history moved on between our look and our entry: look again.
                 if attempt + 1 == CREATE_ATTEMPTS_MAX:
@@ -110,48 +117,45 @@ class ViewController:
     def _create(
         self,
         name: str,
-        sql: str,
+        query: Query,
         relations: Relations | None,
         rules: bool,
         also: Sequence[Command],
     ) -> Definition:
+        state = self._core.state
         names = self._relations(relations)
-        view, created = installation(self._core, self._session, name, sql, names, rules=rules)
-        item = SetItem(item_key(view.id), definition.encoded(view))
-        self._core.submit(Atomic((*created, item, *also))).result()
+        inputs = {n: collection_named(state, collection) for n, collection in names.items()}
+        installer = Installer(state, self._session, reserving(self._core))
+        view, created = installer.install(Wanted(name, query, inputs, Named(name), rules=rules))
+        self._core.submit(Atomic((*created, *also))).result()
         return view
+
+    def maintain_view(
+        self,
+        reads: Sequence[ReadCapability],
+        view: View,
+        writes: Sequence[WriteCapability | None] = (),
+    ) -> tuple[ReadCapability, ...]:
+        """Install a view over capabilities, with any number of outputs; durable on return.
+
+        Returns a read capability for each output. See ``compute/maintain.py``.
+        """
+        self._require_reachable_blob()
+        return self._maintaining.maintain_view(reads, view, writes)
 
     def drop_view(self, name: str, *, also: Sequence[Command] = ()) -> bool:
         """Drop a view, its internal state, its output and its holds; whether there was one."""
         with self._stepping:
             found = [view for view in self.views() if view.name == name]
-            if not found:
-                return False
-            (view,) = found
-            drop = Atomic((*self._dropping(self._core.state, view), *also))
-            self._core.submit(drop).result()
-            self._stalled.pop(view.id, None)
-            return True
+            for view in found:
+                self._drop(view, also)
+            return bool(found)
 
-    def _dropping(self, state: State, view: Definition) -> Iterator[Command]:
-        """Yield what removes a view, and the shared arrangements that nobody uses after it."""
-        yield SetItem(item_key(view.id), None)
-        shared = view.shared if isinstance(view, MaintainedView) else ()
-        for gid in (*view.inputs, *shared):
-            if gid in state.collections:
-                yield DropReader(gid, view.reader_id)
-        for gid in view.owned:
-            if gid in state.collections:
-                yield Destroy(state.collections[gid].name)
-        others = [other for other in self._views(state) if other.id != view.id]
-        used = {gid for v in others if isinstance(v, MaintainedView) for gid in v.shared}
-        known = maintained.arrangements(state)
-        for gid in set(shared) - used:
-            arrangement = known[gid]
-            yield SetItem(arrangement.reader_id, None)
-            if arrangement.relation in state.collections:
-                yield DropReader(arrangement.relation, arrangement.reader_id)
-            yield Destroy(state.collections[gid].name)
+    def _drop(self, view: Definition, also: Sequence[Command] = ()) -> None:
+        state = self._core.state
+        others = [other for other in definition.stored(state) if other.id != view.id]
+        self._core.submit(Atomic((*removal(state, view, others), *also))).result()
+        self._stalled.pop(view.id, None)
 
     def explain(self, name: str) -> str:
         """Say by which strategy a view is kept, and why."""
@@ -162,21 +166,14 @@ class ViewController:
 
     def views(self) -> tuple[Definition, ...]:
         """Return the views of the location, in the order of creation."""
-        return self._views(self._core.state)
-
-    def _views(self, state: State) -> tuple[Definition, ...]:
-        stored = {key: data for key, data in state.items.items() if key.startswith(VIEW_PREFIX)}
-        known = {
-            data: self._known.get(data) or definition.decoded(data) for data in stored.values()
-        }
-        self._known = known
-        return tuple(sorted(known.values(), key=lambda view: view.id))
+        return definition.stored(self._core.state)
 
     def view_upper(self, view: GlobalId | str) -> Times:
         """Return the upper of a view (by id or name): everything before it is exact, for ever."""
         state = self._core.state
-        found = collection_named if isinstance(view, str) else collection_of
-        return state.upper(found(state, view))  # type: ignore[arg-type]  # chosen by its type
+        if isinstance(view, str):
+            return state.upper(collection_named(state, self._relations(None).get(view, view)))
+        return state.upper(collection_of(state, view))
 
     def hydrations(self) -> list[Hydration]:
         """Return the views that are being hydrated in the background, and how far they are."""
@@ -199,7 +196,10 @@ class ViewController:
     def _run(self, views: Sequence[Definition]) -> tuple[str, ...]:
         """Step each view at most once; a view on a view after the other, to see its commit."""
         advanced: list[str] = []
-        waiting = list(views)
+        over = [view for view in views if is_unreadable(self._core.state, view)]
+        for view in over:
+            self._drop(view)
+        waiting = [view for view in views if view not in over]
         while waiting:
             state = self._core.state
             ready = [view for view in waiting if due(state, view) is not None]
@@ -301,7 +301,7 @@ class ViewController:
         now_ms = self._core.clock.now_ms()
         ready = tuple(
             view
-            for view in self._views(state)
+            for view in definition.stored(state)
             if due(state, view) is not None
             and not self._stepper.is_hydrating(view.id)
             and (view.id not in self._stalled or self._stalled[view.id].retry_at_ms <= now_ms)
@@ -327,7 +327,13 @@ class ViewController:
     def _relations(self, relations: Relations | None) -> Relations:
         if relations is not None:
             return relations
-        return {name: name for name in self._core.state.names}
+        state = self._core.state
+        outputs = {
+            view.name: state.collections[view.id].name
+            for view in self.views()
+            if view.id in state.collections
+        }
+        return {**{name: name for name in state.names}, **outputs}
 
     def _require_reachable_blob(self) -> None:
         if place_of(self._core) is None:

@@ -6,6 +6,7 @@ RecomputedView   everything else (``compute/recompute.py``); ``kind`` is ``recom
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -17,6 +18,7 @@ from headwater.compute.dataflow.bounds import written
 from headwater.compute.maintained import MaintainedView
 from headwater.compute.recompute import RecomputedView
 from headwater.persist.errors import NewerFormat
+from headwater.persist.state import State
 
 Definition = MaintainedView | RecomputedView
 
@@ -28,7 +30,7 @@ _VERSIONS: Final = {
 
 class _Head(msgspec.Struct):
     version: int
-    kind: str
+    kind: str = ""
 
 
 def item_key(view: GlobalId) -> str:
@@ -48,6 +50,15 @@ def decoded(data: bytes) -> Definition:
     if head.version > known:
         raise NewerFormat("a stored view", head.version, known)
     return msgspec.msgpack.decode(data, type=MaintainedView | RecomputedView)
+
+
+def stored(state: State) -> tuple[Definition, ...]:
+    """Return the views of a location, in the order of creation."""
+    found = (_decoded(data) for key, data in state.items.items() if key.startswith(VIEW_PREFIX))
+    return tuple(sorted(found, key=lambda view: view.id))
+
+
+_decoded = lru_cache(maxsize=4096)(decoded)
 
 
 def explained(definition: Definition) -> str:

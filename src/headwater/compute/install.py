@@ -1,16 +1,22 @@
 """From a query to a view that can be installed: which kind it is, and what has to be created.
 
-Catalyst compiles the query to a plan, or refuses it with its reason. If every operator of the plan
-has a delta rule (``dataflow/lower.py``) the view is maintained, else it is recomputed. Arrangements
-of stored collections that another view has already are used again.
+The query is compiled to a plan, or refused with its reason (``compute/query.py``). If every
+operator of the plan has a delta rule (``dataflow/lower.py``) the view is maintained, else it is
+recomputed. Arrangements of stored collections that another view has already are used again, as are
+those that an earlier view of the same installer needs.
 
-Ids are reserved here, nothing else is committed: the definition, the collections and the holds
-enter the log together, by the controller.
+    new collection, named        ``create_view``: its history is kept by an owner
+    new collection, unnamed      ``maintain_view``: its history is what read capabilities hold
+    a collection that is there   of the caller's, or the output so far of a view that is made anew
+
+What is made here are commands: the definition, the collections and the holds enter the log
+together, by the controller. Only ids are taken, from ``reserve``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import msgspec
@@ -19,18 +25,18 @@ import pyarrow as pa
 from headwater.algebra.frontier import Frontier
 from headwater.base.errors import InvalidUsage
 from headwater.base.ids import GlobalId
+from headwater.collection.commands import collection_name
 from headwater.collection.run_layout import RunLayout
 from headwater.collection.schema import Column, arrow_schema
 from headwater.compute import maintained, recompute
-from headwater.compute.catalyst.compiler import relations_of
 from headwater.compute.dataflow import graph
 from headwater.compute.dataflow.graph import Arrangement, Dataflow, Scanned
 from headwater.compute.dataflow.lower import NoRule, lowered
-from headwater.compute.definition import Definition
+from headwater.compute.definition import Definition, encoded, item_key
 from headwater.compute.ir import expression
 from headwater.compute.ir import plan as plans
-from headwater.compute.ir.plan import Plan
 from headwater.compute.maintained import MaintainedView, SharedArrangement, arrangements
+from headwater.compute.query import Compiled, Query, compiled, output_schema, require_fit
 from headwater.compute.recompute import RecomputedView
 from headwater.persist import evolution
 from headwater.persist.batch import Times
@@ -39,128 +45,230 @@ from headwater.persist.commands import (
     Atomic,
     Command,
     CreateOrLoad,
+    Destroy,
+    DropReader,
     OpenReader,
     Reserved,
     ReserveId,
+    Seal,
     SetItem,
 )
 from headwater.persist.core import Core
-from headwater.persist.decision import collection_named, collection_of
+from headwater.persist.decision import collection_of
 from headwater.persist.layout import PARQUET
 from headwater.persist.state import CollectionState, State
 
-Relations = Mapping[str, str]
-"""From a name in a query to the name of a collection."""
+Reserve = Callable[[int], list[GlobalId]]
+"""Hands out ids."""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """Into a new collection of this name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Introduced:
+    """Into a new collection, called after its id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Existing:
+    """Into a collection that is there; ``given`` if it is the caller's and outlives the view."""
+
+    collection: CollectionState
+    given: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A view that somebody wants."""
+
+    name: str
+    query: Query
+    inputs: Mapping[str, CollectionState]
+    """By the names that the query has for them."""
+    into: Named | Introduced | Existing
+    start: int | None = None
+    """``None``: the newest time at which all it reads is readable."""
+    rules: bool = True
+    """Without them it is recomputed."""
 
 
 class Installation(NamedTuple):
-    """A view that is not there yet, and the commands that create what it writes and holds."""
+    """A view that is not there yet, and the commands that make it."""
 
     view: Definition
-    created: tuple[Command, ...]
+    commands: tuple[Command, ...]
 
 
-def installation(
-    core: Core, session: Any, name: str, sql: str, relations: Relations, *, rules: bool = True
-) -> Installation:
-    """Return the view of a query, of the kind that costs least; without ``rules`` recomputed."""
-    state = core.state
-    known = {n.lower(): (n, collection) for n, collection in relations.items()}
-    # Names of the query's own (WITH) are among those it mentions; the plan knows what it reads.
-    mentioned = sorted(relations_of(session, sql) & set(known))
-    inputs = {known[n][0]: collection_named(state, known[n][1]) for n in mentioned}
-    plan = recompute.compiled(session, sql, {n: _schema(c) for n, c in inputs.items()})
-    read = {relation: inputs[relation] for relation in plan.relations}
-    if not rules:
-        return _recomputed(core, name, sql, plan, read, "what is asked to be recomputed")
-    flow = lowered(plan.root)
-    if isinstance(flow, NoRule):
-        return _recomputed(core, name, sql, plan, read, f"{flow.kind}: {flow.reason}")
-    return _maintained(core, name, sql, plan, read, flow)
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What all kinds of views are stored with."""
+
+    wanted: Wanted
+    query: Compiled
+    read: Mapping[str, CollectionState]
+    start: int
+
+    @property
+    def given(self) -> bool:
+        return isinstance(self.wanted.into, Existing) and self.wanted.into.given
+
+    @property
+    def relations(self) -> dict[str, GlobalId]:
+        return {relation: collection.id for relation, collection in self.read.items()}
+
+    def output(self, fresh: Iterator[GlobalId]) -> GlobalId:
+        into = self.wanted.into
+        return into.collection.id if isinstance(into, Existing) else next(fresh)
+
+    def created(self, output: GlobalId) -> Iterator[Command]:
+        into = self.wanted.into
+        if not isinstance(into, Existing):
+            name = into.name if isinstance(into, Named) else collection_name(output)
+            yield CreateOrLoad(
+                name,
+                evolution.to_bytes(output_schema(self.query.plan)),
+                (),
+                PARQUET.name,
+                start=self.start,
+                owner=isinstance(into, Named),
+                id=output,
+            )
 
 
-# ---- recomputed ------------------------------------------------------------------------------
+class Installer:
+    """Makes views from one state; they share the arrangements that it adds."""
 
+    def __init__(self, state: State, session: Any, reserve: Reserve) -> None:
+        self._state = state
+        self._session = session
+        self._reserve = reserve
+        self._made: dict[Identity, SharedArrangement] = {}
 
-def _recomputed(
-    core: Core, name: str, sql: str, plan: Plan, read: Mapping[str, CollectionState], why: str
-) -> Installation:
-    start = _start(core.state, tuple(read.values()))
-    (output,) = _reserved(core, 1)
-    view = RecomputedView(
-        version=recompute.STORED_VERSION,
-        name=name,
-        sql=sql,
-        plan=plans.encoded(plan),
-        relations={relation: collection.id for relation, collection in read.items()},
-        start=start,
-        output=output,
-        why=why,
-        spark_version=plan.spark_version,
-    )
-    schema = evolution.to_bytes(recompute.output_schema(plan))
-    created = CreateOrLoad(name, schema, (), PARQUET.name, start=start, id=output)
-    return Installation(view, (created, *_holds(view, view.inputs)))
+    def install(self, wanted: Wanted) -> Installation:
+        """Return the view, of the kind that costs least."""
+        schemas = {name: _schema(collection) for name, collection in wanted.inputs.items()}
+        query = compiled(self._session, wanted.query, schemas)
+        if isinstance(wanted.into, Existing):
+            into = wanted.into.collection
+            require_fit(into.name, _schema(into), query.plan)
+        read = {relation: wanted.inputs[relation] for relation in query.plan.relations}
+        if not wanted.rules:
+            return self._recomputed(wanted, query, read, "what is asked to be recomputed")
+        flow = lowered(query.plan.root)
+        if isinstance(flow, NoRule):
+            return self._recomputed(wanted, query, read, f"{flow.kind}: {flow.reason}")
+        return self._maintained(wanted, query, read, flow)
 
-
-# ---- maintained ------------------------------------------------------------------------------
-
-
-def _maintained(
-    core: Core,
-    name: str,
-    sql: str,
-    plan: Plan,
-    read: Mapping[str, CollectionState],
-    flow: Dataflow,
-) -> Installation:
-    state = core.state
-    wanted = _wanted(flow, read)
-    used = {key: _existing(state, key, fields) for key, fields in wanted.items()}
-    reused = [collection_of(state, a.id) for a in used.values() if a is not None]
-    start = _start(state, tuple(read.values()), reused)
-    missing = [key for key, arrangement in used.items() if arrangement is None]
-    private = [a for a in flow.arrangements if not isinstance(a.of, Scanned)]
-    output, *ids = _reserved(core, 1 + len(missing) + len(private) + len(flow.states))
-    fresh = iter(ids)
-    made = {
-        (relation, key): SharedArrangement(
-            maintained.STORED_VERSION, relation, key, next(fresh), start
+    def _recomputed(
+        self,
+        wanted: Wanted,
+        query: Compiled,
+        read: Mapping[str, CollectionState],
+        why: str,
+    ) -> Installation:
+        start = wanted.start
+        if start is None:
+            start = _newest(self._state, tuple(read.values()))
+        parts = _Parts(wanted, query, read, start)
+        fresh = iter(self._reserve(not isinstance(wanted.into, Existing)))
+        view = RecomputedView(
+            version=recompute.STORED_VERSION,
+            name=wanted.name,
+            sql=query.sql,
+            plan=plans.encoded(query.plan),
+            relations=parts.relations,
+            start=start,
+            output=parts.output(fresh),
+            why=why,
+            spark_version=query.plan.spark_version,
+            given=parts.given,
         )
-        for relation, key in missing
-    }
-    shared = {key: made.get(key) or arrangement for key, arrangement in used.items()}
-    names = [*(a.name for a in private), *(s.name for s in flow.states)]
-    stored = {own: next(fresh) for own in names}
-    named: dict[str, GlobalId] = {}
-    for arrangement in flow.arrangements:
-        if isinstance(arrangement.of, Scanned):
-            found = shared[_identity(arrangement, read)]
-            assert found is not None
-            named[arrangement.name] = found.id
-    view = MaintainedView(
-        version=maintained.STORED_VERSION,
-        name=name,
-        sql=sql,
-        plan=plans.encoded(plan),
-        dataflow=graph.encoded(flow),
-        relations={relation: collection.id for relation, collection in read.items()},
-        arrangements=named,
-        stored=stored,
-        start=start,
-        output=output,
-        shown=tuple(column.name for column in plan.outputs),
-        spark_version=plan.spark_version,
-    )
-    schema = evolution.to_bytes(recompute.output_schema(plan))
-    created: list[Command] = [
-        CreateOrLoad(name, schema, (), PARQUET.name, start=start, id=output),
-        *(_collection(view, a.name, a.of.columns, a.key) for a in private),
-        *(_collection(view, s.name, s.columns, s.key) for s in flow.states),
-    ]
-    for added in made.values():
-        created += _shared(state, added)
-    return Installation(view, (*created, *_holds(view, (*view.inputs, *view.shared))))
+        created = parts.created(view.output)
+        return Installation(view, (*created, *_stored(view, view.inputs)))
+
+    def _maintained(
+        self,
+        wanted: Wanted,
+        query: Compiled,
+        read: Mapping[str, CollectionState],
+        flow: Dataflow,
+    ) -> Installation:
+        shared, start = self._arranged(flow, read, wanted.start)
+        parts = _Parts(wanted, query, read, start)
+        missing = [key for key, arrangement in shared.items() if arrangement is None]
+        private = [a for a in flow.arrangements if not isinstance(a.of, Scanned)]
+        own = [*(a.name for a in private), *(s.name for s in flow.states)]
+        new = not isinstance(wanted.into, Existing)
+        fresh = iter(self._reserve(new + len(missing) + len(own)))
+        output = parts.output(fresh)
+        for relation, key in missing:
+            made = SharedArrangement(maintained.STORED_VERSION, relation, key, next(fresh), start)
+            self._made[relation, key] = shared[relation, key] = made
+        named: dict[str, GlobalId] = {}
+        for arrangement in flow.arrangements:
+            if isinstance(arrangement.of, Scanned):
+                found = shared[_identity(arrangement, read)]
+                assert found is not None
+                named[arrangement.name] = found.id
+        view = MaintainedView(
+            version=maintained.STORED_VERSION,
+            name=wanted.name,
+            sql=query.sql,
+            plan=plans.encoded(query.plan),
+            dataflow=graph.encoded(flow),
+            relations=parts.relations,
+            arrangements=named,
+            stored={name: next(fresh) for name in own},
+            start=start,
+            output=output,
+            shown=tuple(column.name for column in query.plan.outputs),
+            spark_version=query.plan.spark_version,
+            given=parts.given,
+        )
+        commands: list[Command] = [
+            *parts.created(output),
+            *(_collection(view, a.name, a.of.columns, a.key) for a in private),
+            *(_collection(view, s.name, s.columns, s.key) for s in flow.states),
+        ]
+        for identity in missing:
+            commands += _shared(self._state, self._made[identity])
+        return Installation(view, (*commands, *_stored(view, (*view.inputs, *view.shared))))
+
+    def _arranged(
+        self, flow: Dataflow, read: Mapping[str, CollectionState], start: int | None
+    ) -> tuple[dict[Identity, SharedArrangement | None], int]:
+        """Return which arrangements are there for a view, and where it starts.
+
+        Where it may choose, it starts where what is there can be read; where it may not, it uses
+        what can be read at its start.
+        """
+        wanted = _wanted(flow, read)
+        found = {i: self._existing(i, fields, start) for i, fields in wanted.items()}
+        if start is None:
+            state = self._state
+            used = [state.collections.get(a.id) for a in found.values() if a is not None]
+            also = [collection for collection in used if collection is not None]
+            start = _newest(state, tuple(read.values()), also)
+        return found, start
+
+    def _existing(
+        self, identity: Identity, fields: set[str], start: int | None
+    ) -> SharedArrangement | None:
+        for arrangement in arrangements(self._state).values():
+            if (arrangement.relation, arrangement.key) == identity:
+                collection = collection_of(self._state, arrangement.id)
+                since = collection.since
+                readable = not since.is_closed and (start is None or since <= Frontier.of(start))
+                # One that is older than a column of its collection does not have it.
+                if readable and fields <= set(_schema(collection).names):
+                    return arrangement
+        made = self._made.get(identity)
+        return made if made is not None and (start is None or made.start <= start) else None
 
 
 Identity = tuple[GlobalId, tuple[str, ...]]
@@ -181,16 +289,6 @@ def _wanted(flow: Dataflow, read: Mapping[str, CollectionState]) -> dict[Identit
             fields = wanted.setdefault(_identity(arrangement, read), set())
             fields.update(field.field for field in arrangement.of.fields)
     return wanted
-
-
-def _existing(state: State, identity: Identity, fields: set[str]) -> SharedArrangement | None:
-    for arrangement in arrangements(state).values():
-        if (arrangement.relation, arrangement.key) == identity:
-            have = _schema(collection_of(state, arrangement.id)).names
-            # One that is older than a column of its collection does not have it.
-            if fields <= set(have):
-                return arrangement
-    return None
 
 
 def _shared(state: State, arrangement: SharedArrangement) -> Iterator[Command]:
@@ -225,15 +323,24 @@ def _collection(
     )
 
 
-def _holds(view: Definition, collections: Iterable[GlobalId]) -> Iterator[Command]:
+def _stored(view: Definition, collections: Iterable[GlobalId]) -> Iterator[Command]:
+    """Yield the view's holds, and the view itself."""
     for gid in collections:
         yield OpenReader(gid, view.reader_id, f"view {view.name}", Frontier.of(view.start))
+    yield SetItem(item_key(view.id), encoded(view))
 
 
-def _reserved(core: Core, count: int) -> list[GlobalId]:
-    reserved = core.submit(Atomic((ReserveId(),) * count)).result()
-    assert isinstance(reserved, All)
-    return [outcome.id for outcome in reserved.outcomes if isinstance(outcome, Reserved)]
+def reserving(core: Core) -> Reserve:
+    """Return what takes ids from the log."""
+
+    def reserve(count: int) -> list[GlobalId]:
+        if not count:
+            return []
+        reserved = core.submit(Atomic((ReserveId(),) * count)).result()
+        assert isinstance(reserved, All)
+        return [outcome.id for outcome in reserved.outcomes if isinstance(outcome, Reserved)]
+
+    return reserve
 
 
 def _nullable(schema: pa.Schema) -> pa.Schema:
@@ -244,7 +351,7 @@ def _schema(collection: CollectionState) -> pa.Schema:
     return evolution.from_bytes(collection.schemas[-1])
 
 
-def _start(
+def _newest(
     state: State, inputs: Sequence[CollectionState], also: Sequence[CollectionState] = ()
 ) -> int:
     """Return the newest time at which all inputs are readable, or the first at which they will."""
@@ -257,3 +364,41 @@ def _start(
     for collection in inputs:
         uppers = uppers.meet(state.upper(collection))
     return start if uppers.is_closed else max(start, uppers.only() - 1)
+
+
+# ---- removing ----------------------------------------------------------------------------------
+
+
+def removal(state: State, view: Definition, others: Iterable[Definition]) -> Iterator[Command]:
+    """Yield what removes a view, and the shared arrangements that nobody uses after it.
+
+    A collection that the caller gave stays, and is closed: nobody writes to it any more.
+    """
+    yield SetItem(item_key(view.id), None)
+    shared = _shared_by(view)
+    for gid in (*view.inputs, *shared):
+        if gid in state.collections:
+            yield DropReader(gid, view.reader_id)
+    for gid in view.owned:
+        if gid in state.collections:
+            yield Destroy(state.collections[gid].name)
+    if view.given and view.id in state.collections:
+        yield Seal((view.id,), Frontier.closed())
+    yield from _unshared(state, shared, others)
+
+
+def _shared_by(view: Definition) -> tuple[GlobalId, ...]:
+    return view.shared if isinstance(view, MaintainedView) else ()
+
+
+def _unshared(
+    state: State, shared: Iterable[GlobalId], others: Iterable[Definition]
+) -> Iterator[Command]:
+    used = {gid for view in others for gid in _shared_by(view)}
+    known = arrangements(state)
+    for gid in sorted(set(shared) - used):
+        arrangement = known[gid]
+        yield SetItem(arrangement.reader_id, None)
+        if arrangement.relation in state.collections:
+            yield DropReader(arrangement.relation, arrangement.reader_id)
+        yield Destroy(state.collections[gid].name)

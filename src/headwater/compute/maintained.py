@@ -95,6 +95,8 @@ class MaintainedView(msgspec.Struct, frozen=True, tag_field="kind", tag="maintai
     shown: tuple[str, ...]
     """For each column of the output, the column of the plan that it is."""
     spark_version: str
+    given: bool = False
+    """Whether the output is a collection of the caller's, which stays when the view goes."""
 
     @property
     def id(self) -> GlobalId:
@@ -108,8 +110,9 @@ class MaintainedView(msgspec.Struct, frozen=True, tag_field="kind", tag="maintai
 
     @property
     def owned(self) -> tuple[GlobalId, ...]:
-        """What only it writes."""
-        return (self.output, *self.stored.values())
+        """What goes with it."""
+        output = () if self.given else (self.output,)
+        return (*output, *self.stored.values())
 
     @property
     def shared(self) -> tuple[GlobalId, ...]:

@@ -28,7 +28,7 @@ Kept by: this module. Relied on by: the controller.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -41,12 +41,9 @@ from pyspark.errors import PySparkException
 from headwater.algebra.frontier import Frontier
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import GlobalId
-from headwater.collection.schema import Column, arrow_schema
-from headwater.compute.catalyst.compiler import Workspace
 from headwater.compute.catalyst.render import execute
-from headwater.compute.ir.node import TemporalFilter, walk
-from headwater.compute.ir.plan import Plan, decoded
-from headwater.compute.ir.refusal import OtherMeaning, Refused
+from headwater.compute.ir.plan import decoded
+from headwater.compute.ir.refusal import OtherMeaning
 from headwater.compute.select import spark_message
 from headwater.compute.step import Interval, StepFailed, due, job_group, last_line, token
 from headwater.persist import evolution
@@ -81,6 +78,8 @@ class RecomputedView(msgspec.Struct, frozen=True, tag_field="kind", tag="recompu
     why: str
     """What in the query has no incremental rule yet."""
     spark_version: str
+    given: bool = False
+    """Whether the output is a collection of the caller's, which stays when the view goes."""
 
     @property
     def id(self) -> GlobalId:
@@ -94,43 +93,13 @@ class RecomputedView(msgspec.Struct, frozen=True, tag_field="kind", tag="recompu
 
     @property
     def owned(self) -> tuple[GlobalId, ...]:
-        """What it writes."""
-        return (self.output,)
+        """What goes with it."""
+        return () if self.given else (self.output,)
 
     @property
     def reader_id(self) -> str:
         """The name of the view's hold on its inputs."""
         return f"view/{self.id}"
-
-
-# ---- definitions -----------------------------------------------------------------------------
-
-
-def compiled(session: Any, sql: str, schemas: Mapping[str, pa.Schema]) -> Plan:
-    """Return the plan whose rows a view of this text has; its order, if any, is no part of them."""
-    plan = Workspace(session, schemas).compile_sql(sql)
-    if any(isinstance(node, TemporalFilter) for node in walk(plan.root)):
-        raise Refused(
-            "a filter on the current time",
-            "rows come and go as time passes, although no input changes",
-            hint="filter when the view is read",
-        )
-    if plan.functions:
-        names = ", ".join(function.name for function in plan.functions)
-        raise Refused(f"the function {names}", "it is known to this session only")
-    labels = [output.label.lower() for output in plan.outputs]
-    for label in labels:
-        if labels.count(label) > 1:
-            raise Refused(
-                f"two columns {label!r}", "a collection has just one", hint="give one an alias"
-            )
-    return msgspec.structs.replace(plan, root=plan.shown(), order=())
-
-
-def output_schema(plan: Plan) -> pa.Schema:
-    """Return the columns of the view's output."""
-    pairs = zip(plan.outputs, plan.columns, strict=True)
-    return arrow_schema(Column(o.label, c.sql_type, c.nullable) for o, c in pairs)
 
 
 _plan = lru_cache(maxsize=256)(decoded)

@@ -36,11 +36,16 @@ class Workspace:
     def __init__(self, session: Any, relations: Mapping[str, pa.Schema]) -> None:
         self.session = session.newSession()
         _require_meaning(self.session)
-        self._relations = {name.lower(): name for name in relations}
-        assert len(self._relations) == len(relations), "names differ by more than case"
+        self._relations: dict[str, str] = {}
         for name, schema in relations.items():
-            empty = self.session.createDataFrame([], ddl(schema))
-            empty.createOrReplaceTempView(_quoted(name))
+            self.add(name, schema)
+
+    def add(self, name: str, schema: pa.Schema) -> None:
+        """Add a relation, of a name that differs from all others by more than case."""
+        assert name.lower() not in self._relations, "names differ by more than case"
+        self._relations[name.lower()] = name
+        empty = self.session.createDataFrame([], ddl(schema))
+        empty.createOrReplaceTempView(_quoted(name))
 
     def table(self, name: str) -> Any:
         """Return a relation as a DataFrame without rows."""
@@ -54,9 +59,16 @@ class Workspace:
 
     def compile_frame(self, frame: Any) -> Plan:
         """Return the plan of a DataFrame made in this workspace."""
-        with _spark_errors(""):
-            answer = front_end(self.session).export(frame._jdf, self._relations)
-        return translated(answer, spark_version=self.session.version, settings=MEANING)
+        return compile_frame(frame, self._relations)
+
+
+def compile_frame(frame: Any, relations: Mapping[str, str]) -> Plan:
+    """Return the plan of a DataFrame; ``relations`` are names it may read, by their lower case."""
+    session = frame.sparkSession
+    _require_meaning(session)
+    with _spark_errors(""):
+        answer = front_end(session).export(frame._jdf, dict(relations))
+    return translated(answer, spark_version=session.version, settings=MEANING)
 
 
 def relations_of(session: Any, text: str) -> frozenset[str]:
