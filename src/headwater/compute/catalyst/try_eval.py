@@ -55,10 +55,10 @@ def register(session: Any) -> None:
 def segment_session(session: Any) -> Any:
     """Return a session of the same Spark in which segments are planned.
 
-    Without generated code: it would be made anew for every run, and the one method that it makes
-    of all edges is soon longer than what Java compiles (8,000 bytes), or than what it takes (64 KB;
-    8 views of 10 edges). Measured: CPU of a step of three stages, 10
-    edges and 1,000 rows 123 ms without, 288 ms with it; a million rows 1.1 s without, 2.0 s with.
+    Without generated code: it would be one method of all edges, soon longer than what Java compiles
+    (8,000 bytes), then than what it takes at all (64 KB; tried again in every run). CPU without and
+    with it: a million rows through 10 edges 1.0 and 1.8 s; a step of 3 stages, 1,000 rows and 10
+    edges the same, with 80 edges of 30 columns 0.48 and 0.78 s.
     """
     made = session.newSession()
     made.conf.set("spark.sql.codegen.wholeStage", "false")

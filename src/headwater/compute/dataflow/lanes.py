@@ -166,20 +166,23 @@ class Stream:
         found, starts = np.unique(numbers[order], return_index=True)
         ends = [*starts[1:], len(order)]
         return {
-            int(lane): self._lane(rows, int(lane), order[start:end], len(found) == 1)
+            int(lane): self._lane(rows, int(lane), order[start:end])
             for lane, start, end in zip(found, starts, ends, strict=True)
         }
 
-    def _lane(self, rows: pa.Table, lane: int, at: Any, alone: bool) -> pa.Table:
+    def _lane(self, rows: pa.Table, lane: int, at: Any) -> pa.Table:
         schema = update_schema(self.lanes[lane].columns)
+        # Stages write lane after lane and segments keep the order: most often nothing is copied.
+        together = int(at[-1]) - int(at[0]) == len(at) - 1
+        piece = rows.slice(int(at[0]), len(at)) if together else rows
         indices = pa.array(at)
         arrays: list[Any] = []
         for name, type_ in zip((*self.places(lane), TIME, DIFF), schema.types, strict=True):
             if name is None:
                 arrays.append(pa.nulls(len(at), type_))
                 continue
-            column = rows.column(name)
-            arrays.append(_cast(column if alone else column.take(indices), type_))
+            column = piece.column(name)
+            arrays.append(_cast(column if together else column.take(indices), type_))
         return pa.Table.from_arrays(arrays, schema=schema)
 
 
