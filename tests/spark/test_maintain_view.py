@@ -240,3 +240,41 @@ def test_plans_and_frames_are_queries_too(spark: Any, client: Client) -> None:
     assert rows(collections, planned.id, 0) == {("a", 6): 1}
     assert rows(collections, framed.id, 0) == {("a", 2): 1}
     assert controller.select("SELECT * FROM framed", 0).to_pylist() == [{"g": "a", "count": 2}]
+
+
+def test_views_of_dataframe_code(spark: Any, client: Client) -> None:
+    write, _ = client.create_or_load("orders", ORDERS)
+    client.create_or_load("names", NAMES)[0].compare_and_append(
+        [({"g": "a", "name": "A"}, 0, 1)], 0, 9
+    ).result()
+    controller = ViewController(client, spark)
+    table = controller.workspace("orders", "names").table
+    joined = table("orders").join(table("names"), "g").select("name", "x")
+    controller.create_view("joined", joined)
+    controller.create_view("best", lambda t: t("Orders").groupBy("g").agg({"x": "max"}))
+    controller.create_view("over", lambda t: t("joined").groupBy("name").count())
+    assert {type(view) for view in controller.views()} == {MaintainedView}
+    for time in range(3):
+        write.compare_and_append([({"g": "a", "x": time}, time, 1)], time, time + 1).result()
+        assert controller.run_once() == ("joined", "best", "over"), controller.failures()
+    for name, found in (
+        ("joined", [{"name": "A", "x": x} for x in range(3)]),
+        ("best", [{"g": "a", "max(x)": 2}]),
+        ("over", [{"name": "A", "count": 3}]),
+    ):
+        assert controller.select(f"SELECT * FROM {name} ORDER BY 2", 2).to_pylist() == found
+    # Code that means other columns, or nothing that can be kept, is refused as SQL is.
+    other = Workspace(spark, {"orders": pa.schema([("g", pa.string()), ("y", pa.int64())])})
+    before = client.core.state
+    for query, why in (
+        (other.table("orders"), "reads orders.y bigint, but 'orders' has"),
+        (lambda t: t("nothing"), "no relation 'nothing'"),
+        (lambda _: 3, "returned a int"),
+        (3, "not of a int"),
+        (lambda t: t("orders").sample(0.5), "not deterministic"),
+    ):
+        with pytest.raises(InvalidUsage, match=why):
+            controller.create_view("bad", query)
+    assert client.core.state is before
+    with pytest.raises(InvalidUsage, match="no relation 'nothing'"):
+        controller.workspace("nothing")

@@ -32,14 +32,16 @@ from headwater.base.ids import GlobalId
 from headwater.collection.capability import ReadCapability, WriteCapability
 from headwater.compute import definition, maintained, recompute
 from headwater.compute import select as queries
+from headwater.compute.catalyst.compiler import Workspace
 from headwater.compute.definition import Definition
-from headwater.compute.install import Installer, Named, Wanted, removal, reserving
+from headwater.compute.install import Installer, Named, Wanted, is_internal, removal, reserving
 from headwater.compute.maintain import Maintaining, Validation, View, is_unreadable
 from headwater.compute.maintained import MaintainedView, ViewStep
 from headwater.compute.query import Query
 from headwater.compute.recompute import Recomputation, RecomputedView
 from headwater.compute.step import due
 from headwater.compute.stepper import Hydration, Stepper
+from headwater.persist import evolution
 from headwater.persist.batch import Times
 from headwater.persist.client import Client
 from headwater.persist.commands import (
@@ -98,6 +100,9 @@ class ViewController:
     ) -> Definition:
         """Create a view durably, output collection ``name``; hydrated by its first step.
 
+        ``query`` is Spark SQL, a function ``table -> DataFrame``, a DataFrame made in a
+        :meth:`workspace`, or a plan (``compute/query.py``).
+
         It begins at the newest time at which all its inputs are readable. ``also`` is committed in
         the same log entry (the adapter's own record of the view). A query without an incremental
         rule is recomputed (:meth:`explain` says so), as is every query if ``rules`` are not to be
@@ -142,6 +147,24 @@ class ViewController:
         """
         self._require_reachable_blob()
         return self._maintaining.maintain_view(reads, view, writes)
+
+    def workspace(self, *names: str, relations: Relations | None = None) -> Workspace:
+        """Return a place to make DataFrames in, over these relations, all of them without rows.
+
+        ::
+
+            table = controller.workspace("orders").table
+            controller.create_view("totals", table("orders").groupBy("region").count())
+        """
+        state, known = self._core.state, self._relations(relations)
+        unknown = sorted(set(names) - set(known))
+        if unknown:
+            raise InvalidUsage(f"there is no relation {unknown[0]!r}; there is {sorted(known)}")
+        schemas = {
+            name: evolution.from_bytes(collection_named(state, known[name]).schemas[-1])
+            for name in names or known
+        }
+        return Workspace(self._session, schemas)
 
     def drop_view(self, name: str, *, also: Sequence[Command] = ()) -> bool:
         """Drop a view, its internal state, its output and its holds; whether there was one."""
@@ -333,7 +356,7 @@ class ViewController:
             for view in self.views()
             if view.id in state.collections
         }
-        return {**{name: name for name in state.names}, **outputs}
+        return {**{name: name for name in state.names if not is_internal(name)}, **outputs}
 
     def _require_reachable_blob(self) -> None:
         if place_of(self._core) is None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -57,6 +57,10 @@ from headwater.persist.core import Core
 from headwater.persist.decision import collection_of
 from headwater.persist.layout import PARQUET
 from headwater.persist.state import CollectionState, State
+
+ARRANGE: Final = "arrange/"
+STATE: Final = "state/"
+"""How the names of internal collections begin."""
 
 Reserve = Callable[[int], list[GlobalId]]
 """Hands out ids."""
@@ -293,7 +297,7 @@ def _wanted(flow: Dataflow, read: Mapping[str, CollectionState]) -> dict[Identit
 
 def _shared(state: State, arrangement: SharedArrangement) -> Iterator[Command]:
     relation = collection_of(state, arrangement.relation)
-    name = f"arrange/{relation.id}/{arrangement.id}"
+    name = f"{ARRANGE}{relation.id}/{arrangement.id}"
     schema = evolution.to_bytes(_nullable(_schema(relation)))
     yield CreateOrLoad(
         name,
@@ -314,7 +318,8 @@ def _collection(
 ) -> Command:
     schema = arrow_schema(Column(c.name, c.sql_type, True) for c in columns)
     return CreateOrLoad(
-        f"state/{view.output}/{name}",
+        # With its id: a view that is made anew has new states, and names are never used again.
+        f"{STATE}{view.output}/{name}/{view.stored[name]}",
         evolution.to_bytes(schema),
         key,
         RunLayout.name,
@@ -341,6 +346,11 @@ def reserving(core: Core) -> Reserve:
         return [outcome.id for outcome in reserved.outcomes if isinstance(outcome, Reserved)]
 
     return reserve
+
+
+def is_internal(name: str) -> bool:
+    """Whether a collection is an arrangement or a state, which no query means."""
+    return name.startswith((ARRANGE, STATE))
 
 
 def _nullable(schema: pa.Schema) -> pa.Schema:
