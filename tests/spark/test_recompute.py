@@ -16,13 +16,12 @@ from headwater.base.errors import InvalidUsage
 from headwater.collection.run_layout import LAYOUTS
 from headwater.compute import definition, recompute
 from headwater.compute.controller import ViewController
-from headwater.compute.definition import Definition, item_key
-from headwater.compute.ir import plan as plans
+from headwater.compute.definition import Definition
 from headwater.compute.ir.refusal import NotUnderstood, Refused
 from headwater.compute.maintained import MaintainedView
 from headwater.compute.recompute import Recomputation, RecomputedView
 from headwater.persist.client import Client, WriteHandle, open_location
-from headwater.persist.commands import AllowCompaction, SetItem
+from headwater.persist.commands import AllowCompaction
 from headwater.persist.errors import CollectionHasErrors, NewerFormat
 from headwater.persist.evolution import ERROR_SCHEMA, updates_schema
 from headwater.persist.maintenance import Maintenance
@@ -236,20 +235,6 @@ def test_an_error_of_the_query_stalls_the_view_until_it_is_gone(spark: Any, clie
     assert "DIVIDE_BY_ZERO" in controller.failures()[view.id]
     assert controller.view_upper(view.id) == Frontier.of(0)
     assert other.id not in controller.failures()
-
-
-def test_a_plan_of_another_spark_is_not_run(spark: Any, client: Client) -> None:
-    write = _table(client)
-    write.seal(1).result()
-    controller = ViewController(client, spark)
-    view = controller.create_view("view", "SELECT max(x) AS x FROM t", rules=False)
-    assert isinstance(view, RecomputedView)
-    plan = msgspec.structs.replace(plans.decoded(view.plan), spark_version="3.0.0")
-    older = msgspec.structs.replace(view, plan=plans.encoded(plan))
-    client.core.submit(SetItem(item_key(view.id), definition.encoded(older))).result()
-    assert controller.run_once() == ()
-    assert "the plan is of Spark 3.0.0" in controller.failures()[view.id]
-    assert "create it again" in controller.failures()[view.id]
 
 
 def test_what_cannot_be_a_view_says_why_and_changes_nothing(spark: Any, client: Client) -> None:

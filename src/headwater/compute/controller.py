@@ -30,7 +30,7 @@ import pyarrow as pa
 from headwater.base.errors import HeadwaterError, InvalidUsage
 from headwater.base.ids import GlobalId
 from headwater.collection.capability import ReadCapability, WriteCapability
-from headwater.compute import definition, maintained, recompute
+from headwater.compute import definition, maintained, recompute, renew
 from headwater.compute import select as queries
 from headwater.compute.catalyst.compiler import Workspace
 from headwater.compute.definition import Definition
@@ -222,7 +222,7 @@ class ViewController:
         over = [view for view in views if is_unreadable(self._core.state, view)]
         for view in over:
             self._drop(view)
-        waiting = [view for view in views if view not in over]
+        waiting = self._renewed([view for view in views if view not in over])
         while waiting:
             state = self._core.state
             ready = [view for view in waiting if due(state, view) is not None]
@@ -247,6 +247,28 @@ class ViewController:
             advanced += done
         order = {view.name: number for number, view in enumerate(views)}
         return tuple(sorted(advanced, key=order.__getitem__))
+
+    def _renewed(self, views: Sequence[Definition]) -> list[Definition]:
+        """Return the views as they are under today's meaning; what cannot be is left out."""
+        current: list[Definition] = []
+        for view in views:
+            state = self._core.state
+            why = renew.outdated(view.plan, self._session.version)
+            if why is None or due(state, view) is None:
+                current.append(view)
+                continue
+            others = [other for other in definition.stored(state) if other.id != view.id]
+            installer = Installer(state, self._session, reserving(self._core))
+            try:
+                made, commands = renew.renewed(state, installer, view, why, others)
+                self._core.submit(Atomic(commands)).result()
+            except Stopped:
+                raise
+            except HeadwaterError as error:
+                self._stall(view, error)
+            else:
+                current.append(made)
+        return current
 
     def _recompute(self, view: RecomputedView) -> list[str]:
         core = self._core

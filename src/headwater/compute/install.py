@@ -58,6 +58,9 @@ from headwater.persist.decision import collection_of
 from headwater.persist.layout import PARQUET
 from headwater.persist.state import CollectionState, State
 
+ASKED: Final = "what is asked to be recomputed"
+"""Why a view is recomputed whose rules are not to be used."""
+
 ARRANGE: Final = "arrange/"
 STATE: Final = "state/"
 """How the names of internal collections begin."""
@@ -162,7 +165,7 @@ class Installer:
             require_fit(into.name, _schema(into), query.plan)
         read = {relation: wanted.inputs[relation] for relation in query.plan.relations}
         if not wanted.rules:
-            return self._recomputed(wanted, query, read, "what is asked to be recomputed")
+            return self._recomputed(wanted, query, read, ASKED)
         flow = lowered(query.plan.root)
         if isinstance(flow, NoRule):
             return self._recomputed(wanted, query, read, f"{flow.kind}: {flow.reason}")
@@ -395,6 +398,20 @@ def removal(state: State, view: Definition, others: Iterable[Definition]) -> Ite
     if view.given and view.id in state.collections:
         yield Seal((view.id,), Frontier.closed())
     yield from _unshared(state, shared, others)
+
+
+def replacement(
+    state: State, old: Definition, new: Definition, others: Iterable[Definition]
+) -> Iterator[Command]:
+    """Yield what removes of a view that which the same view, made anew, does not use."""
+    shared = _shared_by(old)
+    for gid in set(old.inputs) | set(shared):
+        if gid not in new.inputs and gid not in _shared_by(new):
+            yield DropReader(gid, old.reader_id)
+    for gid in old.owned:
+        if gid != old.id:
+            yield Destroy(state.collections[gid].name)
+    yield from _unshared(state, shared, (*others, new))
 
 
 def _shared_by(view: Definition) -> tuple[GlobalId, ...]:

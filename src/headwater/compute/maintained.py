@@ -194,6 +194,8 @@ class GroupStep:
         for step in self.views:
             for side in (*step.deltas.values(), *step.errors.values()):
                 yield from side.parts
+            if step.hydrating:  # What a view held that was made anew (``renew.py``).
+                yield from self._collection(step.view.id).parts()
             for gid in step.view.stored.values():
                 yield from self._collection(gid).parts()
         for gid, arrangement in self.shared.items():

@@ -20,8 +20,7 @@ the least of the inputs' errors, and its rows stay what they were. It is gone wh
 error of the query itself (a division by zero) stalls the view with Spark's message.
 
 Stored as the item ``view/<id>``, the plan in its own encoding. A plan of another version of Spark,
-or of other settings, is not run (``Plan.require``): the view stalls and says so, and has to be
-created again.
+or of other settings, is not run (``Plan.require``): the view is made anew (``compute/renew.py``).
 
 Kept by: this module. Relied on by: the controller.
 """

@@ -30,7 +30,7 @@ from pyspark.errors import PySparkException, PythonException
 
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import GlobalId
-from headwater.compute import maintained
+from headwater.compute import maintained, renew
 from headwater.compute.dataflow.chain import Chain
 from headwater.compute.dataflow.program import Program
 from headwater.compute.dataflow.task import Done
@@ -185,6 +185,7 @@ class Stepper:
         try:
             with core.step() as step:
                 done = self._computed(group, group.task(place, writing(core, step)))
+                done = renew.corrected(place, step, group, done)
                 errors = self._errors(place, step, group, done)
                 made = maintained.commands(group, done, errors)
                 return _advanced(group.views, core.submit(Atomic(made)).result())
@@ -248,7 +249,7 @@ class Stepper:
         self, place: Place, number: int, step: ViewStep, group: GroupStep, done: Done
     ) -> pa.Table:
         schema = evolution.updates_schema(ERROR_SCHEMA)
-        tables = [schema.empty_table()]
+        tables = [schema.empty_table(), *renew.negated(place, group.state, step, errors=True)]
         for relation, cut in step.errors.items():
             if cut.parts:
                 collection = collection_of(group.state, step.view.relations[relation])
