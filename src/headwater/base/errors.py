@@ -12,9 +12,22 @@ A lost race is *not* here: it is an outcome, returned as a value.
 
 from __future__ import annotations
 
+from typing import Self
+
 
 class HeadwaterError(Exception):
     """The root of every error Headwater raises on purpose."""
+
+    def again(self) -> Self:
+        """Return the same error, to be raised once more.
+
+        An exception keeps the frames it was raised through, and they keep what the caller had in
+        hand. One that is remembered and told to many must be told as a copy, or it keeps them all.
+        """
+        copy = type(self).__new__(type(self), *self.args)
+        copy.__dict__.update(self.__dict__)
+        copy.__cause__ = self.__cause__
+        return copy
 
 
 class ExternalError(HeadwaterError):

@@ -328,7 +328,7 @@ class Core:
                 if self._stopped:
                     raise Stopped
                 if self.machine is not None and self.machine.failure is not None:
-                    raise self.machine.failure.with_traceback(None)
+                    raise self.machine.failure.again()
                 if ready(self._state) is None:
                     rest = None if deadline is None else deadline - time.monotonic()
                     if rest is not None and rest <= 0:

@@ -25,6 +25,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -149,7 +150,7 @@ class Machine:
             while may_wait and len(self._queue) >= QUEUE_MAX and not self._stopping:
                 self._wake.wait()
             if self._stopping:
-                raise Stopped() if self.failure is None else self.failure.with_traceback(None)
+                raise Stopped() if self.failure is None else self.failure.again()
             self._queue.append(request)
             self._wake.notify_all()
         return request.future
@@ -178,7 +179,8 @@ class Machine:
             except BaseException as error:
                 # A bug, or a corrupted log: nothing more can be promised by this process.
                 failure = Stopped(f"the runtime failed: {type(error).__name__}: {error}")
-                failure.__cause__ = error
+                # As text: the frames themselves would keep alive what they have in hand.
+                failure.add_note("".join(traceback.format_exception(error)))
                 self._fail(failure, group)
                 if not isinstance(error, HeadwaterError):
                     raise
@@ -201,12 +203,12 @@ class Machine:
 
     def _fail(self, failure: HeadwaterError, group: list[_Request]) -> None:
         with self._wake:
-            self.failure = failure
+            self.failure = failure.again()
             self._stopping = True
             group.extend(self._queue)
             self._queue.clear()
             self._wake.notify_all()
-        self._resolve(group, [failure] * len(group))
+        self._resolve(group, [failure.again() for _ in group])
 
     @staticmethod
     def _resolve(group: list[_Request], results: list[Outcome | BaseException]) -> None:

@@ -82,7 +82,7 @@ def stepped(random: Random) -> Iterator[None]:
 
         def submit_prepared(self, prepared: Future[Command]) -> Future[Outcome]:
             if self._stopping:
-                raise self.failure or Stopped()
+                raise Stopped() if self.failure is None else self.failure.again()
             request = _Request(prepared, _Answer(self._work))
             self._queue.append(request)
             return request.future

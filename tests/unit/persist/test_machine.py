@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import traceback
+import weakref
 from concurrent.futures import Future
 from typing import Any
 
@@ -11,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from headwater.algebra.frontier import Frontier
-from headwater.base.errors import InvalidUsage
+from headwater.base.errors import HeadwaterError, InvalidUsage
 from headwater.base.ids import SeqNo
 from headwater.persist import machine
 from headwater.persist.blob import MemoryBlob
@@ -351,6 +353,23 @@ def test_a_backup_restored_under_a_writer_is_noticed() -> None:
     log.restore()
     with pytest.raises(Stopped) as told:
         write.seal(7).result()
-    assert isinstance(told.value.__cause__, Corrupt)
+    assert Corrupt.__name__ in told.value.__notes__[0]
     assert "ends at entry" in str(told.value)
     client.stop()
+
+
+def test_a_runtime_that_failed_is_dropped_with_its_last_client() -> None:
+    """What it remembers of its failure must not keep those alive to whom it was told."""
+    blob, consensus = MemoryBlob(), MemoryConsensus()
+    client = open_location(blob=blob, consensus=consensus, settings=QUIET)
+    write, _ = client.create_or_load("t", SCHEMA)
+    with open_location(blob=blob, consensus=consensus, settings=QUIET, take_over=True):
+        for _ in range(2):
+            with pytest.raises(HeadwaterError):
+                write.seal(1).result()
+        with pytest.raises(HeadwaterError):
+            client.create_or_load("u", SCHEMA)
+        gone = weakref.ref(client)
+        del client, write
+        gc.collect()
+        assert gone() is None
