@@ -17,6 +17,7 @@ Kept by: this module. Relied on by: whoever installs a view.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
@@ -30,7 +31,7 @@ from headwater.collection.types import SqlType, as_text_form
 from headwater.compute.catalyst.compiler import Workspace, compile_frame, relations_of
 from headwater.compute.ir.node import Scan, TemporalFilter, walk
 from headwater.compute.ir.plan import Plan
-from headwater.compute.ir.refusal import Refused
+from headwater.compute.ir.refusal import NotUnderstood, Refused
 from headwater.compute.session import MEANING
 
 Table = Callable[[str], Any]
@@ -70,7 +71,19 @@ def _of_text(session: Any, sql: str, inputs: Schemas) -> Plan:
     known = {name.lower(): name for name in inputs}
     # Names of the query's own (WITH) are among those it mentions; the plan knows what it reads.
     mentioned = sorted(relations_of(session, sql) & set(known))
-    return Workspace(session, {known[n]: inputs[known[n]] for n in mentioned}).compile_sql(sql)
+    workspace = Workspace(session, {known[n]: inputs[known[n]] for n in mentioned})
+    try:
+        return workspace.compile_sql(sql)
+    except NotUnderstood as error:
+        unknown = re.match(r"\[TABLE_OR_VIEW_NOT_FOUND\] The table or view (\S+)", str(error))
+        if unknown is None:
+            raise
+        raise NotUnderstood(
+            f"[{error.condition}] there is no relation {unknown[1]}; create it before the view",
+            condition=error.condition,
+            sqlstate=error.sqlstate,
+            position=error.position,
+        ) from error
 
 
 def _of_function(session: Any, function: Callable[[Table], DataFrame], inputs: Schemas) -> Plan:

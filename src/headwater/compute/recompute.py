@@ -16,8 +16,9 @@ with a rule of their own replace this one by one. What cannot be kept so is refu
 the current time changes while no input does, and a user's function is not there after a restart.
 
 **Errors.** Where an input has errors there is no answer: the output's error side then has one row,
-the least of the inputs' errors, and its rows stay what they were. It is gone when they are. An
-error of the query itself (a division by zero) stalls the view with Spark's message.
+the least of the inputs' errors, and its rows stay what they were. It is gone when they are. So it
+is where the query itself fails on the data (a division by zero: SQLSTATE class 22); one of the
+errors Spark met is shown. Any other failure stalls the view with Spark's message.
 
 Stored as the item ``view/<id>``, the plan in its own encoding. A plan of another version of Spark,
 or of other settings, is not run (``Plan.require``): the view is made anew (``compute/renew.py``).
@@ -41,6 +42,7 @@ from headwater.algebra.frontier import Frontier
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import GlobalId
 from headwater.compute.catalyst.render import execute
+from headwater.compute.catalyst.try_eval import plain
 from headwater.compute.ir.plan import decoded
 from headwater.compute.ir.refusal import OtherMeaning
 from headwater.compute.select import spark_message
@@ -61,6 +63,10 @@ from headwater.persist.state import CollectionState, State, bound
 
 STORED_VERSION: Final = 2
 """Programs that know only version 1 know only the other kind of view, and refuse this one."""
+
+
+DATA_EXCEPTION: Final = "22"
+"""How SQLSTATE begins where the data is to blame, not the query."""
 
 
 class RecomputedView(msgspec.Struct, frozen=True, tag_field="kind", tag="recomputed"):
@@ -247,7 +253,13 @@ class _Query:
             return _Answer(None, errors)
         # Built anew for each time: a planned frame that is run again may return old data.
         frames = {n: rows_frame(self._session, snapshot) for n, snapshot in snapshots.items()}
-        answer = execute(self._session, self._plan, frames).toArrow()
+        try:
+            answer = execute(self._session, self._plan, frames).toArrow()
+        except PySparkException as error:
+            if not (error.getSqlState() or "").startswith(DATA_EXCEPTION):
+                raise
+            row = {"condition": error.getCondition(), "message": plain(str(error.getMessage()))}
+            return _Answer(None, _multiset(pa.Table.from_pylist([row], ERROR_SCHEMA), ERROR_SCHEMA))
         return _Answer(_multiset(answer.rename_columns(self._schema.names), self._schema), errors)
 
 

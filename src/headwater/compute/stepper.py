@@ -181,6 +181,8 @@ class Stepper:
         assert place is not None, "checked when the view was created"
         state = core.state
         group = maintained.plan_group(state, _renewed(state, steps))
+        if not group.views:  # What they read, or they themselves, went meanwhile.
+            return []
         release = core.pin(group.pinned())
         try:
             with core.step() as step:

@@ -18,9 +18,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
+from py4j.java_gateway import is_instance_of
 
 from headwater.collection.schema import columns
 from headwater.compute.catalyst.jvm import front_end
@@ -54,6 +55,7 @@ class Workspace:
     def compile_sql(self, text: str) -> Plan:
         """Return the plan of a query in Spark SQL."""
         with _spark_errors(text):
+            _require_query(self.session, text)
             frame = self.session.sql(text)
         return self.compile_frame(frame)
 
@@ -75,6 +77,26 @@ def relations_of(session: Any, text: str) -> frozenset[str]:
     """Return the names that a query may mean as relations, in lower case."""
     with _spark_errors(text):
         return frozenset(front_end(session).relations(session._jsparkSession, text))
+
+
+def _require_query(session: Any, text: str) -> None:
+    """Refuse a command: Spark runs those as soon as it is asked what they are."""
+    waiting = [session._jsparkSession.sessionState().sqlParser().parsePlan(text)]
+    gateway = session.sparkContext._gateway
+    while waiting:
+        node = waiting.pop()
+        if any(is_instance_of(gateway, node, f"{_LOGICAL}.{kind}") for kind in _COMMANDS):
+            raise NotUnderstood(
+                f"{node.nodeName()} is a command, not a query; write a SELECT",
+                sqlstate="42601",
+                position=Position(1, 1),
+            )
+        children = node.children()
+        waiting += [children.apply(number) for number in range(children.size())]
+
+
+_LOGICAL: Final = "org.apache.spark.sql.catalyst.plans.logical"
+_COMMANDS: Final = ("Command", "ParsedStatement", "CompoundPlanStatement")
 
 
 def ddl(schema: pa.Schema) -> str:

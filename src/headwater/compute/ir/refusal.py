@@ -42,7 +42,8 @@ class NotUnderstood(InvalidUsage):
         sqlstate: str = "",
         position: Position | None = None,
     ) -> None:
-        super().__init__(message)
+        place = f" (line {position.line}, column {position.column})" if position else ""
+        super().__init__(f"{message}{place}")
         self.condition, self.sqlstate, self.position = condition, sqlstate, position
 
 

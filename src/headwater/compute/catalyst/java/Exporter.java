@@ -658,7 +658,8 @@ public final class Exporter {
             return new Refusal("WITH RECURSIVE", "recursive queries are not supported yet", "", p.origin());
         }
         if (name.startsWith("Sample")) {
-            return new Refusal("TABLESAMPLE", "a sample is not deterministic", "", p.origin());
+            return new Refusal("TABLESAMPLE", "a sample is not deterministic",
+                "filter by a hash of a column instead", p.origin());
         }
         if (p instanceof LeafNode) {
             return new Refusal(name, "it reads data that is not a collection of ours",

@@ -97,7 +97,8 @@ public final class Prepared {
                 }
             }))) {
             String name = e instanceof UserDefinedExpression ? ((UserDefinedExpression) e).name() : e.prettyName();
-            throw new Refusal(name + "()", "it is not deterministic", "", e.origin());
+            throw new Refusal(name + "()", "it is not deterministic",
+                "write its value into a column of the data instead", e.origin());
         }
         if (!(e instanceof PlanExpression) && e.resolved() && !(e instanceof WindowSpecDefinition)
                 && !(e instanceof WindowFrame) && !(e instanceof SortOrder) && !(e instanceof LambdaFunction)) {
