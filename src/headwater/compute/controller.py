@@ -30,10 +30,11 @@ import pyarrow as pa
 from headwater.base.errors import HeadwaterError, InvalidUsage
 from headwater.base.ids import GlobalId
 from headwater.collection.capability import ReadCapability, WriteCapability
-from headwater.compute import definition, maintained, recompute, renew
+from headwater.compute import definition, describe, maintained, recompute, renew
 from headwater.compute import select as queries
 from headwater.compute.catalyst.compiler import Workspace
 from headwater.compute.definition import Definition
+from headwater.compute.describe import ViewDescription
 from headwater.compute.install import Installer, Named, Wanted, is_internal, removal, reserving
 from headwater.compute.maintain import Maintaining, Validation, View, is_unreadable
 from headwater.compute.maintained import MaintainedView, ViewStep
@@ -181,10 +182,17 @@ class ViewController:
         self._stalled.pop(view.id, None)
 
     def explain(self, name: str) -> str:
-        """Say by which strategy a view is kept, and why."""
+        """Say by which strategy a view is kept, and why; with what state; and where it stands."""
+        return describe.written(self.describe_view(name))
+
+    def describe_view(self, name: str) -> ViewDescription:
+        """Return the same as a value."""
         for view in self.views():
             if view.name == name:
-                return definition.explained(view)
+                running = {hydration.view: hydration for hydration in self.hydrations()}
+                part_done = running[name].part_done if name in running else None
+                failure = self.failures().get(view.id)
+                return describe.described(self._core.state, view, failure, part_done)
         raise InvalidUsage(f"there is no view {name!r}; create it first")
 
     def views(self) -> tuple[Definition, ...]:
@@ -203,8 +211,16 @@ class ViewController:
         return self._stepper.hydrations()
 
     def failures(self) -> Mapping[GlobalId, str]:
-        """Return why views do not advance, where their last step failed."""
-        return {view: stalled.error for view, stalled in self._stalled.items()}
+        """Return why views do not advance: their last step failed, or what they need is gone."""
+        state = self._core.state
+        found: dict[GlobalId, str] = {}
+        for view in definition.stored(state):
+            why = definition.lost(state, view)
+            if why is not None:
+                found[view.id] = f"view {view.name!r} cannot advance: {why}"
+            elif view.id in self._stalled:
+                found[view.id] = self._stalled[view.id].error
+        return found
 
     # ---- stepping ----------------------------------------------------------------------------
 

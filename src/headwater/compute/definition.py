@@ -14,7 +14,6 @@ import msgspec
 from headwater.base.ids import GlobalId
 from headwater.collection.commands import VIEW_PREFIX
 from headwater.compute import maintained, recompute
-from headwater.compute.dataflow.bounds import written
 from headwater.compute.maintained import MaintainedView
 from headwater.compute.recompute import RecomputedView
 from headwater.persist.errors import NewerFormat
@@ -52,6 +51,16 @@ def decoded(data: bytes) -> Definition:
     return msgspec.msgpack.decode(data, type=MaintainedView | RecomputedView)
 
 
+def lost(state: State, definition: Definition) -> str | None:
+    """Return why a view can never advance again: a collection it needs was destroyed (pure)."""
+    for what, gids in (("input", definition.inputs), ("output", (definition.id,))):
+        for gid in gids:
+            if gid not in state.collections:
+                dead = [name for name, other in state.graveyard.items() if other == gid]
+                return f"its {what} {(dead or [f'u{gid}'])[0]!r} was destroyed; drop the view"
+    return None
+
+
 def stored(state: State) -> tuple[Definition, ...]:
     """Return the views of a location, in the order of creation."""
     found = (_decoded(data) for key, data in state.items.items() if key.startswith(VIEW_PREFIX))
@@ -59,12 +68,3 @@ def stored(state: State) -> tuple[Definition, ...]:
 
 
 _decoded = lru_cache(maxsize=4096)(decoded)
-
-
-def explained(definition: Definition) -> str:
-    """Say by which strategy a view is kept, operator by operator, and why."""
-    match definition:
-        case MaintainedView():
-            return f"incremental:\n{written(definition.flow)}"
-        case RecomputedView():
-            return f"recomputed once per input time: no incremental rule yet for {definition.why}"
