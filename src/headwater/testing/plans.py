@@ -12,10 +12,10 @@ Relied on by: the tests of the lowering, on the model and on Spark.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Final
+from typing import ClassVar, Final
 
 from headwater.compute.ir.expression import (
     BOOLEAN,
@@ -49,29 +49,45 @@ from headwater.compute.ir.node import (
 )
 from headwater.testing.relations import DOMAINS, PAIR, RELATIONS
 
-_NUMBERS: Final = ("int", "bigint", "double")
 _WHOLE_FRAME: Final = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
 
 
 def random_plan(random: Random, depth: int = 4) -> Node:
     """Return an operator with at most so many operators above each other, give or take a few."""
-    return _Plans(random).node(depth)
+    return Plans(random).node(depth)
 
 
 # ---- plans -----------------------------------------------------------------------------------
 
 
 @dataclass
-class _Plans:
+class Plans:
+    """One plan in the making; who knows other types or functions overrides how they are made."""
+
     random: Random
     _last: int = 0
     _made: list[Node] = field(default_factory=list)
 
-    def _name(self, what: str) -> str:
+    relations: ClassVar[Mapping[str, Mapping[str, str]]] = RELATIONS
+    numbers: ClassVar[Sequence[str]] = ("int", "bigint", "double")
+    computed: ClassVar[Sequence[str]] = ("int", "bigint", "string", "boolean", "double")
+    """The types of columns that a projection computes."""
+
+    def is_compared(self, column: Column) -> bool:
+        """Whether conditions, keys of an order and calls may look at a column."""
+        return column.type != PAIR
+
+    def told_apart(self, depth: int) -> Node:
+        """Return an operator whose rows can be told apart by all its columns."""
+        return self.node(depth)
+
+    def name(self, what: str) -> str:
+        """Return a name that the plan does not have yet."""
         self._last += 1
         return f"{what}_{self._last}"
 
     def node(self, depth: int) -> Node:
+        """Return an operator of any kind over others."""
         if depth <= 0 or self.random.random() < 0.08:
             return self._leaf()
         if self._made and self.random.random() < 0.06:
@@ -87,7 +103,7 @@ class _Plans:
             self._top: 2,
             self._numbered: 1,
             self._expand: 1,
-            self._generate: 1,
+            self.generated: 1,
             self._values: 1,
         }
         (make,) = self.random.choices(list(kinds), list(kinds.values()))
@@ -106,23 +122,24 @@ class _Plans:
         return leaf
 
     def _scan(self) -> Node:
-        relation = self.random.choice(list(RELATIONS))
-        types = RELATIONS[relation]
+        relation = self.random.choice(list(self.relations))
+        types = self.relations[relation]
         wanted = [f for f in types if self.random.random() < 0.8] or list(types)[:1]
-        fields = (Field(f, Column(self._name(f), types[f], True)) for f in wanted)
+        fields = (Field(f, Column(self.name(f), types[f], True)) for f in wanted)
         return Scan(relation, tuple(fields))
 
     def _values(self, _: int) -> Node:
-        columns = (Column(self._name("v"), "int", True), Column(self._name("w"), "string", True))
+        columns = (Column(self.name("v"), "int", True), Column(self.name("w"), "string", True))
         rows = tuple(
-            (self._literal("int"), self._literal("string"))
+            (self.literal("int"), self.literal("string"))
             for _ in range(self.random.choice([0, 1, 2, 3]))
         )
         return Values(columns, rows)
 
     # ---- expressions -----------------------------------------------------------------------
 
-    def _literal(self, type_: str) -> str:
+    def literal(self, type_: str) -> str:
+        """Return a text that is a value of this type."""
         value = self.random.choice(DOMAINS[type_])
         if value is None:
             return f"CAST(NULL AS {type_})"
@@ -134,55 +151,58 @@ class _Plans:
             return "named_struct('x', CAST(1 AS INT), 'y', 'a')"
         return str(value) if type_ == "int" else f"CAST({value} AS {type_.upper()})"
 
-    def _column(self, columns: Sequence[Column], type_: str) -> Column | None:
+    def column(self, columns: Sequence[Column], type_: str) -> Column | None:
+        """Return a column of this type, if there is one."""
         fitting = [column for column in columns if column.type == type_]
         return self.random.choice(fitting) if fitting else None
 
     def expression(self, columns: Sequence[Column], type_: str, depth: int = 2) -> Expression:
-        column = self._column(columns, type_)
+        """Return something of this type."""
+        column = self.column(columns, type_)
         if column is not None and (depth == 0 or self.random.random() < 0.5):
             return reference(column).expression
         choice = self.random.random()
         if type_ == BOOLEAN and depth > 0:
             return self.condition(columns, depth - 1)
-        if type_ in _NUMBERS and depth > 0 and choice < 0.5:
+        if type_ in self.numbers and depth > 0 and choice < 0.5:
             a, b = (self.expression(columns, type_, depth - 1) for _ in range(2))
-            return _combined(f"({a.text} {self.random.choice('+-*')} {b.text})", type_, a, b)
+            return combined(f"({a.text} {self.random.choice('+-*')} {b.text})", type_, a, b)
         if type_ == "bigint" and choice < 0.7:
-            narrow = self._column(columns, "int")
+            narrow = self.column(columns, "int")
             if narrow is not None:
                 inner = reference(narrow).expression
-                return _combined(f"CAST({inner.text} AS BIGINT)", type_, inner)
+                return combined(f"CAST({inner.text} AS BIGINT)", type_, inner)
         if depth > 0 and choice < 0.85 and type_ != PAIR:
             when = self.condition(columns, 0)
             a, b = (self.expression(columns, type_, depth - 1) for _ in range(2))
             text = f"CASE WHEN {when.text} THEN {a.text} ELSE {b.text} END"
-            return _combined(text, type_, when, a, b)
-        return Expression(self._literal(type_), type_, True)
+            return combined(text, type_, when, a, b)
+        return Expression(self.literal(type_), type_, True)
 
     def condition(self, columns: Sequence[Column], depth: int = 1) -> Expression:
-        plain = [column for column in columns if column.type != PAIR]
+        """Return something that is true, false or unknown."""
+        plain = [column for column in columns if self.is_compared(column)]
         if depth > 0 and self.random.random() < 0.3:
             a, b = (self.condition(columns, depth - 1) for _ in range(2))
-            return _combined(
+            return combined(
                 f"({a.text} {self.random.choice(['AND', 'OR'])} {b.text})", BOOLEAN, a, b
             )
         if depth > 0 and self.random.random() < 0.15:
             a = self.condition(columns, depth - 1)
-            return _combined(f"(NOT {a.text})", BOOLEAN, a)
+            return combined(f"(NOT {a.text})", BOOLEAN, a)
         if not plain:
             return Expression(self.random.choice(["true", "(1 = 1)"]), BOOLEAN, True)
         column = self.random.choice(plain)
         a = reference(column).expression
         if self.random.random() < 0.15:
             negated = self.random.choice(["", "NOT "])
-            return _combined(f"({a.text} IS {negated}NULL)", BOOLEAN, a)
+            return combined(f"({a.text} IS {negated}NULL)", BOOLEAN, a)
         b = self.expression(columns, column.type, 0)
         if self.random.random() < 0.4:
-            b = Expression(self._literal(column.type), column.type, True)
+            b = Expression(self.literal(column.type), column.type, True)
         operators = ["=", "=", "<=>"]
-        operators += ["<", ">=", "<="] if column.type in _NUMBERS else []
-        return _combined(f"({a.text} {self.random.choice(operators)} {b.text})", BOOLEAN, a, b)
+        operators += ["<", ">=", "<="] if column.type in self.numbers else []
+        return combined(f"({a.text} {self.random.choice(operators)} {b.text})", BOOLEAN, a, b)
 
     # ---- operators -------------------------------------------------------------------------
 
@@ -200,11 +220,11 @@ class _Plans:
     def _projected(self, source: Node) -> Node:
         outputs = [reference(c) for c in source.columns if self.random.random() < 0.7]
         for _ in range(self.random.randint(0, 2)):
-            type_ = self.random.choice(["int", "bigint", "string", "boolean", "double"])
-            outputs.append(Named(self._name("x"), self.expression(source.columns, type_)))
+            type_ = self.random.choice(self.computed)
+            outputs.append(Named(self.name("x"), self.expression(source.columns, type_)))
         if source.columns and self.random.random() < 0.3:
             column = self.random.choice(source.columns)
-            outputs.append(Named(self._name("again"), reference(column).expression))
+            outputs.append(Named(self.name("again"), reference(column).expression))
         if not outputs and self.random.random() < 0.8:
             outputs = [reference(c) for c in source.columns]
         return Project(source, tuple(outputs))
@@ -216,7 +236,7 @@ class _Plans:
             return right
         return Project(
             right,
-            tuple(Named(self._name("other"), reference(c).expression) for c in right.columns),
+            tuple(Named(self.name("other"), reference(c).expression) for c in right.columns),
         )
 
     def _join(self, depth: int) -> Node:
@@ -238,7 +258,7 @@ class _Plans:
             # A column that is compared twice relates the others to each other.
             again = keys and self.random.random() < 0.4
             shared = [c for c in left.columns if again and c.name in keys[0].left.columns]
-            key = self._key(kind, shared or left.columns, right.columns)
+            key = self.key(kind, shared or left.columns, right.columns)
             if key is not None:
                 keys.append(key)
         if kind in ("semi", "anti") and self.random.random() < 0.3:
@@ -250,9 +270,10 @@ class _Plans:
             residual = self.condition((*left.columns, *right.columns))
         return Join(left, right, kind, tuple(keys), residual)
 
-    def _key(
+    def key(
         self, kind: JoinKind, left: Sequence[Column], right: Sequence[Column]
     ) -> JoinKey | None:
+        """Return what a join compares, if the sides have something alike."""
         comparisons: list[Comparison] = ["=", "=", "=", "<=>"]
         if kind in ("semi", "anti"):
             comparisons.append("=?")
@@ -261,13 +282,13 @@ class _Plans:
         if a is None:
             return None
         if a.type in ("int", "bigint") and self.random.random() < 0.5:
-            sides = [self._wide(a), self._wide(self._column(right, "int"))]
-            other = self._column(right, "bigint")
+            sides = [self._wide(a), self._wide(self.column(right, "int"))]
+            other = self.column(right, "bigint")
             if other is not None and self.random.random() < 0.6:
                 sides[1] = reference(other).expression
             if sides[0] is not None and sides[1] is not None:
                 return JoinKey(sides[0], sides[1], comparison)
-        b = self._column(right, a.type)
+        b = self.column(right, a.type)
         if b is None:
             return None
         x, y = reference(a).expression, reference(b).expression
@@ -283,17 +304,18 @@ class _Plans:
         inner = reference(column).expression
         if column.type == "bigint":
             return inner
-        return _combined(f"CAST({inner.text} AS BIGINT)", "bigint", inner)
+        return combined(f"CAST({inner.text} AS BIGINT)", "bigint", inner)
 
     def _aggregate(self, depth: int) -> Node:
-        source = self.node(depth)
+        source = self.told_apart(depth)
         groups = tuple(c.name for c in source.columns if self.random.random() < 0.35)
-        calls = tuple(self._call(source.columns) for _ in range(self.random.randint(0, 3)))
+        calls = tuple(self.call(source.columns) for _ in range(self.random.randint(0, 3)))
         if not groups and not calls:
-            calls = (self._call(source.columns),)
+            calls = (self.call(source.columns),)
         return Aggregate(source, groups, calls)
 
-    def _call(self, columns: Sequence[Column]) -> AggregateCall:
+    def call(self, columns: Sequence[Column]) -> AggregateCall:
+        """Return a call of an aggregate function."""
         function = self.random.choice(
             [
                 "count",
@@ -309,8 +331,8 @@ class _Plans:
                 "bool_and",
             ]
         )
-        plain = [c for c in columns if c.type != PAIR]
-        numbers = [c for c in plain if c.type in _NUMBERS]
+        plain = [c for c in columns if self.is_compared(c)]
+        numbers = [c for c in plain if c.type in self.numbers]
         distinct = function in ("count", "sum", "max") and self.random.random() < 0.25
         argument: Expression
         if function in ("sum", "avg"):
@@ -336,7 +358,7 @@ class _Plans:
             text += f" FILTER (WHERE {where.text})"
             mentioned.update(where.columns)
         return AggregateCall(
-            name=self._name(function),
+            name=self.name(function),
             function=function,
             text=text,
             type=type_,
@@ -350,7 +372,7 @@ class _Plans:
     def _as(self, source: Node, types: Sequence[str]) -> Node:
         """Return the node with columns of these types."""
         outputs = tuple(
-            Named(self._name("col"), self.expression(source.columns, type_, 0)) for type_ in types
+            Named(self.name("col"), self.expression(source.columns, type_, 0)) for type_ in types
         )
         return Project(source, outputs)
 
@@ -360,19 +382,19 @@ class _Plans:
         others = [self._as(self.node(depth - 1), types) for _ in range(self.random.randint(1, 2))]
         if self.random.random() < 0.2:
             others[0] = first
-        columns = tuple(Column(self._name("of"), type_, True) for type_ in types)
+        columns = tuple(Column(self.name("of"), type_, True) for type_ in types)
         return Union((first, *others), columns)
 
     def _bag(self, depth: int) -> Node:
-        left = self.node(depth)
+        left = self.told_apart(depth)
         right = self._as(self.node(depth - 1), [column.type for column in left.columns])
         return Bag(self.random.choice(["intersect", "except"]), left, right)
 
     def _distinct(self, depth: int) -> Node:
-        return Distinct(self.node(depth))
+        return Distinct(self.told_apart(depth))
 
     def _order(self, columns: Sequence[Column]) -> tuple[SortKey, ...]:
-        plain = [column for column in columns if column.type != PAIR]
+        plain = [column for column in columns if self.is_compared(column)]
         keys: list[SortKey] = []
         for _ in range(self.random.randint(0, 2) if plain else 0):
             column = self.random.choice(plain)
@@ -388,11 +410,11 @@ class _Plans:
         return TopK(source, self._order(source.columns), limit, self.random.choice([0, 0, 1]))
 
     def _numbered(self, depth: int) -> Node:
-        source = self.node(depth)
+        source = self.told_apart(depth)
         partition = tuple(
             reference(column).expression for column in source.columns if self.random.random() < 0.3
         )
-        name = self._name("place")
+        name = self.name("place")
         call = WindowCall(name, "row_number", "row_number()", _WHOLE_FRAME, "int", False)
         order = self._order(source.columns)
         if not order:
@@ -408,18 +430,20 @@ class _Plans:
             tuple(self.expression(source.columns, type_, 1) for type_ in types)
             for _ in range(self.random.randint(1, 3))
         )
-        return Expand(source, rows, tuple(Column(self._name("ex"), t, True) for t in types))
+        return Expand(source, rows, tuple(Column(self.name("ex"), t, True) for t in types))
 
-    def _generate(self, depth: int) -> Node:
+    def generated(self, depth: int) -> Node:
+        """Return each row of another operator several times."""
         source = self.node(depth)
         items = [
             self.expression(source.columns, "int", 1) for _ in range(self.random.randint(1, 2))
         ]
         text = f"explode(array({', '.join(item.text for item in items)}))"
-        generator = _combined(text, "int", *items)
-        return Generate(source, generator, (Column(self._name("item"), "int", True),))
+        generator = combined(text, "int", *items)
+        return Generate(source, generator, (Column(self.name("item"), "int", True),))
 
 
-def _combined(text: str, type_: str, *parts: Expression) -> Expression:
+def combined(text: str, type_: str, *parts: Expression) -> Expression:
+    """Return a text that was put together from these parts."""
     columns = tuple(sorted({name for part in parts for name in part.columns}))
     return Expression(text, type_, True, columns)
