@@ -37,6 +37,8 @@ from headwater.compute.dataflow.graph import (
     Scanned,
     Semi,
     TopK,
+    Unversion,
+    Versions,
     origins,
 )
 from headwater.compute.dataflow.operator import Given, History, Outcome, update_schema
@@ -48,9 +50,11 @@ from headwater.compute.dataflow.ops import (
     reduce,
     semi,
     top_k,
+    unversion,
+    versions,
 )
 from headwater.compute.ir.expression import Column
-from headwater.compute.ir.node import Node, Scan
+from headwater.compute.ir.node import Node, Scan, Window
 from headwater.persist.consolidate import DIFF, TIME, consolidate
 from headwater.testing import oracle
 from headwater.testing.expressions import as_arrow, from_arrow
@@ -60,7 +64,7 @@ Schemas = Mapping[str, Sequence[Column]]
 """Per relation its columns; a column's name is the field's with ``_0`` behind it."""
 
 
-Ruled = DeltaJoin | Semi | Accumulate | Distinct | Bag | Reduce | TopK
+Ruled = DeltaJoin | Semi | Accumulate | Distinct | Bag | Reduce | TopK | Versions | Unversion
 
 
 def stepped(operator: Ruled, given: Given) -> Outcome:
@@ -80,6 +84,10 @@ def stepped(operator: Ruled, given: Given) -> Outcome:
             return reduce.step(operator, given)
         case TopK():
             return top_k.step(operator, given)
+        case Versions():
+            return versions.step(operator, given)
+        case Unversion():
+            return unversion.step(operator, given)
 
 
 class _Kept:
@@ -249,11 +257,14 @@ def _mapped(node: Node, updates: Iterable[Update]) -> list[Update]:
     if isinstance(node, Scan):
         return list(updates)
     (child,) = node.inputs
-    return [
-        (made, time, diff)
-        for row, time, diff in _mapped(child, updates)
-        for made in oracle.linear(node, row)
-    ]
+    below = _mapped(child, updates)
+    if isinstance(node, Window):
+        # By version and by place in it: no row is there twice.
+        times = {row: time for row, time, _ in below}
+        width = len(child.columns)
+        made = oracle.windowed(node, Counter(times.keys()))
+        return [(row, times[row[:width]], 1) for row in made]
+    return [(made, time, diff) for row, time, diff in below for made in oracle.linear(node, row)]
 
 
 def _table(columns: Sequence[Column], updates: Sequence[Update]) -> pa.Table:

@@ -3,9 +3,9 @@
     evaluated(text)(row) -> value        row: names to Python values; NULL is None
 
 What there is: columns, fields of structs, literals, comparisons (``<=>`` too), AND, OR, NOT,
-IS [NOT] NULL, ``+ - *``, CASE, CAST between numbers, ``named_struct``, ``array``; arrays are
-tuples, structs are :class:`Struct`. Logic has three values. Anything else raises: a test that needs
-more says so.
+IS [NOT] NULL, ``+ - *``, CASE, CAST between numbers, ``nanvl``, ``named_struct``, ``array``;
+arrays are tuples, structs are :class:`Struct`. Logic has three values. Anything else raises: a
+test that needs more says so.
 
 Relied on by: ``testing/oracle.py``, ``testing/dataflow_model.py``.
 """
@@ -127,6 +127,8 @@ def _function(node: exp.Expression) -> Evaluated:
             return _case(node)
         case exp.Cast():
             return _cast(_function(node.this), node.to.sql("spark").upper())
+        case exp.Nanvl():
+            return _function(node.this)  # there is no NaN
         case exp.Array():
             items = [_function(item) for item in node.expressions]
             return lambda row: tuple(item(row) for item in items)

@@ -12,14 +12,24 @@ Relied on by: tests of whatever claims to compute the same.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_
+from statistics import median
 from typing import Any, Final
 
 from headwater.collection.order import order_key, row_key
 from headwater.compute.catalyst.rounding import exact_average, exact_sum
-from headwater.compute.ir.expression import AggregateCall, Column, Expression, SortKey
+from headwater.compute.ir.expression import (
+    AggregateCall,
+    Column,
+    Expression,
+    SortKey,
+    WindowCall,
+)
 from headwater.compute.ir.node import (
     Aggregate,
     Bag,
@@ -113,7 +123,7 @@ def _rows(node: Node, inputs: Sequence[Rows], tables: Mapping[str, Table]) -> Ro
             end = None if node.limit is None else node.offset + node.limit
             return Counter(ordered[node.offset : end])
         case Window():
-            return Counter(_numbered(node, inputs[0]))
+            return Counter(windowed(node, inputs[0]))
         case _:
             raise NotImplementedError(type(node).__name__)
 
@@ -204,7 +214,7 @@ def _place(columns: Sequence[Column], name: str) -> int:
     return next(i for i, column in enumerate(columns) if column.name == name)
 
 
-def _call(call: AggregateCall, members: Sequence[Mapping[str, Any]]) -> Any:
+def _call(call: AggregateCall | WindowCall, members: Sequence[Mapping[str, Any]]) -> Any:
     if call.filter is not None:
         members = [row for row in members if _value(call.filter, row) is True]
     values = [tuple(_value(a, row) for a in call.arguments) for row in members]
@@ -213,7 +223,7 @@ def _call(call: AggregateCall, members: Sequence[Mapping[str, Any]]) -> Any:
     if call.function == "last":
         return values[-1][0] if values else None
     known = [value for value in values if None not in value]
-    if call.distinct:
+    if isinstance(call, AggregateCall) and call.distinct:
         known = list(dict.fromkeys(known))
     if call.function == "count":
         return len(known)
@@ -230,6 +240,10 @@ def _call(call: AggregateCall, members: Sequence[Mapping[str, Any]]) -> Any:
             return exact_average(ones) if floating else float(sum(ones)) / len(ones)
         case "min" | "max":
             return min(ones) if call.function == "min" else max(ones)
+        case "bit_and":
+            return reduce(and_, ones)
+        case "median":
+            return float(median(ones))
         case "bool_or":
             return any(ones)
         case "bool_and":
@@ -258,12 +272,56 @@ def _ordered(node: Node, rows: Rows, order: Sequence[SortKey]) -> list[Row]:
     return ordered
 
 
-def _numbered(node: Window, rows: Rows) -> Iterator[Row]:
-    (call,) = node.calls
-    assert call.function == "row_number"
-    partitions: dict[Row, int] = {}
+# ---- windows ---------------------------------------------------------------------------------
+
+_FRAME: Final = re.compile(
+    r"(ROWS|RANGE) BETWEEN (UNBOUNDED|\d+|CURRENT) (?:PRECEDING|ROW) "
+    r"AND (UNBOUNDED|\d+|CURRENT) (?:FOLLOWING|ROW)"
+)
+
+
+def windowed(node: Window, rows: Rows) -> Iterator[Row]:
+    """Yield each row with what the window's calls say of it."""
+    partitions: dict[Row, list[Row]] = {}
     for row in _ordered(node.input, rows, node.order):
         named = _named(node.input, row)
         of = tuple(_value(e, named) for e in node.partition)
-        partitions[of] = partitions.get(of, 0) + 1
-        yield (*row, partitions[of])
+        partitions.setdefault(of, []).append(row)
+    for members in partitions.values():
+        named_members = [_named(node.input, row) for row in members]
+        keys = [tuple(_value(k.expression, n) for k in node.order) for n in named_members]
+        for at, row in enumerate(members):
+            yield (*row, *(_over(call, at, named_members, keys) for call in node.calls))
+
+
+def _over(
+    call: WindowCall, at: int, members: Sequence[Mapping[str, Any]], keys: Sequence[Row]
+) -> Any:
+    match call.function:
+        case "row_number":
+            return at + 1
+        case "rank":
+            return keys.index(keys[at]) + 1
+        case "dense_rank":
+            return len(set(keys[: at + 1]))
+        case "lag" | "lead":
+            value, offset, default = call.arguments
+            step = _value(offset, {}) * (-1 if call.function == "lag" else 1)
+            if 0 <= at + step < len(members):
+                return _value(value, members[at + step])
+            return _value(default, members[at])
+        case _:
+            first, end = _frame(call.frame, at, keys)
+            return _call(call, members[first:end])
+
+
+def _frame(text: str, at: int, keys: Sequence[Row]) -> tuple[int, int]:
+    found = _FRAME.fullmatch(text)
+    assert found is not None, text
+    kind, before, after = found.groups()
+    peers = [n for n, key in enumerate(keys) if key == keys[at]] if kind == "RANGE" else [at]
+    starts = {"UNBOUNDED": 0, "CURRENT": peers[0]}
+    ends = {"UNBOUNDED": len(keys), "CURRENT": peers[-1] + 1}
+    first = starts[before] if before in starts else max(0, at - int(before))
+    end = ends[after] if after in ends else min(len(keys), at + int(after) + 1)
+    return first, end

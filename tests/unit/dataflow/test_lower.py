@@ -19,6 +19,7 @@ from headwater.compute.dataflow.graph import (
     Scanned,
     Semi,
     TopK,
+    Versions,
 )
 from headwater.compute.dataflow.hops import Equality, routes
 from headwater.compute.dataflow.lower import NoRule, lowered
@@ -448,11 +449,12 @@ def test_row_number_up_to_k_is_the_first_rows_of_each_partition() -> None:
     assert only(dataflow(numbered(text="(n_9 < 2)")), TopK).limit == 1
 
 
+def test_any_other_window_is_asked_of_the_partitions_that_changed() -> None:
+    for node in (numbered(text="(n_9 > 2)"), numbered(function="rank")):
+        assert only(dataflow(node), Versions).ties == ("x_1", "y_1")
+
+
 def test_what_has_no_rule_says_so() -> None:
-    assert lowered(numbered(text="(n_9 > 2)")) == NoRule(
-        "window", "row_number() over a window has no rule yet"
-    )
-    assert isinstance(lowered(numbered(function="rank")), NoRule)
     until = Expression("t_1", "timestamp", True, ("t_1",))
     rows = Scan("a", (Field("t", column("t_1", "timestamp")),))
     assert isinstance(lowered(ir.TemporalFilter(rows, None, until)), NoRule)

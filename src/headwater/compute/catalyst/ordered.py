@@ -35,7 +35,8 @@ SUM, AVERAGE, MOMENT, CO_MOMENT = (
     _PREFIX + what for what in ("sum", "average", "moment", "co_moment")
 )
 
-_WHOLE: Final = "ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"
+WHOLE: Final = "ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"
+"""The frame that is the partition."""
 _BY_RANK: Final = "(a, b) -> CASE WHEN a.r < b.r THEN -1 WHEN a.r > b.r THEN 1 ELSE 0 END"
 _ALIASES: Final = {
     "mean": "avg",
@@ -74,9 +75,16 @@ def register(session: Any, text: str) -> None:
 
 def total(order: Sequence[SortKey], columns: Iterable[Column]) -> str:
     """Return what follows ``ORDER BY``: these keys, then the canonical order of the whole row."""
-    keys = [key.text for key in order]
+    return _keys(order, _canonical(columns))
+
+
+def _canonical(columns: Iterable[Column]) -> str:
     every = [(column.name, column.sql_type.arrow) for column in columns]
-    return ", ".join([*keys, order_by_sql(every)] if every else keys)
+    return order_by_sql(every) if every else ""
+
+
+def _keys(order: Sequence[SortKey], ties: str) -> str:
+    return ", ".join([*(key.text for key in order), *([ties] if ties else [])])
 
 
 def aggregate(node: Aggregate, source: str) -> str:
@@ -84,42 +92,53 @@ def aggregate(node: Aggregate, source: str) -> str:
     outputs = [*node.groups, *(f"{_aggregate_call(call)} AS {call.name}" for call in node.calls)]
     groups = f" GROUP BY {', '.join(node.groups)}" if node.groups else ""
     if any(_needs_rank(call.function, call.distinct) for call in node.calls):
-        source = _ranked(source, node.input.columns, node.groups, ())
+        rank = ranked(node.groups, (), _canonical(node.input.columns))
+        source = _with_rank(source, node.input.columns, rank)
     return select(outputs, source) + groups
 
 
 def window(node: Window, source: str) -> str:
     """Return the SELECT of a window over the rows named ``source``."""
     partition = [expression.text for expression in node.partition]
+    ties = _canonical(node.input.columns)
+    texts = window_calls(node, partition, ties)
     outputs = [column.name for column in node.input.columns]
-    calls = [f"{_window_call(call, _over(node, call))} AS {call.name}" for call in node.calls]
-    outputs.extend(calls)
-    if any(RANK in call for call in calls):
-        source = _ranked(source, node.input.columns, partition, node.order)
+    outputs += [f"{text} AS {call.name}" for text, call in zip(texts, node.calls, strict=True)]
+    if any(RANK in text for text in texts):
+        source = _with_rank(source, node.input.columns, ranked(partition, node.order, ties))
     return select(outputs, source)
 
 
-def _ranked(
-    source: str, columns: Sequence[Column], partition: Sequence[str], order: Sequence[SortKey]
-) -> str:
+def window_calls(node: Window, partition: Sequence[str], ties: str) -> list[str]:
+    """Return the window's calls over this partition; those that ask for it mention :data:`RANK`.
+
+    ``ties`` is the order of rows that the window's own order leaves open: they are all of the
+    input's columns, or one that says the same.
+    """
+    return [_window_call(call, _over(node, call, partition, ties)) for call in node.calls]
+
+
+def ranked(partition: Sequence[str], order: Sequence[SortKey], ties: str) -> str:
+    """Return what :data:`RANK` is: the number of a row in its partition."""
     by = f"PARTITION BY {', '.join(partition)} " if partition else ""
     # Rows of no columns are all equal: any number will do.
-    rank = f"row_number() OVER ({by}ORDER BY {total(order, columns) or 'true'}) AS {RANK}"
-    return f"({select([*(column.name for column in columns), rank], source)})"
+    return f"row_number() OVER ({by}ORDER BY {_keys(order, ties) or 'true'})"
 
 
-def _over(node: Window, call: WindowCall) -> str:
-    keys = [key.text for key in node.order]
+def _with_rank(source: str, columns: Sequence[Column], rank: str) -> str:
+    return f"({select([*(column.name for column in columns), f'{rank} AS {RANK}'], source)})"
+
+
+def _over(node: Window, call: WindowCall, partition: Sequence[str], ties: str) -> str:
     # A whole partition has no edge that ties could cross, except for what asks for a position.
-    positions = call.frame != _WHOLE or call.function in POSITIONAL - ORDERED
-    if call.function not in RANKING and call.frame.startswith("ROWS") and positions:
-        order = total(node.order, node.input.columns)
-    else:
-        order = ", ".join(keys)
+    positions = call.frame != WHOLE or call.function in POSITIONAL - ORDERED
+    total_order = call.function not in RANKING and call.frame.startswith("ROWS") and positions
+    order = _keys(node.order, ties if total_order else "")
     parts = [
-        f"PARTITION BY {', '.join(e.text for e in node.partition)}" if node.partition else "",
+        f"PARTITION BY {', '.join(partition)}" if partition else "",
         f"ORDER BY {order}" if order else "",
-        call.frame,
+        # Without an order it is what it is anyway, and some functions do not bear it to be said.
+        call.frame if order or call.frame != WHOLE else "",
     ]
     return f" OVER ({' '.join(part for part in parts if part)})"
 

@@ -32,6 +32,8 @@ from headwater.compute.dataflow.graph import (
     Scanned,
     Semi,
     TopK,
+    Unversion,
+    Versions,
 )
 from headwater.compute.ir.node import Scan
 from headwater.compute.ir.text import headline
@@ -141,6 +143,22 @@ def _explained(flow: Dataflow, operator: Operator) -> Explained:
             )
         case TopK():
             return _top(flow, operator)
+        case Versions():
+            return Explained(
+                f"the groups of {_named(operator.input)} that changed",
+                "read again, for Spark's own functions to look at every version of them",
+                "the change, and the rows of each changed group",
+                (_arranged(flow, operator.arrangement, "the rows of each group"),),
+                _into(flow, operator.input),
+            )
+        case Unversion():
+            return Explained(
+                "what changed between versions of groups",
+                "by when each version begins and ends",
+                "the rows of each changed group, times its changes",
+                (),
+                _into(flow, operator.input),
+            )
 
 
 def _join(flow: Dataflow, operator: DeltaJoin) -> Explained:

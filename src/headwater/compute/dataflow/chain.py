@@ -43,6 +43,7 @@ from headwater.compute.ir.node import (
     Node,
     Project,
     Scan,
+    Window,
     reference,
 )
 from headwater.compute.ir.refusal import InvalidPlan
@@ -250,5 +251,7 @@ def _over(node: Node, source: Node) -> Node:
             return Generate(_over(node.input, source), node.generator, made, node.outer)
         case Expand():
             return Expand(_over(node.input, source), node.projections, node.columns)
+        case Window():
+            return Window(_over(node.input, source), node.partition, node.order, node.calls)
         case _:
             raise InvalidPlan(f"a {type(node).__name__} is not linear")

@@ -6,7 +6,9 @@ A *lane* is a stream of updates ``(row, time, diff)`` with named columns. An *op
 it has state, reads lanes or stored collections, and writes one lane. An *edge* is linear and has
 no state: filters, projections, generators and expansions of the plan, evaluated row by row in the
 JVM, from one lane into another. Several edges into one lane are a union. An edge that only picks
-and renames columns needs no JVM.
+and renames columns needs no JVM. One from a lane of *versions* may begin with a window (Spark's
+own, whatever its functions are), whose partition is the version: within a version it is a function
+of its rows, and versions come and go as wholes.
 
 *Origins* are what an operator reads: a lane, or a stored collection as it is (``Scanned``). An
 *arrangement* is the history of an origin, indexed by a key (``collection/run.py``). Arrangements of
@@ -32,12 +34,22 @@ from typing import Final, Literal
 import msgspec
 
 from headwater.compute.ir.expression import Column, Field
-from headwater.compute.ir.node import Expand, Filter, Generate, Node, Project, Scan
+from headwater.compute.ir.node import Expand, Filter, Generate, Node, Project, Scan, Window
 from headwater.compute.ir.refusal import InvalidPlan
 
 VERSION: Final = 1
 LANE: Final = "lane"
 """The relation that the scan at the bottom of an edge names: the rows of its source lane."""
+
+
+VERSION_OF: Final = Column("_version_0", "bigint", False)
+"""Of a row of a version: which one, of all of the step."""
+PLACE: Final = Column("_place_0", "bigint", False)
+"""Its number in the version, from 1 on: by the canonical order of its ties."""
+UNTIL: Final = Column("_until_0", "bigint", True)
+"""When the next version of its group begins; NULL: not in this step."""
+BEFORE: Final = Column("_before_0", "boolean", False)
+"""Whether the version is the one from before the step: its rows are there already."""
 
 
 class Lane(msgspec.Struct, frozen=True):
@@ -55,7 +67,8 @@ class Edge(msgspec.Struct, frozen=True):
     """Rows of ``source`` mapped into ``target``, columns by position.
 
     ``node`` is a chain of filters, projections, generators and expansions over one scan of
-    :data:`LANE`, whose fields are the source's columns under their own names.
+    :data:`LANE`, whose fields are the source's columns under their own names; or over a window of
+    it by :data:`VERSION_OF`.
     """
 
     source: int
@@ -66,9 +79,19 @@ class Edge(msgspec.Struct, frozen=True):
         *chain, scan = self.chain()
         if not isinstance(scan, Scan) or scan.relation != LANE:
             raise InvalidPlan("an edge does not begin at its lane")
+        if self.window is not None:
+            chain.pop()
+            if [e.text for e in self.window.partition] != [VERSION_OF.name]:
+                raise InvalidPlan("a window in an edge is not by version")
         for step in chain:
             if not isinstance(step, Filter | Project | Generate | Expand):
                 raise InvalidPlan(f"a {type(step).__name__} is not linear")
+
+    @property
+    def window(self) -> Window | None:
+        """The window that it begins with, if any."""
+        *steps, _ = self.chain()
+        return steps[-1] if steps and isinstance(steps[-1], Window) else None
 
     def chain(self) -> Iterator[Node]:
         """Yield the operators from the last one down to the scan."""
@@ -298,13 +321,51 @@ class TopK(msgspec.Struct, frozen=True, tag="top_k"):
     """The first rows of each partition and some more (``ops/top_k.py``)."""
 
 
+class Versions(msgspec.Struct, frozen=True, tag="versions"):
+    """The rows of each group that changed, as they were before and after each of its changes.
+
+    The output has :data:`VERSION_OF`, :data:`PLACE`, :data:`UNTIL`, :data:`BEFORE`, then the
+    input's columns.
+    """
+
+    input: Origin
+    ties: tuple[str, ...]
+    """The columns whose canonical order is that of the rows of a version; none: any order."""
+    arrangement: str
+    """Of the input by the group; without one, by a column that is the same in every row."""
+    output: int
+
+
+class Unversion(msgspec.Struct, frozen=True, tag="unversion"):
+    """Rows that are there as long as their version, as updates.
+
+    The input has :data:`UNTIL` and :data:`BEFORE`, then the output's columns.
+    """
+
+    input: Laned
+    output: int
+
+
 class Output(msgspec.Struct, frozen=True, tag="output"):
     """The view's rows."""
 
     lane: int
 
 
-Operator = Read | Constant | DeltaJoin | Semi | Accumulate | Distinct | Bag | Reduce | TopK | Output
+Operator = (
+    Read
+    | Constant
+    | DeltaJoin
+    | Semi
+    | Accumulate
+    | Distinct
+    | Bag
+    | Reduce
+    | TopK
+    | Versions
+    | Unversion
+    | Output
+)
 
 
 def origins(operator: Operator) -> tuple[Origin, ...]:

@@ -8,7 +8,8 @@
     semi, anti, left, right, full Join         ``lower_match.py``
     Aggregate, Distinct, Bag, TopK,
     row_number() <= k over a Window            ``lower_group.py``
-    any other Window, TemporalFilter           no rule yet
+    any other Window, other aggregates         ``lower_window.py``
+    TemporalFilter                             no rule yet
 
 Equal operators of a plan are lowered once: who reads them reads the same lane. Lanes carry only
 what is needed (``needs.py``). The same plan always gives the same dataflow.
@@ -24,7 +25,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from headwater.collection.types import UnsupportedType
-from headwater.compute.dataflow import lower_group, lower_match
+from headwater.compute.dataflow import lower_group, lower_match, lower_window
 from headwater.compute.dataflow.flow import (
     Builder,
     Flow,
@@ -37,7 +38,7 @@ from headwater.compute.dataflow.flow import (
 from headwater.compute.dataflow.graph import Dataflow
 from headwater.compute.dataflow.lower_join import is_join, joined
 from headwater.compute.dataflow.needs import names, needed
-from headwater.compute.dataflow.simplify import simplified
+from headwater.compute.dataflow.simplify import over, simplified
 from headwater.compute.ir.expression import BOOLEAN, Expression, Named
 from headwater.compute.ir.node import (
     Aggregate,
@@ -75,7 +76,7 @@ def lowered(root: Node, functions: Collection[str] = ()) -> Lowered:
 
     ``functions`` are the names of the plan's user functions, which no edge can call.
     """
-    root = simplified(root)
+    root = _always_a_row(simplified(root))
     try:
         lowering = _Lowering(root, functions)
         return lowering.build.finished(lowering.flow(root))
@@ -84,6 +85,11 @@ def lowered(root: Node, functions: Collection[str] = ()) -> Lowered:
     except UnsupportedType as error:
         # A computed argument or key may have a type that no column can have.
         return NoRule("expression", str(error))
+
+
+def _always_a_row(node: Node) -> Node:
+    node = over(node, _always_a_row)
+    return lower_window.always_a_row(node) if isinstance(node, Aggregate) else node
 
 
 class _Lowering:
@@ -126,6 +132,8 @@ class _Lowering:
                 return self._union(node, wanted)
             case Join():
                 return self._join(node, wanted)
+            case Aggregate() if lower_window.is_windowed(node, wanted):
+                return lower_window.grouped(self, node, wanted)
             case Aggregate():
                 return lower_group.aggregated(self, node, wanted)
             case Distinct():
@@ -135,8 +143,7 @@ class _Lowering:
             case TopK():
                 return lower_group.top(self, node, wanted)
             case Window():
-                calls = ", ".join(f"{call.function}()" for call in node.calls)
-                raise Unruled("window", f"{calls} over a window has no rule yet")
+                return lower_window.windowed(self, node, wanted)
             case TemporalFilter():
                 raise Unruled("temporal filter", "rows that come and go by time have no rule yet")
 

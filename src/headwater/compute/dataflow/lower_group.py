@@ -2,6 +2,7 @@
 
     Aggregate   every call a function of sums      Accumulate: only the sums are kept
                 else, of the rows of its group     Reduce: the rows are arranged by group
+                else                               ``lower_window.py``
     Distinct    Distinct: how often each row is there
     Bag         Bag: how often each row is on either side
     TopK, and row_number() <= k                    TopK: the rows are arranged by partition
@@ -75,7 +76,7 @@ _AT_MOST: Final = re.compile(rf"\(({NAME.pattern}) (<=|<|=) ([0-9]{{1,9}})\)")
 
 
 @dataclass(slots=True)
-class _Inputs:
+class Inputs:
     """The columns that an operator is to see, each once."""
 
     build: Builder
@@ -119,12 +120,22 @@ class _Inputs:
             whole, expression.type, expression.nullable, tuple(sorted(set(found)))
         )
 
+    def groups(self, node: Aggregate) -> tuple[list[str], dict[str, Expression]]:
+        """Return the columns that tell the groups apart, and the groups' own made from them."""
+        known = {column.name: column for column in node.input.columns}
+        keys: list[str] = []
+        made: dict[str, Expression] = {}
+        for name in node.groups:
+            columns, made[name] = self.key("aggregate", reference(known[name]).expression)
+            keys.extend(columns)
+        return keys, made
+
     def read(self, flow: Flow) -> Origin:
         """Return what the operator reads to see these columns of a flow."""
         return self.build.origin(projected(flow, tuple(self.outputs.values())))
 
 
-def _by_field(origin: Origin, columns: Iterable[str]) -> list[str]:
+def by_field(origin: Origin, columns: Iterable[str]) -> list[str]:
     """Return the columns of a key in an order on which all views agree, if they share it."""
     if not isinstance(origin, Scanned):
         return list(columns)
@@ -138,23 +149,9 @@ def _by_field(origin: Origin, columns: Iterable[str]) -> list[str]:
 def aggregated(context: Context, node: Aggregate, wanted: Sequence[str]) -> Flow:
     """Return the rows of an aggregate."""
     calls = [call for call in node.calls if call.name in wanted]
-    summed = all(
-        not call.distinct and accumulate.is_accumulable(call.function, _types(call))
-        for call in calls
-    )
-    if not summed:
-        for call in calls:
-            if not _is_reducible(call):
-                once = "DISTINCT " if call.distinct else ""
-                shown = f"{call.function}({once}{', '.join(_types(call))})"
-                raise Unruled("aggregate", f"{shown} has no rule")
-    inputs = _Inputs(context.build)
-    known = {column.name: column for column in node.input.columns}
-    keys: list[str] = []
-    groups: dict[str, Expression] = {}
-    for name in node.groups:
-        columns, groups[name] = inputs.key("aggregate", reference(known[name]).expression)
-        keys.extend(columns)
+    summed = all(map(_is_summed, calls))
+    inputs = Inputs(context.build)
+    keys, groups = inputs.groups(node)
     flow = context.flow(node.input)
     if summed:
         made = _accumulate(context.build, flow, inputs, keys, calls)
@@ -168,13 +165,22 @@ def _types(call: AggregateCall) -> list[str]:
     return [argument.type for argument in call.arguments]
 
 
+def has_rule(calls: Sequence[AggregateCall]) -> bool:
+    """Whether an aggregate of these calls is kept by an operator of its own."""
+    return all(map(_is_summed, calls)) or all(map(_is_reducible, calls))
+
+
+def _is_summed(call: AggregateCall) -> bool:
+    return not call.distinct and accumulate.is_accumulable(call.function, _types(call))
+
+
 def _is_reducible(call: AggregateCall) -> bool:
     if call.text.startswith("mode()"):
         return False  # Its ties follow an order of its own.
     return reduce.is_reducible(call.function, _types(call), call.distinct)
 
 
-def _arguments(inputs: _Inputs, call: AggregateCall) -> tuple[str, ...]:
+def _arguments(inputs: Inputs, call: AggregateCall) -> tuple[str, ...]:
     arguments: Sequence[Expression] = call.arguments
     if call.function == "count" and not call.distinct:
         # Only NULLs make a difference: count(1) counts rows, whatever is in them.
@@ -182,14 +188,14 @@ def _arguments(inputs: _Inputs, call: AggregateCall) -> tuple[str, ...]:
     return tuple(inputs.column(argument, "argument") for argument in arguments)
 
 
-def _filter(inputs: _Inputs, call: AggregateCall) -> str | None:
+def _filter(inputs: Inputs, call: AggregateCall) -> str | None:
     return inputs.column(call.filter, "filter") if call.filter is not None else None
 
 
 def _accumulate(
     build: Builder,
     flow: Flow,
-    inputs: _Inputs,
+    inputs: Inputs,
     keys: Sequence[str],
     calls: Sequence[AggregateCall],
 ) -> Flow:
@@ -223,7 +229,7 @@ def accumulated(
 def _reduce(
     build: Builder,
     flow: Flow,
-    inputs: _Inputs,
+    inputs: Inputs,
     keys: Sequence[str],
     node: Aggregate,
     calls: Sequence[AggregateCall],
@@ -247,7 +253,7 @@ def _reduce(
             inputs.column(reference(column).expression, "tie")
     by = [] if keys else [inputs.column(ONE, "one")]
     origin = inputs.read(flow)
-    groups = _by_field(origin, keys)
+    groups = by_field(origin, keys)
     known = {column.name: column for column in origin.columns}
     output = build.lane((*(known[n] for n in groups), *(call.column for call in calls)))
     operator = Reduce(
@@ -270,9 +276,9 @@ def _reduce(
 
 def _taken_apart(
     context: Context, kind: str, columns: Sequence[Column]
-) -> tuple[_Inputs, Callable[[Flow], Flow]]:
+) -> tuple[Inputs, Callable[[Flow], Flow]]:
     """Return whole rows as keys, and how they are put together again."""
-    inputs = _Inputs(context.build)
+    inputs = Inputs(context.build)
     made: list[Named] = []
     for column in columns:
         _, value = inputs.key(kind, reference(column).expression)
@@ -353,7 +359,7 @@ def _top(
     number: Column | None = None,
 ) -> Flow:
     build = context.build
-    inputs = _Inputs(build)
+    inputs = Inputs(build)
     whole = columns_of(flow)
     for column in whole:
         inputs.column(reference(column).expression, "tie")
@@ -364,7 +370,7 @@ def _top(
     )
     by = [] if keys else [inputs.column(ONE, "one")]
     origin = inputs.read(flow)
-    keys = _by_field(origin, dict.fromkeys(keys))
+    keys = by_field(origin, dict.fromkeys(keys))
     output = build.lane((*whole, *((number,) if number is not None else ())))
     operator = graph.TopK(
         input=origin,

@@ -18,11 +18,13 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark import TaskContext
 
+from headwater.compute.catalyst import ordered
 from headwater.compute.catalyst.try_eval import failure_messages, register
 from headwater.compute.dataflow import stage
 from headwater.compute.dataflow.chain import Chain
 from headwater.compute.dataflow.lanes import FAILED, LANE, NOTE, read_failure
 from headwater.compute.dataflow.segment import segment_sql
+from headwater.compute.dataflow.segment_window import window_layers
 from headwater.compute.dataflow.task import Done, RaisedError, StepTask, decode_note
 from headwater.persist.consolidate import DIFF, TIME
 from headwater.persist.spark import this_attempt
@@ -45,8 +47,11 @@ class Program:
         for level in range(chain.depth):
             if level:
                 edges, passed = chain.computed(level - 1), chain.passed(level - 1)
-                texts = segment_sql(edges, chain.leaving(level - 1), chain.entering(level), passed)
-                frame = frame.selectExpr(*texts)
+                stream = chain.leaving(level - 1)
+                for layer in window_layers(edges, stream):
+                    ordered.register(session, " ".join(layer))
+                    frame = frame.selectExpr(*layer)
+                frame = frame.selectExpr(*segment_sql(edges, stream, chain.entering(level), passed))
             schema = chain.leaving(level).spark_schema()
             frame = frame.mapInArrow(_body(pickled, level), schema)
         (payload,) = chain.leaving(level).places(NOTE)

@@ -19,6 +19,9 @@ that yields the array of its rows, made from the last step backwards:
 Replacing keeps everything in generated code, where a lambda is interpreted; but a long expression
 that is used many times is bound once, by a lambda over an array of one struct.
 
+An edge may begin with a window over the versions that its lane has; the windows of all edges are
+columns added to the stream before (``segment_window.py``). What follows one cannot fail.
+
 **Errors are data.** Where an expression fails the whole edge yields, for this row, the source's row
 in the twin lane ``failed_lane(edge)`` instead: ``headwater_try`` (``catalyst/try_eval.py``) is NULL
 just there, since an edge's array never is.
@@ -41,7 +44,7 @@ from headwater.collection.types import by_spark
 from headwater.compute.dataflow.graph import Edge, Lane
 from headwater.compute.dataflow.lanes import LANE, PAYLOAD_LANES, Stream, failed_lane
 from headwater.compute.ir.expression import Column, Expression
-from headwater.compute.ir.node import Expand, Filter, Generate, Node, Project
+from headwater.compute.ir.node import Expand, Filter, Generate, Node, Project, Window
 from headwater.compute.ir.refusal import InvalidPlan
 from headwater.persist.consolidate import DIFF, TIME
 
@@ -74,6 +77,18 @@ class NumberedEdge:
         """The edge."""
         return Edge(self.source, self.node, self.target)
 
+    @property
+    def can_fail(self) -> bool:
+        """Whether it may fail on a row: whether it computes on its own."""
+        edge = self.edge
+        return edge.picked() is None and edge.window is None
+
+    def windowed(self) -> dict[str, str]:
+        """Return for each call of the window that it begins with the column that has it."""
+        window = self.edge.window
+        calls = window.calls if window is not None else ()
+        return {call.name: f"w_{self.number}_{n}" for n, call in enumerate(calls)}
+
 
 def segment_stream(
     edges: Sequence[NumberedEdge], lanes: Mapping[int, Lane], passed: Collection[int] = ()
@@ -83,7 +98,7 @@ def segment_stream(
     twins = {
         failed_lane(numbered.number): lanes[numbered.source]
         for numbered in edges
-        if numbered.edge.picked() is None
+        if numbered.can_fail
     }
     return Stream({**{lane: lanes[lane] for lane in passed}, **targets, **twins})
 
@@ -94,7 +109,10 @@ def segment_sql(
     stream_out: Stream,
     passed: Collection[int] = (),
 ) -> list[str]:
-    """Return what to select from the stream that comes in, for ``selectExpr``."""
+    """Return what to select from the stream that comes in, for ``selectExpr``.
+
+    Where edges begin with windows, the stream has the layers of ``segment_window.py`` by then.
+    """
     made: dict[int, list[str]] = {}
     for lane in sorted({*passed, *PAYLOAD_LANES}):
         values = _slots(stream_in, lane)
@@ -111,24 +129,37 @@ def segment_sql(
 
 def guarded(numbered: NumberedEdge, stream_in: Stream, stream_out: Stream) -> str:
     """Return the array of an edge's rows, or of the one row that says it failed."""
-    text = edge_sql(numbered.edge, stream_in, stream_out)
-    if numbered.edge.picked() is not None:
+    text = edge_sql(numbered.edge, stream_in, stream_out, numbered.windowed())
+    if not numbered.can_fail:
         return text
     values = _slots(stream_in, numbered.source)
     failed = _row(stream_out, failed_lane(numbered.number), values)
     return f"coalesce({TRY}({text}), array({failed}))"
 
 
-def edge_sql(edge: Edge, stream_in: Stream, stream_out: Stream) -> str:
-    """Return the array of the rows that an edge makes of a row of its source; it may fail."""
-    (*chain, scan) = edge.chain()
-    values = _slots(stream_in, edge.source)
-    names = {
+def edge_sql(
+    edge: Edge, stream_in: Stream, stream_out: Stream, windowed: Mapping[str, str] | None = None
+) -> str:
+    """Return the array of the rows that an edge makes of a row of its source; it may fail.
+
+    ``windowed`` are the columns that have the calls of its window.
+    """
+    *chain, _ = edge.chain()
+    if edge.window is not None:
+        chain.pop()
+    names = {**lane_names(edge, stream_in), **(windowed or {})}
+    steps = tuple(reversed(chain))
+    return _Chain(steps, edge, stream_out).text(0, names)
+
+
+def lane_names(edge: Edge, stream: Stream) -> dict[str, str]:
+    """Return what stands for each column of an edge's source."""
+    *_, scan = edge.chain()
+    values = _slots(stream, edge.source)
+    return {
         column.name: _read(value, column)
         for column, value in zip(scan.columns, values, strict=True)
     }
-    steps = tuple(reversed(chain))
-    return _Chain(steps, edge, stream_out).text(0, names)
 
 
 # ---- rows ------------------------------------------------------------------------------------
@@ -234,7 +265,7 @@ class _Chain:
         uses = dict.fromkeys((column.name for column in self.steps[at].columns), 0)
         for step in self.steps[at + 1 :]:
             for expression in _expressions(step):
-                for name in _mentioned(expression.text):
+                for name in mentioned(expression.text):
                     if name in uses:
                         uses[name] += 1
             if not isinstance(step, Filter | Generate):
@@ -251,12 +282,9 @@ class _Chain:
         if function == "stack":
             rows = _stacked(arguments, step)
             return _concat(
-                [
-                    rest({**names, **{n: _replaced(t, names) for n, t in row.items()}})
-                    for row in rows
-                ]
+                [rest({**names, **{n: replaced(t, names) for n, t in row.items()}}) for row in rows]
             )
-        array = f"({_replaced(arguments[0], names)})"
+        array = f"({replaced(arguments[0], names)})"
         number = next(self._numbers)
         item, position = f"item{number}", f"pos{number}"
         positions = [position] if function == "posexplode" else []
@@ -308,20 +336,26 @@ def _expressions(step: Node) -> tuple[Expression, ...]:
             raise InvalidPlan(f"a {type(step).__name__} is not linear")
 
 
+def _texts(step: Node) -> tuple[str, ...]:
+    if isinstance(step, Window):
+        return tuple(call.text for call in step.calls)
+    return tuple(expression.text for expression in _expressions(step))
+
+
 # ---- which edges there can be ----------------------------------------------------------------
 
 
 def why_not_linear(node: Node, functions: Collection[str] = ()) -> str | None:
-    """Return why a filter, projection, generator or expansion cannot be (in) an edge, if so.
+    """Return why a filter, projection, generator, expansion or window cannot be in an edge, if so.
 
     ``functions`` are the names of the plan's user functions: Python, which a segment cannot call.
     The node's inputs are not looked at.
     """
-    if not isinstance(node, Filter | Project | Generate | Expand):
+    if not isinstance(node, Filter | Project | Generate | Expand | Window):
         return f"a {type(node).__name__.lower()} is not linear"
     users = {name.lower() for name in functions}
-    for expression in _expressions(node):
-        called = {name.lower() for name in _CALLED.findall(_without_literals(expression.text))}
+    for text in _texts(node):
+        called = {name.lower() for name in _CALLED.findall(_without_literals(text))}
         if found := sorted(called & users):
             return f"{found[0]}() is a function in Python"
     if isinstance(node, Generate):
@@ -357,15 +391,17 @@ def substituted(expression: Expression, names: Names) -> str:
     missing = set(expression.columns) - set(names)
     if missing:
         raise InvalidPlan(f"{expression.text} mentions {sorted(missing)}, which are not there")
-    text = _replaced(expression.text, names)
+    text = replaced(expression.text, names)
     return text if _cheap(text) or _closed(text) else f"({text})"
 
 
-def _replaced(text: str, names: Names) -> str:
+def replaced(text: str, names: Names) -> str:
+    """Return a text where these stand for the columns it mentions."""
     return _TOKEN.sub(lambda found: names.get(found["name"] or "", found[0]), text)
 
 
-def _mentioned(text: str) -> list[str]:
+def mentioned(text: str) -> list[str]:
+    """Return the names of columns in a text, as often as it has them."""
     return [found["name"] for found in _TOKEN.finditer(text) if found["name"]]
 
 

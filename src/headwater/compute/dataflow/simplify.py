@@ -16,6 +16,7 @@ Pure. Relied on by: ``lower.py``, ``lower_match.py``.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -43,7 +44,7 @@ _PADS: Final[dict[tuple[JoinKind, bool, bool], JoinKind]] = {
 
 def simplified(node: Node) -> Node:
     """Return the plan with every operator in its simplest form."""
-    node = _over(node)
+    node = over(node, simplified)
     match node:
         case Filter(Join() as join, condition):
             return Filter(_unpadded(join, condition), condition)
@@ -54,15 +55,15 @@ def simplified(node: Node) -> Node:
             return node
 
 
-def _over(node: Node) -> Node:
-    """Return the operator over simplified inputs."""
+def over(node: Node, change: Callable[[Node], Node]) -> Node:
+    """Return the operator over its inputs as they are changed."""
     changed: dict[str, Any] = {}
     for name in node.__struct_fields__:
         value = getattr(node, name)
         if isinstance(value, Operator):
-            changed[name] = simplified(value)  # type: ignore[arg-type]
+            changed[name] = change(value)  # type: ignore[arg-type]
         elif isinstance(value, tuple) and value and all(isinstance(v, Operator) for v in value):
-            changed[name] = tuple(map(simplified, value))
+            changed[name] = tuple(map(change, value))
     return msgspec.structs.replace(node, **changed) if changed else node
 
 

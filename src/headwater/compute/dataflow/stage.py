@@ -69,6 +69,8 @@ RULES: Final[Mapping[str, str]] = {
     "Bag": "bag",
     "Reduce": "reduce",
     "TopK": "top_k",
+    "Versions": "versions",
+    "Unversion": "unversion",
 }
 """The module in ``ops`` whose ``step`` is the rule of an operator."""
 
