@@ -21,8 +21,8 @@ and is tried again, less and less often, while the others go on.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -51,7 +51,7 @@ from headwater.persist.commands import (
     Command,
 )
 from headwater.persist.decision import collection_named, collection_of
-from headwater.persist.errors import CompactionRegression, Stopped
+from headwater.persist.errors import CompactionRegression, DestroyedCollection, Stopped
 from headwater.persist.spark_parts import place_of
 from headwater.persist.state import State
 
@@ -62,6 +62,9 @@ CREATE_ATTEMPTS_MAX: Final = 8
 RETRY_MS_FIRST: Final = 100
 RETRY_MS_MAX: Final = 30_000
 IDLE_SECONDS: Final = 1.0
+
+
+_Made = TypeVar("_Made")
 
 
 class _Stalled(msgspec.Struct, frozen=True):
@@ -111,14 +114,7 @@ class ViewController:
         :class:`~headwater.base.errors.InvalidUsage`, and nothing is changed.
         """
         self._require_reachable_blob()
-        for attempt in range(CREATE_ATTEMPTS_MAX):
-            try:
-                return self._create(name, query, relations, rules, also)
-            except CompactionRegression:
-                # An input's history moved on between our look and our entry: look again.
-                if attempt + 1 == CREATE_ATTEMPTS_MAX:
-                    raise
-        raise AssertionError("the last attempt returns or raises")
+        return _attempted(lambda: self._create(name, query, relations, rules, also))
 
     def _create(
         self,
@@ -147,7 +143,7 @@ class ViewController:
         Returns a read capability for each output. See ``compute/maintain.py``.
         """
         self._require_reachable_blob()
-        return self._maintaining.maintain_view(reads, view, writes)
+        return _attempted(lambda: self._maintaining.maintain_view(reads, view, writes))
 
     def workspace(self, *names: str, relations: Relations | None = None) -> Workspace:
         """Return a place to make DataFrames in, over these relations, all of them without rows.
@@ -402,3 +398,19 @@ class ViewController:
                 "views need a location whose objects Spark's tasks can open: a directory or an "
                 "object store, not memory"
             )
+
+
+def _attempted(create: Callable[[], _Made]) -> _Made:
+    """Create; look again if history moved on between our look and our entry.
+
+    It may have been that of an input which nobody holds for us, or of an arrangement to be shared.
+    """
+    for _ in range(CREATE_ATTEMPTS_MAX - 1):
+        try:
+            return create()
+        except CompactionRegression:
+            continue
+        except DestroyedCollection as gone:
+            if not is_internal(gone.name):
+                raise
+    return create()

@@ -28,7 +28,6 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
-from headwater.base.errors import HeadwaterError
 from headwater.compute.dataflow.task import Done
 from headwater.compute.definition import Definition
 from headwater.compute.install import (
@@ -48,6 +47,7 @@ from headwater.compute.step import StepFailed
 from headwater.persist.consolidate import DIFF, TIME, column_longs, consolidate
 from headwater.persist.core import Step
 from headwater.persist.decision import collection_of
+from headwater.persist.errors import Stopped
 from headwater.persist.part import PART_ROWS_TARGET
 from headwater.persist.spark_parts import Place, Reading, Target
 from headwater.persist.state import State, bound
@@ -82,7 +82,9 @@ def renewed(
     )
     try:
         made, commands = installer.install(wanted)
-    except HeadwaterError as error:
+    except Stopped:
+        raise
+    except Exception as error:  # whatever Spark's gateway raises: it must not end the stepping
         raise StepFailed(
             view.name, f"{why}, and it cannot be made anew: {error}; {REMEDY}"
         ) from error
