@@ -140,7 +140,7 @@ class _Lifting:
         joined = Join(left, right, node.kind, keys, node.residual)
         if node.kind in ("semi", "anti"):
             return joined
-        text = f"coalesce({here.text}, {there.text})"
+        text = f"CASE WHEN ({here.text} IS NULL) THEN {there.text} ELSE {here.text} END"
         either = Expression(text, _TYPE, True, tuple(sorted({here.text, there.text})))
         outputs = tuple(map(reference, node.columns))
         return Project(joined, (*outputs, Named(self._fresh(), either)))
@@ -158,8 +158,9 @@ class _Lifting:
         outputs = [reference(replace(call.column, nullable=True)) for call in node.calls]
         for position, call in enumerate(node.calls):
             if not call.nullable:  # A count, or a list.
-                none = "0L" if call.type == _TYPE else f"CAST(array() AS {call.type})"
-                text = f"coalesce({call.name}, {none})"
+                none = "0" if call.type == _TYPE else "array()"
+                text = f"CASE WHEN ({call.name} IS NULL) THEN CAST({none} AS {call.type}) "
+                text += f"ELSE {call.name} END"
                 outputs[position] = Named(
                     call.name, Expression(text, call.type, False, (call.name,))
                 )

@@ -305,19 +305,7 @@ class Batch:
             self.views[one.number] = view
 
     def _step(self) -> None:
-        """Step all views; those that are new together, in one job, which costs less."""
-        stepper, state = self.controller._stepper, self.client.core.state
-        planned_steps = (maintained.plan_view(state, view) for view in self.views.values())
-        first = [step for step in planned_steps if step is not None and step.hydrating]
-        failures: list[str] = []
-
-        def stall(view: MaintainedView, error: HeadwaterError) -> None:
-            failures.append(f"{view.name}: {error}")
-
-        if first:
-            stepper._bisected(first, stall)
-        self.controller.run_once()
-        failures += self.controller.failures().values()
+        failures = step_together(self.client, self.controller, self.views.values())
         assert not failures, "\n".join(failures)
 
     def _merge(self) -> None:
@@ -356,6 +344,27 @@ class Batch:
             assert not negative, f"{one.name} at {time}: {negative}"
             answers[time] = +there, sum(diff for at, diff in raised if at <= time)
         return answers
+
+
+def step_together(
+    client: Client, controller: ViewController, views: Iterable[MaintainedView]
+) -> list[str]:
+    """Step all views, those that are new in one job as well; return why some could not be.
+
+    The controller hydrates views one by one, because they may be large. These are not.
+    """
+    state = client.core.state
+    steps = (maintained.plan_view(state, view) for view in views)
+    first = [step for step in steps if step is not None and step.hydrating]
+    failures: list[str] = []
+
+    def stall(view: MaintainedView, error: HeadwaterError) -> None:
+        failures.append(f"{view.name}: {error}")
+
+    if first:
+        controller._stepper._bisected(first, stall)
+    controller.run_once()
+    return [*failures, *controller.failures().values()]
 
 
 def planned(session: Any, root: Node) -> Plan:
