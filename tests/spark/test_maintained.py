@@ -223,8 +223,8 @@ def test_a_hydration_runs_beside_the_ticking_of_others(spark: Any, tmp_path: Pat
             story.go_on(client)
         for name in ("joined", "sums", "min_max", "exists"):
             client.reader(name).snapshot(story.time - 1, timeout=300)
-        assert controller.hydrations() == []
         controller.stop()
+        assert controller.hydrations() == []
         assert not controller.failures()
         for name in ("joined", "sums", "min_max", "exists"):
             story.check(client, controller, name, QUERIES[name])
