@@ -1,0 +1,122 @@
+"""Windows, and aggregates that only Spark can compute, as views: at every time what Spark says."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headwater.compute.controller import ViewController
+from headwater.compute.dataflow.chain import Chain
+from headwater.compute.dataflow.program import Program
+from headwater.compute.maintained import MaintainedView
+from headwater.persist.client import Client
+from headwater.persist.errors import CollectionHasErrors
+from headwater.persist.state import violations
+from headwater.testing.nexmark import Auctions
+from tests.queries.tables import queries
+from tests.spark.suite_story import SuiteStory
+from tests.spark.test_maintained import Story
+from tests.spark.test_nexmark import IN_DUCKDB
+from tests.unit.compute import model
+
+pytestmark = pytest.mark.spark
+
+BY_REGION = "OVER (PARTITION BY region ORDER BY amount)"
+QUERIES = {
+    "ranks": f"SELECT region, amount, rank() {BY_REGION} AS r, dense_rank() {BY_REGION} AS d, "
+    f"percent_rank() {BY_REGION} AS p, cume_dist() {BY_REGION} AS c FROM orders",
+    "tiles": "SELECT customer, amount, ntile(3) OVER (ORDER BY amount % 5, customer) AS n, "
+    "row_number() OVER (ORDER BY amount DESC) AS place FROM orders",
+    "neighbours": "SELECT region, lag(customer + 1, 1, 0) IGNORE NULLS OVER w AS before, "
+    "lead(amount) OVER w AS after FROM orders WINDOW w AS (PARTITION BY region ORDER BY amount)",
+    "ends": "SELECT customer, first_value(amount) OVER w AS f, last_value(amount) IGNORE NULLS "
+    "OVER w AS l, nth_value(amount, 2) OVER w AS n FROM orders "
+    "WINDOW w AS (PARTITION BY customer ORDER BY region)",
+    "running": "SELECT region, sum(amount) OVER (PARTITION BY region ORDER BY customer ROWS 1 "
+    "PRECEDING) AS s, avg(amount) OVER (PARTITION BY region ORDER BY customer) AS a FROM orders",
+    "floats": "SELECT id, sum(tier) OVER (ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND "
+    "CURRENT ROW) AS s, stddev(tier) OVER (PARTITION BY id) AS d, max(tier) OVER () AS m "
+    "FROM customers",
+    "ranges": "SELECT customer, count(*) OVER (ORDER BY customer RANGE BETWEEN 1 PRECEDING AND 1 "
+    "FOLLOWING) AS n, sum(amount) OVER (PARTITION BY region ORDER BY customer RANGE BETWEEN 1 "
+    "PRECEDING AND CURRENT ROW) AS s FROM orders",
+    "whole": "SELECT region, amount, sum(amount) OVER () AS total, "
+    "sum(amount) FILTER (WHERE customer > 1) OVER (PARTITION BY region) AS some FROM orders",
+    "by_tier": "SELECT tier, id, count(*) OVER (PARTITION BY tier) AS n FROM customers",
+    "filtered": "SELECT region, amount FROM (SELECT region, amount, rank() OVER (PARTITION BY "
+    "region ORDER BY amount DESC) AS r FROM orders) WHERE r BETWEEN 2 AND 3",
+    "joined": "SELECT o.region, c.credit, sum(c.credit) OVER (PARTITION BY o.region ORDER BY "
+    "o.amount) AS s FROM orders o JOIN customers c ON o.customer = c.id",
+    "continuous": "SELECT region, percentile_cont(0.5) WITHIN GROUP (ORDER BY amount % 10) AS p, "
+    "count(*) AS n FROM orders GROUP BY region",
+    "percentiles": "SELECT tier, percentile(id + 1, 0.25) AS p FROM customers GROUP BY tier",
+    "listed": "SELECT customer, listagg(region, '+') AS r, "
+    "listagg(region, ';') WITHIN GROUP (ORDER BY amount DESC) AS s FROM orders GROUP BY customer",
+    "bits": "SELECT region, bit_and(amount) AS a, bit_xor(customer) AS x FROM orders "
+    "GROUP BY region",
+    "alone": "SELECT bit_or(amount) AS b, count(*) AS n, mode(region) AS m FROM orders "
+    "WHERE amount > 0",
+    "sessions": "SELECT region, count(*) AS n, session_window.start AS s FROM (SELECT region, "
+    "timestamp_seconds(amount % 60) AS at FROM orders) GROUP BY region, "
+    "session_window(at, '5 seconds')",
+}
+
+
+def test_windows_are_exact_at_every_time(spark: Any, client: Client) -> None:
+    story = Story(11)
+    controller = ViewController(client, spark)
+    story.go_on(client)
+    for name, sql in QUERIES.items():
+        view = controller.create_view(name, sql)
+        assert isinstance(view, MaintainedView), controller.explain(name)
+    for _ in range(3):
+        controller.run_once()
+        assert not controller.failures()
+        for name, sql in QUERIES.items():
+            story.check(client, controller, name, sql)
+        story.go_on(client, 2)
+    assert not list(violations(client.core.state))
+
+
+def test_a_window_exchanges_nothing(spark: Any, client: Client) -> None:
+    story = Story(12)
+    story.go_on(client)
+    controller = ViewController(client, spark)
+    views = [controller.create_view(name, QUERIES[name]) for name in ("ranks", "ends", "whole")]
+    flows = tuple(view.flow for view in views if isinstance(view, MaintainedView))
+    program = Program(spark, Chain(flows))
+    planned = program._frame._jdf.queryExecution().executedPlan().toString()
+    assert planned.count("Window") >= len(views)
+    assert "Exchange" not in planned
+
+
+def test_an_argument_that_fails_is_data(spark: Any, client: Client) -> None:
+    write, _ = client.create_or_load("t", pa.schema([("g", pa.string()), ("x", pa.int64())]))
+    controller = ViewController(client, spark)
+    controller.create_view("v", "SELECT g, sum(10 div x) OVER (PARTITION BY g) AS s FROM t")
+    controller.create_view("w", "SELECT g, bit_and(10 div x) AS b FROM t GROUP BY g")
+    rows = [({"g": "a", "x": 5}, 0, 1), ({"g": "b", "x": 0}, 1, 1), ({"g": "b", "x": 0}, 2, -1)]
+    write.compare_and_append(rows, 0, 4).result()
+    assert controller.run_once() == ("v", "w"), controller.failures()
+    for name in ("v", "w"):
+        read = client.reader(name)
+        assert model.rows_of(read.snapshot(0).to_table()) == {("a", 2): 1}
+        with pytest.raises(CollectionHasErrors, match="ivision by zero"):
+            read.snapshot(1).to_table()
+        assert model.rows_of(read.snapshot(2).to_table()) == {("a", 2): 1}
+
+
+def test_nexmark_with_windows(spark: Any, client: Client) -> None:
+    wanted = {name: sql for name, sql in queries("nexmark").items() if name in ("q06", "q11")}
+    stream = Auctions(5, gap_ms=100, auctions_open=10, churn=0.3)
+    stream.batch(200)
+    story = SuiteStory(client, spark, stream, wanted, IN_DUCKDB)
+    assert set(story.create_views().values()) == {"incremental"}
+    story.step()
+    for _ in range(2):
+        story.go_on([partial(stream.batch, 20)] * 2)
+        story.step()
+    story.check(by_spark=tuple(wanted))
