@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from headwater.compute.catalyst import ordered
-from headwater.compute.catalyst.try_eval import failure_messages, register
+from headwater.compute.catalyst.try_eval import failure_messages, segment_session
 from headwater.compute.dataflow import stage
 from headwater.compute.dataflow.chain import Chain
 from headwater.compute.dataflow.lanes import FAILED, LANE, NOTE, read_failure
@@ -39,8 +39,7 @@ class Program:
     """The views of a step, planned."""
 
     def __init__(self, session: Any, chain: Chain) -> None:
-        register(session)
-        self._session = session
+        self._session = session = segment_session(session)
         self._chain = chain
         pickled = pickle.dumps(chain.prepared(), 5)
         frame = session.range(0, 1, 1, 1)
