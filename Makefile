@@ -14,7 +14,7 @@ SLOW := (spark or server) and not soak
 WORKERS ?= 2
 BENCH ?= --quick
 
-.PHONY: help setup java psql test test-fast test-slow lint format demo bench soak clean
+.PHONY: help setup java psql test test-fast test-slow lint format demo bench bench-peers soak clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:.*## /\t/' | while IFS=$$'\t' read -r target text; do printf '  make %-10s %s\n' "$$target" "$$text"; done
@@ -61,6 +61,16 @@ demo: java $(READY) ## the main job, on real files
 
 bench: java $(READY) ## every benchmark on small data, as tables (BENCH= for all of it); asserts nothing
 	@$(BIN)/python benches/run_all.py $(BENCH)
+
+# Each peer in an environment of its own (their pins contradict each other); one that does not
+# install is left out of the table.
+bench-peers: java $(READY) ## NEXMark beside Pathway, PyFlink and Spark's streaming, where they install
+	@for peer in pathway:pathway flink:apache-flink; do \
+	  folder=build/peers/$${peer%%:*}; \
+	  test -e $$folder/.ready && continue; \
+	  $(BIN)/python -m venv $$folder && $$folder/bin/pip install --quiet $${peer#*:} && touch $$folder/.ready || echo "$${peer#*:} does not install here"; \
+	done
+	@$(BIN)/python benches/peers.py $(BENCH)
 
 soak: java $(READY) psql ## the long tests
 	@$(BIN)/python -m pytest -m soak

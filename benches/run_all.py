@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-SHARED = {"measure", "world", "shop", "run_all", "peers"}  # peers: see `make bench-peers`
+PEERS = {"peers", "peer_pathway", "peer_flink"}  # `make bench-peers`
+SHARED = {"measure", "world", "shop", "run_all", *PEERS}
 
 
 def benches() -> list[str]:
