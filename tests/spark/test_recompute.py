@@ -44,6 +44,8 @@ QUERIES = {
     "exists": "SELECT id, credit FROM customers c WHERE EXISTS "
     "(SELECT 1 FROM orders o WHERE o.customer = c.id AND o.amount > 0)",
     "named": "WITH orders AS (SELECT credit AS x FROM customers) SELECT max(x) AS x FROM orders",
+    "recursive": "WITH RECURSIVE down(n) AS (SELECT max(customer) FROM orders UNION ALL "
+    "SELECT n - 1 FROM down WHERE n > 0) SELECT n, count(*) AS times FROM down GROUP BY n",
     "constant": "SELECT 1 AS one",
 }
 

@@ -26,9 +26,30 @@ from py4j.java_gateway import is_instance_of
 from headwater.collection.schema import columns
 from headwater.compute.catalyst.jvm import front_end
 from headwater.compute.catalyst.translate import translated
-from headwater.compute.ir.plan import Plan
-from headwater.compute.ir.refusal import NotUnderstood, OtherMeaning, Position
+from headwater.compute.ir.expression import Column, Field
+from headwater.compute.ir.functions import ORDERED, POSITIONAL, UNSTABLE
+from headwater.compute.ir.node import Scan, Text
+from headwater.compute.ir.plan import VERSION, OutputColumn, Plan
+from headwater.compute.ir.refusal import NotUnderstood, OtherMeaning, Position, Refused
 from headwater.compute.session import MEANING
+
+RECURSIVE: Final = "WITH RECURSIVE"
+
+_WORD: Final = re.compile(r"[a-z_]+")
+_UNFIT: Final = frozenset(
+    {
+        *ORDERED,
+        *POSITIONAL,
+        *UNSTABLE,
+        "limit",
+        "now",
+        "current_date",
+        "current_time",
+        "current_timestamp",
+        "localtimestamp",
+    }
+)
+"""Words of a text whose answer depends on an order of rows, or on the clock."""
 
 
 class Workspace:
@@ -57,7 +78,41 @@ class Workspace:
         with _spark_errors(text):
             _require_query(self.session, text)
             frame = self.session.sql(text)
-        return self.compile_frame(frame)
+        try:
+            return self.compile_frame(frame)
+        except Refused as refused:
+            if refused.construct != RECURSIVE:
+                raise
+            return self._as_text(text, frame)
+
+    def _as_text(self, text: str, frame: Any) -> Plan:
+        """Return the plan that is the text itself; refuses what its answer may depend on."""
+        unfit = sorted(set(_WORD.findall(text.lower())) & _UNFIT)
+        if unfit or not frame._jdf.queryExecution().analyzed().deterministic():
+            raise Refused(
+                f"{RECURSIVE} with {unfit[0] if unfit else 'what is not deterministic'}",
+                "a recursive query is run as its text says, which leaves this open",
+                hint="put it into a view over the recursive one",
+            )
+        wanted = sorted(relations_of(self.session, text) & set(self._relations))
+        scans = tuple(self._scan(self._relations[name]) for name in wanted)
+        columns = tuple(
+            Column(f"out_{number}", field.dataType.simpleString(), True)
+            for number, field in enumerate(frame.schema)
+        )
+        outputs = tuple(
+            OutputColumn(field.name, column.name)
+            for field, column in zip(frame.schema, columns, strict=True)
+        )
+        root = Text(text, scans, columns)
+        return Plan(VERSION, self.session.version, dict(MEANING), root, outputs)
+
+    def _scan(self, name: str) -> Scan:
+        fields = tuple(
+            Field(field.name, Column(f"in_{number}", field.dataType.simpleString(), True))
+            for number, field in enumerate(self.table(name).schema)
+        )
+        return Scan(name, fields)
 
     def compile_frame(self, frame: Any) -> Plan:
         """Return the plan of a DataFrame made in this workspace."""

@@ -35,6 +35,7 @@ from headwater.compute.ir.node import (
     Project,
     Scan,
     TemporalFilter,
+    Text,
     TopK,
     Union,
     Values,
@@ -139,6 +140,8 @@ class _Rendering:
                 return self._generate(node)
             case Expand():
                 return self._expand(node)
+            case Text():
+                return self._text(node)
 
     def _all(self, node: Node) -> str:
         return select(_names(node.columns), self.name(node))
@@ -185,6 +188,15 @@ class _Rendering:
         made = ", ".join(column.name for column in node.outputs)
         source = f"{self.name(node.input)} LATERAL VIEW {outer}{node.generator.text} g AS {made}"
         return select(_names(node.columns), source)
+
+    def _text(self, node: Text) -> str:
+        for scan in node.scans:
+            # Under its own name it hides what the session calls it, for everything in the text.
+            source = _quoted(self.relations[scan.relation])
+            fields = [_quoted(field.field) for field in scan.fields]
+            self.entries[_quoted(scan.relation)] = select(fields, source)
+        names = _names(node.columns)
+        return select(names, f"({node.text}) AS t({', '.join(names)})")
 
     def _expand(self, node: Expand) -> str:
         names = _names(node.columns)

@@ -26,6 +26,7 @@ from headwater.compute.ir.node import (
     Project,
     Scan,
     TemporalFilter,
+    Text,
     TopK,
     Union,
     Values,
@@ -83,7 +84,7 @@ def _asked(node: Node, of: frozenset[str]) -> tuple[Iterable[str], ...]:
         case Union():
             positions = [i for i, name in enumerate(names(node)) if name in of]
             return tuple([names(branch)[i] for i in positions] for branch in node.branches)
-        case Bag() | Distinct() | TopK() | Window():
+        case Bag() | Distinct() | TopK() | Window() | Text():
             return tuple(names(child) for child in node.inputs)
         case Generate():
             return (of | set(node.generator.columns),)

@@ -351,6 +351,20 @@ class Expand(Operator, frozen=True, tag="expand"):
                 _known("expand", expression.columns, self.input.columns)
 
 
+class Text(Operator, frozen=True, tag="text"):
+    """A query that we have no operators for (``WITH RECURSIVE``): its text, run as it is.
+
+    It reads the relations of ``scans`` by their own names, and its columns go by position.
+    """
+
+    text: str
+    scans: tuple[Scan, ...]
+    columns: tuple[Column, ...]
+
+    def __post_init__(self) -> None:
+        _distinct("text", self.columns)
+
+
 Node = (
     Scan
     | Values
@@ -366,6 +380,7 @@ Node = (
     | TopK
     | Generate
     | Expand
+    | Text
 )
 
 

@@ -27,6 +27,7 @@ from headwater.compute.ir.node import (
     Project,
     Scan,
     TemporalFilter,
+    Text,
     TopK,
     Union,
     Values,
@@ -119,6 +120,8 @@ def headline(node: Node) -> str:
             names = ", ".join(column.name for column in node.columns)
             projections = (f"({', '.join(e.text for e in row)})" for row in node.projections)
             return f"expand ({names}) := {', '.join(projections)}"
+        case Text():
+            return f"text ({', '.join(column.name for column in node.columns)}): {node.text}"
 
 
 def _order(keys: Iterable[SortKey]) -> str:
