@@ -3,9 +3,8 @@
 - Every message names a binding that exists. A binding in delta mode is never loaded.
 - A key is loaded at most once in a transaction, and a Load is answered at most once.
 - Stores ascend by binding, and within it by packed key: a driver may keep one file, or one
-  statement, open at a time. Strictly, except in delta mode, where a key may be stored twice: its
-  first document alone, since only the endpoint knows what that reduces into, and the combination
-  of the rest.
+  statement, open at a time. Strictly, except in delta mode, where a key may be stored several
+  times, with updates that can be combined only where the document is.
 
 Kept by:        the runtime, which combines before it stores. Checked by either side with
                 :class:`Contents`, one for the life of a session; the cost is a comparison per
@@ -16,12 +15,9 @@ Relied on by:   drivers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from headwater.base.errors import HeadwaterError
 from headwater.materialize.protocol.messages import Load, Loaded, Message, StartCommit, Store
-
-DELTA_STORES_MAX: Final = 2
 
 
 class WrongContents(HeadwaterError):
@@ -40,7 +36,6 @@ class Contents:
         self._unanswered = [0] * len(self._delta_updates)
         self._keys: set[tuple[int, bytes]] = set()
         self._stored = (-1, b"")
-        self._stored_times = 0
 
     def check(self, message: Message) -> None:
         """Take notice of a message, sent or received; raise if the transaction cannot hold it."""
@@ -78,17 +73,13 @@ class Contents:
         delta = self._delta("Store", store.binding)
         # A peer that sends keys as JSON alone gives us nothing to compare.
         at = (store.binding, store.key_packed)
-        again = at == self._stored and store.key_packed != b""
         if at < self._stored:
             raise WrongContents(
                 f"Stores do not ascend: binding {at[0]}, key {at[1].hex()} after binding "
                 f"{self._stored[0]}, key {self._stored[1].hex()}"
             )
-        self._stored_times = self._stored_times + 1 if again else 1
-        if self._stored_times > (DELTA_STORES_MAX if delta else 1):
-            raise WrongContents(
-                f"binding {at[0]}: the key {at[1].hex()} is stored {self._stored_times} times"
-            )
+        if at == self._stored and at[1] and not delta:
+            raise WrongContents(f"binding {at[0]}: the key {at[1].hex()} is stored twice")
         self._stored = at
 
     def _delta(self, what: str, binding: int) -> bool:
