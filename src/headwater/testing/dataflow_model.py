@@ -36,6 +36,7 @@ from headwater.compute.dataflow.graph import (
     Reduce,
     Scanned,
     Semi,
+    Temporal,
     TopK,
     Unversion,
     Versions,
@@ -49,6 +50,7 @@ from headwater.compute.dataflow.ops import (
     distinct,
     reduce,
     semi,
+    temporal,
     top_k,
     unversion,
     versions,
@@ -64,7 +66,9 @@ Schemas = Mapping[str, Sequence[Column]]
 """Per relation its columns; a column's name is the field's with ``_0`` behind it."""
 
 
-Ruled = DeltaJoin | Semi | Accumulate | Distinct | Bag | Reduce | TopK | Versions | Unversion
+Ruled = (
+    DeltaJoin | Semi | Accumulate | Distinct | Bag | Reduce | TopK | Versions | Unversion | Temporal
+)
 
 
 def stepped(operator: Ruled, given: Given) -> Outcome:
@@ -88,6 +92,8 @@ def stepped(operator: Ruled, given: Given) -> Outcome:
             return versions.step(operator, given)
         case Unversion():
             return unversion.step(operator, given)
+        case Temporal():
+            return temporal.step(operator, given)
 
 
 class _Kept:

@@ -455,9 +455,6 @@ def test_any_other_window_is_asked_of_the_partitions_that_changed() -> None:
 
 
 def test_what_has_no_rule_says_so() -> None:
-    until = Expression("t_1", "timestamp", True, ("t_1",))
-    rows = Scan("a", (Field("t", column("t_1", "timestamp")),))
-    assert isinstance(lowered(ir.TemporalFilter(rows, None, until)), NoRule)
     called = Project(A, (named("p_4", "my_function(x_1)", "bigint", "x_1"),))
     assert lowered(called, ["my_function"]) == NoRule(
         "project", "my_function() is a function in Python"

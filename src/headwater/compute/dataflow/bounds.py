@@ -31,6 +31,7 @@ from headwater.compute.dataflow.graph import (
     Reduce,
     Scanned,
     Semi,
+    Temporal,
     TopK,
     Unversion,
     Versions,
@@ -149,6 +150,14 @@ def _explained(flow: Dataflow, operator: Operator) -> Explained:
                 "read again, for Spark's own functions to look at every version of them",
                 "the change, and the rows of each changed group",
                 (_arranged(flow, operator.arrangement, "the rows of each group"),),
+                _into(flow, operator.input),
+            )
+        case Temporal():
+            return Explained(
+                f"rows of {_named(operator.input)} as long as they are in time",
+                "each change says when its row comes and goes; what is later is scheduled",
+                "the change, and what is scheduled for the step's times",
+                (_stated(flow, operator.state, "what comes and goes later"),),
                 _into(flow, operator.input),
             )
         case Unversion():

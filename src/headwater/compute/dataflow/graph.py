@@ -346,6 +346,20 @@ class Unversion(msgspec.Struct, frozen=True, tag="unversion"):
     output: int
 
 
+class Temporal(msgspec.Struct, frozen=True, tag="temporal"):
+    """Rows from ``since`` on, until just before ``until``: columns of milliseconds, not NULL.
+
+    The output has the input's other columns.
+    """
+
+    input: Origin
+    since: str | None
+    until: str | None
+    state: str
+    """What is scheduled for later (``ops/temporal.py``)."""
+    output: int
+
+
 class Output(msgspec.Struct, frozen=True, tag="output"):
     """The view's rows."""
 
@@ -364,6 +378,7 @@ Operator = (
     | TopK
     | Versions
     | Unversion
+    | Temporal
     | Output
 )
 

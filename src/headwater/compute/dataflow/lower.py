@@ -9,7 +9,7 @@
     Aggregate, Distinct, Bag, TopK,
     row_number() <= k over a Window            ``lower_group.py``
     any other Window, other aggregates         ``lower_window.py``
-    TemporalFilter                             no rule yet
+    TemporalFilter                             ``lower_temporal.py``
 
 Equal operators of a plan are lowered once: who reads them reads the same lane. Lanes carry only
 what is needed (``needs.py``). The same plan always gives the same dataflow.
@@ -25,7 +25,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from headwater.collection.types import UnsupportedType
-from headwater.compute.dataflow import lower_group, lower_match, lower_window
+from headwater.compute.dataflow import (
+    lower_group,
+    lower_match,
+    lower_temporal,
+    lower_window,
+)
 from headwater.compute.dataflow.flow import (
     Builder,
     Flow,
@@ -52,6 +57,7 @@ from headwater.compute.ir.node import (
     Project,
     Scan,
     TemporalFilter,
+    Text,
     TopK,
     Union,
     Values,
@@ -142,10 +148,12 @@ class _Lowering:
                 return lower_group.bag(self, node, wanted)
             case TopK():
                 return lower_group.top(self, node, wanted)
+            case Text():
+                raise Unruled("a recursive query", "it is run as a whole")
             case Window():
                 return lower_window.windowed(self, node, wanted)
             case TemporalFilter():
-                raise Unruled("temporal filter", "rows that come and go by time have no rule yet")
+                return lower_temporal.in_time(self, node, wanted)
 
     # ---- linear operators ------------------------------------------------------------------
 

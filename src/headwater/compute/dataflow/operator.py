@@ -128,3 +128,6 @@ class Outcome:
     """By name, consolidated."""
     errors: pa.Table | None = None
     """Updates of ``persist/evolution.py``'s ERROR_SCHEMA: causes that come and go."""
+    scheduled: int | None = None
+    """The operator has output at no time from the step's upper on and before this one, unless its
+    inputs change; ``None``: at no time at all."""

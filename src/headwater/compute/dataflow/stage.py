@@ -34,6 +34,7 @@ from headwater.compute.dataflow.graph import (
     Output,
     Read,
     Scanned,
+    Temporal,
     origins,
 )
 from headwater.compute.dataflow.lanes import (
@@ -71,6 +72,7 @@ RULES: Final[Mapping[str, str]] = {
     "TopK": "top_k",
     "Versions": "versions",
     "Unversion": "unversion",
+    "Temporal": "temporal",
 }
 """The module in ``ops`` whose ``step`` is the rule of an operator."""
 
@@ -113,6 +115,7 @@ class _Stage:
     pending: dict[int, list[Pending]] = field(default_factory=dict)
     errors: list[RaisedError] = field(default_factory=list)
     rows_read: dict[str, int] = field(default_factory=dict)
+    scheduled: dict[int, int] = field(default_factory=dict)
     _whole: dict[int, pa.Table] = field(default_factory=dict)
     _read: dict[int, pa.Table] = field(default_factory=dict)
     _shared: dict[GlobalId, tuple[Run, ...]] = field(default_factory=dict)
@@ -149,7 +152,8 @@ class _Stage:
         assert not isinstance(operator, Output | Read | Constant)
         flow = self.chain.flows[placed.view]
         deltas = {o: self._delta(placed.view, o, view) for o in origins(operator)}
-        if not view.hydrating and not any(delta.num_rows for delta in deltas.values()):
+        quiet = not view.hydrating and not any(delta.num_rows for delta in deltas.values())
+        if quiet and not isinstance(operator, Temporal):
             return
         names = used_names(operator)
         arrangements, states, schemas = {}, {}, {}
@@ -180,6 +184,9 @@ class _Stage:
             self._keep(view.stored[name], updates)
         if outcome.errors is not None:
             self._raise(placed.view, outcome.errors)
+        if outcome.scheduled is not None:
+            known = self.scheduled.get(placed.view, outcome.scheduled)
+            self.scheduled[placed.view] = min(known, outcome.scheduled)
         histories = (*arrangements.values(), *states.values())
         read = sum(d.num_rows for d in deltas.values()) + sum(h.rows_read for h in histories)
         self.rows_read[f"{placed.view}/{number}"] = read
@@ -329,7 +336,7 @@ class _Stage:
                 parts[collection] = [next(written) for _ in group]
         if not parts and not self.errors and not self.rows_read:
             return None
-        return Note(parts, self.errors, self.rows_read)
+        return Note(parts, self.errors, self.rows_read, self.scheduled)
 
 
 @dataclass(slots=True)

@@ -120,6 +120,8 @@ class Note(msgspec.Struct, frozen=True):
     errors: list[RaisedError] = []
     rows_read: dict[str, int] = {}
     """By ``view/operator``: rows of deltas and rows found by probes."""
+    scheduled: dict[int, int] = {}
+    """By view: the time before which none of its operators has output unless inputs change."""
 
 
 @dataclass(slots=True)
@@ -129,6 +131,7 @@ class Done:
     parts: dict[int, list[Part]] = field(default_factory=dict)
     errors: list[RaisedError] = field(default_factory=list)
     rows_read: dict[str, int] = field(default_factory=dict)
+    scheduled: dict[int, int] = field(default_factory=dict)
 
     def add(self, note: Note) -> None:
         """Take a note in."""
@@ -136,6 +139,8 @@ class Done:
             self.parts.setdefault(collection, []).extend(parts)
         self.errors.extend(note.errors)
         self.rows_read.update(note.rows_read)
+        for view, time in note.scheduled.items():
+            self.scheduled[view] = min(time, self.scheduled.get(view, time))
 
 
 def encode_note(note: Note) -> bytes:
