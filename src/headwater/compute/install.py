@@ -36,7 +36,14 @@ from headwater.compute.definition import Definition, encoded, item_key
 from headwater.compute.ir import expression
 from headwater.compute.ir import plan as plans
 from headwater.compute.maintained import MaintainedView, SharedArrangement, arrangements
-from headwater.compute.query import Compiled, Query, compiled, output_schema, require_fit
+from headwater.compute.query import (
+    Compiled,
+    Query,
+    compiled,
+    output_schema,
+    require_fit,
+    require_no_clock,
+)
 from headwater.compute.recompute import RecomputedView
 from headwater.persist import evolution
 from headwater.persist.batch import Times
@@ -178,6 +185,7 @@ class Installer:
         read: Mapping[str, CollectionState],
         why: str,
     ) -> Installation:
+        require_no_clock(query.plan, why)
         start = wanted.start
         if start is None:
             start = _newest(self._state, tuple(read.values()))

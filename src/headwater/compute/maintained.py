@@ -129,6 +129,11 @@ class MaintainedView(msgspec.Struct, frozen=True, tag_field="kind", tag="maintai
         """The dataflow."""
         return _flow(self.dataflow)
 
+    @property
+    def schedules(self) -> bool:
+        """Whether it may change although no input does, at times that its states know."""
+        return any(isinstance(operator, graph.Temporal) for operator in self.flow.operators)
+
 
 _flow = lru_cache(maxsize=1024)(graph.decoded)
 
@@ -163,7 +168,7 @@ class ViewStep:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing can change; a first step has its answer at ``start`` to give."""
+        """Whether it takes nothing in; a first step has its answer at ``start`` to give."""
         cuts = (*self.deltas.values(), *self.errors.values())
         return not self.hydrating and not any(cut.parts for cut in cuts)
 

@@ -8,9 +8,10 @@
 Only the text of SQL is stored beside the plan: it can be compiled again under another Spark. Code
 cannot, so a view of it lives as long as its plan holds.
 
-What a view cannot keep is refused here, with the construct, the reason and the remedy: a filter on
-the current time changes while no input does, a user's function is not there after a restart, a
-collection has just one column of a name.
+What a view cannot keep is refused here, with the construct, the reason and the remedy: a user's
+function is not there after a restart, a collection has just one column of a name. A filter on the
+current time changes while no input does: a rule can keep it, a recomputation, which looks at the
+times of inputs, cannot.
 
 Kept by: this module. Relied on by: whoever installs a view.
 """
@@ -133,12 +134,6 @@ def _fits(column: Column, wanted: SqlType, nullable: bool) -> bool:
 
 def _kept(plan: Plan) -> Plan:
     """Return the plan of a view, without order; refuses what no view can be."""
-    if any(isinstance(node, TemporalFilter) for node in walk(plan.root)):
-        raise Refused(
-            "a filter on the current time",
-            "rows come and go as time passes, although no input changes",
-            hint="filter when the view is read",
-        )
     if plan.functions:
         names = ", ".join(function.name for function in plan.functions)
         raise Refused(f"the function {names}", "it is known to this session only")
@@ -149,6 +144,16 @@ def _kept(plan: Plan) -> Plan:
                 f"two columns {label!r}", "a collection has just one", hint="give one an alias"
             )
     return msgspec.structs.replace(plan, root=plan.shown(), order=())
+
+
+def require_no_clock(plan: Plan, why: str) -> None:
+    """Refuse a plan that asks for the current time, if it is to be recomputed for this reason."""
+    if any(isinstance(node, TemporalFilter) for node in walk(plan.root)):
+        raise Refused(
+            "a filter on the current time",
+            f"rows come and go as time passes, and there is no incremental rule for {why}",
+            hint="filter when the view is read",
+        )
 
 
 def output_schema(plan: Plan) -> pa.Schema:

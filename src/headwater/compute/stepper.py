@@ -1,13 +1,17 @@
 """The stepper: it runs steps of maintained views, as few jobs as possible, and commits them.
 
     one job, one log entry   for all views that have something to take in
-    one log entry, no job    for all views over times at which nothing happened to them
+    one log entry, no job    for all views over times at which nothing happens to them
     one job each             for a view's first step (hydration), which may be large
 
 Hydrations run one after the other; in the *background*, beside the ticking of others, while the
 controller runs by itself, else at once. A hydration writes only what is as new as its view, so it
 never meets the steps beside it in one collection. Its progress is an estimate, from how fast
 earlier ones were.
+
+A view with a temporal filter may change although no input does. Each of its steps says when it next
+may; until then it is idle like any other. That is remembered, not stored: the first step of a
+process runs.
 
 A step that fails changes nothing. One of several views is *bisected*: its halves are stepped alone,
 until the views that cannot be stepped are found; they stall, with the reason, and the rest advance.
@@ -51,7 +55,7 @@ from headwater.persist.evolution import DIFF, ERROR_SCHEMA, TIME
 from headwater.persist.part import Pending
 from headwater.persist.spark import writing
 from headwater.persist.spark_parts import Place, Reading, Target, place_of
-from headwater.persist.state import State
+from headwater.persist.state import State, bound
 
 PROGRAMS_MAX: Final = 16
 """How many sets of views are kept planned; one more is planned again when its turn comes."""
@@ -93,14 +97,16 @@ class Stepper:
         self._background: ThreadPoolExecutor | None = None
         self._begun: dict[GlobalId, _Begun] = {}
         self._rows_per_second = float(ROWS_PER_SECOND_GUESS)
+        self._scheduled: dict[GlobalId, int | None] = {}
+        """Of views that schedule: when they may change by themselves; never, if it is ``None``."""
         self.rows_read: dict[str, int] = {}
         """Of the last step, by ``view/operator``: what the CI holds to each rule's bound."""
 
     def run(self, steps: Sequence[ViewStep], stall: Stall) -> list[str]:
         """Run these steps, of distinct views; return the names of the views that advanced."""
-        idle = [step for step in steps if step.is_empty]
+        idle = [step for step in steps if self._is_idle(step)]
         first = [step for step in steps if step.hydrating]
-        busy = [step for step in steps if not step.is_empty and not step.hydrating]
+        busy = [step for step in steps if not self._is_idle(step) and not step.hydrating]
         advanced = self._idle(idle)
         if busy:
             advanced += self._bisected(busy, stall)
@@ -111,6 +117,15 @@ class Stepper:
                 self._begun[step.view.id] = _Begun(step.view.name, step.rows, monotonic())
                 self._background.submit(self._hydrated, step, stall)
         return advanced
+
+    def _is_idle(self, step: ViewStep) -> bool:
+        """Whether nothing changes in a step."""
+        if not step.is_empty or not step.view.schedules:
+            return step.is_empty
+        if step.view.id not in self._scheduled:
+            return False
+        next_time = self._scheduled[step.view.id]
+        return next_time is None or bound(step.interval.upper) <= next_time
 
     # ---- hydration -----------------------------------------------------------------------------
 
@@ -190,9 +205,17 @@ class Stepper:
                 done = renew.corrected(place, step, group, done)
                 errors = self._errors(place, step, group, done)
                 made = maintained.commands(group, done, errors)
-                return _advanced(group.views, core.submit(Atomic(made)).result())
+                advanced = _advanced(group.views, core.submit(Atomic(made)).result())
+                if advanced:
+                    self._remember(group, done)
+                return advanced
         finally:
             release()
+
+    def _remember(self, group: GroupStep, done: Done) -> None:
+        for number, step in enumerate(group.views):
+            if step.view.schedules:
+                self._scheduled[step.view.id] = done.scheduled.get(number)
 
     def _computed(self, group: GroupStep, task: Any) -> Done:
         views = [step.view for step in group.views]
