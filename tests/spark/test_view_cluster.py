@@ -1,0 +1,58 @@
+"""Views on clusters: exact at every time, also if an executor is killed in the middle of a step."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+
+import headwater
+from headwater.testing.cluster import standalone_cluster
+
+pytestmark = pytest.mark.spark
+
+STORY = Path(__file__).with_name("view_cluster_story.py")
+SOURCE = str(Path(headwater.__file__).parents[1])
+
+
+def told(folder: Path, master: str, extra: Any, pids: Sequence[int]) -> dict[str, Any]:
+    """Run the story on a cluster; return what it saw."""
+    done = subprocess.run(
+        [sys.executable, str(STORY), str(folder), master, json.dumps(extra), json.dumps(pids)],
+        env={**os.environ, "SPARK_HOME": str(Path(pyspark.__file__).parent), "PYTHONPATH": SOURCE},
+        capture_output=True,
+        text=True,
+        timeout=580,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    seen: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return seen
+
+
+def check(seen: dict[str, Any]) -> None:
+    assert seen["failures"] == []
+    assert seen["advanced"] == ["slow", "outer", "extremes"]
+    for when in ("hydrated", "stepped", "after_the_kill", "at_the_end"):
+        assert seen[when] == [], when
+    assert seen["written_by_the_dead"], "it was killed after it had written"
+    assert seen["attempts"] == 2, "one attempt died and one was committed"
+    assert seen["left_of_the_dead"] == [], "what the dead attempt wrote is garbage"
+
+
+def test_an_executor_of_a_local_cluster_is_killed_in_a_step(tmp_path: Path) -> None:
+    extra = [("spark.executorEnv.PYTHONPATH", SOURCE)]
+    check(told(tmp_path / "data", "local-cluster[2,1,1024]", extra, []))
+
+
+@pytest.mark.soak
+def test_an_executor_of_a_standalone_cluster_is_killed_in_a_step(tmp_path: Path) -> None:
+    with standalone_cluster(workers=2) as cluster:
+        check(told(tmp_path / "data", cluster.master, cluster.extra, cluster.pids))
