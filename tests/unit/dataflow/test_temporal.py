@@ -8,6 +8,7 @@ from copy import copy
 from random import Random
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from headwater.compute.dataflow.graph import Dataflow, Laned, State, Temporal
@@ -16,6 +17,7 @@ from headwater.compute.dataflow.ops import temporal
 from headwater.compute.ir.expression import Column, Expression, Field
 from headwater.compute.ir.node import Scan, TemporalFilter
 from headwater.compute.ir.text import outlined
+from headwater.persist.consolidate import TIME, consolidate
 from headwater.testing.rig import Rig, Row, Rows, Update
 
 X = Column("x_1", "string", True)
@@ -45,6 +47,11 @@ class Case:
         self.next = outcome.scheduled
         assert self.next is None or self.next >= upper
         return int(outcome.output.num_rows)
+
+    def kept(self) -> int:
+        """Return how many distinct rows the state has."""
+        state = pa.concat_tables(self.rig._histories["s"])
+        return int(consolidate(state.drop_columns([TIME])).num_rows)
 
     def at(self, time: int) -> Callable[[Mapping[Any, Rows]], Rows]:
         """Return the oracle of a time."""
@@ -125,8 +132,10 @@ def test_what_is_due_and_what_is_next_is_found_without_reading_the_rest() -> Non
         steps += 1
     assert steps <= 6, "once for a level of the tree"
     assert case.rig.rows_read < 3_000
+    assert case.kept() > 20_000
     case.step([], FAR * 2)
     assert case.next is None
+    assert case.kept() == 0
     assert not case.at(3 * day)({case.origin: Counter({row: 1 for row, _, _ in rows})})
 
 
@@ -137,6 +146,7 @@ def test_a_retraction_before_its_time_leaves_nothing() -> None:
     assert case.next is not None
     case.step([(row, 20, -1)], 30)
     assert case.next is None
+    assert case.kept() == 0
     assert case.step([], 20_000) == 0
 
 
