@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
 from headwater.materialize.protocol.contents import Contents, WrongContents
-from headwater.materialize.protocol.messages import Load, Loaded, Message, StartCommit, Store
+from headwater.materialize.protocol.messages import (
+    Load,
+    Loaded,
+    LoadedMany,
+    LoadMany,
+    Message,
+    StartCommit,
+    Store,
+    StoreMany,
+)
 
 STANDARD, DELTA = 0, 1
 
@@ -60,3 +70,29 @@ def test_keys_need_not_be_told_apart() -> None:
     contents = Contents([False], distinct_keys=False)
     contents.check(Load(0, key_packed=b"a"))
     contents.check(Load(0, key_packed=b"a"))
+
+
+def _many(binding: int, *keys: bytes) -> StoreMany:
+    flags = pa.array([False] * len(keys), pa.bool_())
+    return StoreMany(
+        binding, pa.array(keys, pa.large_binary()), pa.table({"k": keys}), flags, flags
+    )
+
+
+def test_runs_are_as_many_messages() -> None:
+    keys = pa.array([b"a", b"b"], pa.large_binary())
+    loaded = LoadedMany(0, pa.table({"k": [1, 2]}))
+    _check(LoadMany(0, keys), loaded, _many(0, b"a", b"b"), _many(0, b"c"), _many(1, b"a", b"a"))
+    wrong: list[tuple[list[Message], str]] = [
+        ([LoadMany(1, keys)], "delta mode"),
+        ([LoadMany(0, keys), Load(0, key_packed=b"b")], "loaded twice"),
+        ([Load(0, key_packed=b"b"), loaded], "more documents"),
+        ([_many(0, b"b", b"a")], "do not ascend"),
+        ([_many(0, b"a", b"a")], "do not ascend"),
+        ([_many(0, b"a", b"b"), _many(0, b"a")], "do not ascend"),
+        ([_many(0, b"a", b"b"), _many(0, b"b")], "stored twice"),
+        ([_many(0)], "no documents"),
+    ]
+    for messages, reason in wrong:
+        with pytest.raises(WrongContents, match=reason):
+            _check(*messages)

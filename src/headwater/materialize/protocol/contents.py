@@ -16,8 +16,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pyarrow.compute as pc
+
 from headwater.base.errors import HeadwaterError
-from headwater.materialize.protocol.messages import Load, Loaded, Message, StartCommit, Store
+from headwater.materialize.protocol.messages import (
+    Load,
+    Loaded,
+    LoadedMany,
+    LoadMany,
+    Message,
+    StartCommit,
+    Store,
+    StoreMany,
+)
 
 
 class WrongContents(HeadwaterError):
@@ -41,46 +52,61 @@ class Contents:
         """Take notice of a message, sent or received; raise if the transaction cannot hold it."""
         match message:
             case Load():
-                self._load(message)
+                self._load(message.binding, [message.key_packed or message.key_json])
+            case LoadMany():
+                self._load(message.binding, message.keys_packed.to_pylist())
             case Loaded():
-                self._loaded(message)
+                self._loaded(message.binding, 1)
+            case LoadedMany():
+                self._loaded(message.binding, message.rows.num_rows)
             case Store():
-                self._store(message)
+                self._store(message.binding, message.key_packed, message.key_packed)
+            case StoreMany():
+                self._store_many(message)
             case StartCommit():
                 self._begin()
             case _:
                 pass
 
-    def _load(self, load: Load) -> None:
-        if self._delta("Load", load.binding):
-            raise WrongContents(f"Load of binding {load.binding}, which is in delta mode")
+    def _load(self, binding: int, keys: Sequence[bytes]) -> None:
+        if self._delta("Load", binding):
+            raise WrongContents(f"Load of binding {binding}, which is in delta mode")
         if self._distinct_keys:
-            key = (load.binding, load.key_packed or load.key_json)
-            if key in self._keys:
-                raise WrongContents(
-                    f"binding {load.binding}: the key {key[1]!r} is loaded twice in a transaction"
-                )
-            self._keys.add(key)
-        self._unanswered[load.binding] += 1
+            for key in keys:
+                if (binding, key) in self._keys:
+                    raise WrongContents(
+                        f"binding {binding}: the key {key!r} is loaded twice in a transaction"
+                    )
+                self._keys.add((binding, key))
+        self._unanswered[binding] += len(keys)
 
-    def _loaded(self, loaded: Loaded) -> None:
-        self._delta("Loaded", loaded.binding)
-        if not self._unanswered[loaded.binding]:
-            raise WrongContents(f"binding {loaded.binding}: more documents than were asked for")
-        self._unanswered[loaded.binding] -= 1
+    def _loaded(self, binding: int, documents: int) -> None:
+        self._delta("Loaded", binding)
+        if self._unanswered[binding] < documents:
+            raise WrongContents(f"binding {binding}: more documents than were asked for")
+        self._unanswered[binding] -= documents
 
-    def _store(self, store: Store) -> None:
-        delta = self._delta("Store", store.binding)
-        # A peer that sends keys as JSON alone gives us nothing to compare.
-        at = (store.binding, store.key_packed)
-        if at < self._stored:
+    def _store_many(self, store: StoreMany) -> None:
+        keys = store.keys_packed
+        if not len(keys):
+            raise WrongContents(f"binding {store.binding}: a Store of no documents")
+        before, after = keys.slice(0, len(keys) - 1), keys.slice(1)
+        compare = pc.less_equal if self._delta("Store", store.binding) else pc.less
+        if not pc.all(compare(before, after), min_count=0).as_py():
+            raise WrongContents(f"Stores do not ascend within a run of binding {store.binding}")
+        self._store(store.binding, keys[0].as_py(), keys[-1].as_py())
+
+    def _store(self, binding: int, first: bytes, last: bytes) -> None:
+        delta = self._delta("Store", binding)
+        if (binding, first) < self._stored:
             raise WrongContents(
-                f"Stores do not ascend: binding {at[0]}, key {at[1].hex()} after binding "
+                f"Stores do not ascend: binding {binding}, key {first.hex()} after binding "
                 f"{self._stored[0]}, key {self._stored[1].hex()}"
             )
-        if at == self._stored and at[1] and not delta:
-            raise WrongContents(f"binding {at[0]}: the key {at[1].hex()} is stored twice")
-        self._stored = at
+        # A peer that sends keys as JSON alone gives us nothing to compare.
+        if (binding, first) == self._stored and first and not delta:
+            raise WrongContents(f"binding {binding}: the key {first.hex()} is stored twice")
+        self._stored = (binding, last)
 
     def _delta(self, what: str, binding: int) -> bool:
         if not 0 <= binding < len(self._delta_updates):

@@ -1,0 +1,28 @@
+"""A driver as every transport sees it: requests in, responses out.
+
+``respond`` is given one request at a time, in an order that the session's table permits, and yields
+what the driver has to say to it: nothing, one response, or several. A driver may say Acknowledged
+earlier than it is asked, right after Opened or StartedCommit; the table knows.
+
+It raises what went wrong, and is then over: a transport ends the session, and the runtime opens
+another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from headwater.materialize.protocol.messages import Request, Response
+
+
+class Responder(Protocol):
+    """One driver, for one stream."""
+
+    def respond(self, request: Request) -> Iterator[Response]:
+        """Act upon a request; yield the responses to it."""
+        ...
+
+    def close(self) -> None:
+        """Release the endpoint; whatever is not committed never happened."""
+        ...

@@ -1,0 +1,87 @@
+"""Columns as the protocol describes them: a schema of ours as a collection's projections.
+
+Each column is a field at the pointer of its name. Integers, doubles, booleans and texts are
+themselves; what JSON has no type for is a string with a format (decimals, dates, times) or an
+encoding (bytes). A column that may be NULL has the type ``null`` too.
+
+Keys are packed by the same rule (:func:`packable`), so that an endpoint can compare them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.materialize.protocol.specs import (
+    CollectionSpec,
+    Exists,
+    Inference,
+    Projection,
+    StringInference,
+)
+from headwater.materialize.reduction.value import below
+
+
+def collection_spec(name: str, schema: pa.Schema, key: Sequence[str]) -> CollectionSpec:
+    """Return a collection of ours as the protocol describes it."""
+    projections = [
+        Projection(
+            ptr=below("", field.name),
+            field=field.name,
+            explicit=True,
+            is_primary_key=field.name in key,
+            inference=inference(field),
+        )
+        for field in schema
+    ]
+    return CollectionSpec(
+        name=name,
+        key=tuple(below("", column) for column in key),
+        projections=tuple(sorted(projections, key=lambda projection: projection.field)),
+    )
+
+
+def inference(field: pa.Field) -> Inference:
+    """Return what the protocol says of a column."""
+    kind, string = _kind(field.type)
+    return Inference(
+        types=("null", kind) if field.nullable else (kind,), string=string, exists=Exists.MUST
+    )
+
+
+def _kind(kind: pa.DataType) -> tuple[str, StringInference | None]:
+    if pa.types.is_boolean(kind):
+        return "boolean", None
+    if pa.types.is_integer(kind):
+        return "integer", None
+    if pa.types.is_floating(kind):
+        return "number", None
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return "array", None
+    if pa.types.is_struct(kind) or pa.types.is_map(kind):
+        return "object", None
+    return "string", _string(kind)
+
+
+def _string(kind: pa.DataType) -> StringInference:
+    if pa.types.is_decimal(kind):
+        return StringInference(format="number")
+    if pa.types.is_date(kind):
+        return StringInference(format="date")
+    if pa.types.is_timestamp(kind):
+        return StringInference(format="date-time")
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return StringInference(content_encoding="base64")
+    return StringInference()
+
+
+def packable(column: pa.Array) -> pa.Array:
+    """Return a column in a form that packed tuples hold: what has a format becomes its text."""
+    kind = column.type
+    if pa.types.is_decimal(kind) or pa.types.is_date(kind) or pa.types.is_time(kind):
+        return column.cast(pa.string())
+    if pa.types.is_timestamp(kind):
+        return pc.strftime(column, "%Y-%m-%dT%H:%M:%SZ")
+    return column

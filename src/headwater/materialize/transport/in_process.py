@@ -1,0 +1,70 @@
+"""The transport without a wire: runtime and driver in one process, in one thread.
+
+Both sides' sessions are kept, and the contents of transactions checked, exactly as if there were a
+pipe between them; a driver that passes here says nothing else to Flow. ``watch`` sees each message
+at the moment it is sent or received: the place where a test lets things fail.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from headwater.base.errors import HeadwaterError
+from headwater.materialize.drivers.responder import Responder
+from headwater.materialize.protocol.contents import Contents
+from headwater.materialize.protocol.machine import Session, Side
+from headwater.materialize.protocol.messages import Message, Open, Request, Response
+
+Watch = Callable[[Message], None]
+
+
+class NothingSaid(HeadwaterError):
+    """The runtime waits for a driver that has nothing more to say."""
+
+
+def _unwatched(_: Message) -> None:
+    return
+
+
+class InProcess:
+    """The runtime's end of a stream to a driver."""
+
+    def __init__(self, driver: Responder, watch: Watch = _unwatched) -> None:
+        self._driver = driver
+        self._watch = watch
+        self._here = Session(Side.RUNTIME)
+        self._there = Session(Side.DRIVER)
+        self._contents = Contents(())
+        self._said: deque[Response] = deque()
+
+    def send(self, request: Request) -> None:
+        """Say something to the driver."""
+        if isinstance(request, Open) and request.materialization is not None:
+            bindings = request.materialization.bindings
+            self._contents = Contents([binding.delta_updates for binding in bindings])
+        self._here = self._here.sending(request)
+        self._contents.check(request)
+        self._watch(request)
+        self._there = self._there.received(request)
+        for response in self._driver.respond(request):
+            self._there = self._there.sending(response)
+            self._watch(response)
+            self._said.append(response)
+
+    def receive(self) -> Response:
+        """Return what the driver said next."""
+        if not self._said:
+            raise NothingSaid(f"the driver is silent while {self._there.phase.value}")
+        response = self._said.popleft()
+        self._here = self._here.received(response)
+        self._contents.check(response)
+        return response
+
+    def end(self) -> None:
+        """End the stream where the protocol permits it, and release the driver."""
+        while self._said:
+            self.receive()
+        self._here = self._here.ending()
+        self._there = self._there.peer_ended().ending()
+        self._driver.close()
