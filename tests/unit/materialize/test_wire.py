@@ -268,6 +268,12 @@ def test_json_is_read_liberally(line: bytes, message: m.Message) -> None:
     assert json_lines.decode(line, Side.RUNTIME) == message
 
 
+@pytest.mark.parametrize("seconds", [-62_135_596_800, -1, 0, 253_402_300_799])
+def test_times_of_every_age(seconds: int) -> None:
+    said = m.Flush(backfill_begin=(m.BackfillBoundary(1, s.Timestamp(seconds, 1000)),))
+    assert json_lines.decode(json_lines.encode(said, Side.RUNTIME), Side.RUNTIME) == said
+
+
 def test_inline_json_of_several_lines_becomes_one() -> None:
     line = json_lines.encode(m.Loaded(0, b'{\n "a": 1\n}'), Side.DRIVER)
     assert line == b'{"loaded":{"doc":{"a":1}}}'

@@ -127,11 +127,12 @@ def _inline(text: bytes) -> msgspec.Raw:
 
 
 def _time_written(time: Timestamp) -> str:
-    moment = _EPOCH + dt.timedelta(seconds=time.seconds)
+    # isoformat, for strftime writes the year 1 as "1".
+    moment = (_EPOCH + dt.timedelta(seconds=time.seconds)).replace(tzinfo=None).isoformat()
     fraction = f".{time.nanos:09d}" if time.nanos else ""
     while fraction.endswith("000"):  # Three, six or nine digits, as protobuf has them.
         fraction = fraction[:-3]
-    return f"{moment:%Y-%m-%dT%H:%M:%S}{fraction}Z"
+    return f"{moment}{fraction}Z"
 
 
 # Reading.
