@@ -17,6 +17,7 @@ from headwater.compute.dataflow.ops.bag import state_columns, state_key, step
 from headwater.compute.ir.expression import Column
 from headwater.persist.consolidate import TIME, consolidate
 from headwater.testing.rig import Rig, Row, Rows
+from tests.seeds import seeds
 
 SEED = int(os.environ.get("SEED", Random().randrange(2**32)))
 KINDS: tuple[Literal["intersect", "except"], ...] = ("intersect", "except")
@@ -67,7 +68,7 @@ def _oracle(op: Bag) -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("case", range(40))
+@pytest.mark.parametrize("case", seeds(15, 200))
 def test_as_many_as_both_sides_say(kind: Literal["intersect", "except"], case: int) -> None:
     random = Random(f"{SEED} {kind} {case}")
     types = random.choices(list(POOLS), k=random.choice([0, 1, 1, 2]))

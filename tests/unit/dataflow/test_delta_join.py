@@ -23,6 +23,7 @@ from headwater.compute.dataflow.ops.delta_join import step
 from headwater.compute.ir.expression import Column, Field
 from headwater.persist.consolidate import TIME, consolidate
 from headwater.testing.rig import Rig, Row, Rows, Update, multiset, rows_at, updates_table
+from tests.seeds import seeds
 
 NAN = float("nan")
 UTC = dt.UTC
@@ -218,7 +219,7 @@ def random_row(random: Random, origin: Origin) -> Row:
     return (*values, f"{values}{random.randrange(2)}")
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", seeds(40, 400))
 def test_every_time_is_what_the_oracle_says(seed: int) -> None:
     case, random = random_case(seed), Random(seed)
     kept: dict[Origin, list[Row]] = {origin: [] for origin in case.inputs}
@@ -351,7 +352,7 @@ def shared_given(
     return Given(lower, upper, True, deltas, arrangements, {}, update_schema(case.output))
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(8, 80))
 def test_a_view_hydrates_over_shared_arrangements(seed: int) -> None:
     lower, upper, ahead = 10, 14, 17
     case, random = triangle(seed), Random(seed)

@@ -24,6 +24,7 @@ from headwater.compute.dataflow.ops.distinct import (
 from headwater.compute.ir.expression import Column
 from headwater.persist.consolidate import TIME, consolidate
 from headwater.testing.rig import Rig, Row, Rows, rows_at
+from tests.seeds import seeds
 
 SEED = int(os.environ.get("SEED", Random().randrange(2**32)))
 
@@ -85,7 +86,7 @@ def _raw(rig: Rig, op: Distinct) -> Rows:
     return rows
 
 
-@pytest.mark.parametrize("case", range(60))
+@pytest.mark.parametrize("case", seeds(20, 300))
 def test_each_row_once(case: int) -> None:
     random = Random(f"{SEED} {case}")
     types = random.choices(list(POOLS), k=random.choice([0, 1, 1, 2, 3]))

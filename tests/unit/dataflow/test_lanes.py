@@ -27,6 +27,7 @@ from headwater.compute.dataflow.lanes import (
 from headwater.compute.dataflow.operator import update_schema
 from headwater.compute.ir.expression import Column
 from headwater.persist.consolidate import DIFF, TIME
+from tests.seeds import seeds
 
 TYPES = (
     "bigint",
@@ -85,7 +86,7 @@ def _bits(table: pa.Table) -> list[Any]:
     return [bits(row) for row in table.to_pylist()]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(15, 150))
 def test_lanes_come_out_as_they_went_in(seed: int) -> None:
     print(f"seed {seed}")
     random = Random(seed)

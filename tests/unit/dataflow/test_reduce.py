@@ -21,6 +21,7 @@ from headwater.compute.dataflow.ops.reduce import is_reducible, reduce_state
 from headwater.compute.dataflow.ops.reductions import looked_at
 from headwater.compute.ir.expression import Column
 from headwater.testing.rig import Rig, Row, multiset, rows_at
+from tests.seeds import seeds
 
 NAN = math.nan
 COLUMNS = (
@@ -297,7 +298,7 @@ def story(case: Case, random: Random, steps: int) -> None:
     case.check()
 
 
-@pytest.mark.parametrize("seed", range(75))
+@pytest.mark.parametrize("seed", seeds(30, 400))
 def test_groups_are_what_their_rows_say(seed: int) -> None:
     print("seed", seed)
     random = Random(seed)
@@ -306,7 +307,7 @@ def test_groups_are_what_their_rows_say(seed: int) -> None:
     story(Case(groups, made, state=False, seed=seed), random, steps=3)
 
 
-@pytest.mark.parametrize("seed", range(75))
+@pytest.mark.parametrize("seed", seeds(30, 400))
 def test_kept_values_answer_as_the_rows_do(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     print("seed", seed)
     random = Random(seed)

@@ -21,6 +21,7 @@ from headwater.compute.dataflow.ops.semi import COUNT, step
 from headwater.compute.ir.expression import Column, Field
 from headwater.persist.consolidate import DIFF, TIME, consolidate
 from headwater.testing.rig import Rig, Row, Rows, Update, multiset, rows_at, updates_table
+from tests.seeds import seeds
 
 NAN = float("nan")
 UTC = dt.UTC
@@ -167,7 +168,7 @@ def random_case(seed: int) -> tuple[SemiCase, list[str]]:
     return SemiCase(kind, left, right, null_safe, output, seed=seed), kinds
 
 
-@pytest.mark.parametrize("seed", range(120))
+@pytest.mark.parametrize("seed", seeds(45, 400))
 def test_every_time_is_what_the_oracle_says(seed: int) -> None:
     (case, kinds), random = random_case(seed), Random(seed)
     lefts: list[Row] = []
@@ -305,7 +306,7 @@ def test_without_updates_nothing_is_looked_at() -> None:
     assert step(case.operator, given).output.equals(given.output.empty_table())
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(8, 80))
 def test_a_view_hydrates_over_a_shared_arrangement(seed: int) -> None:
     lower, upper, ahead = 10, 14, 17
     random = Random(seed)

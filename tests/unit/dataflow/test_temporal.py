@@ -19,6 +19,7 @@ from headwater.compute.ir.node import Scan, TemporalFilter
 from headwater.compute.ir.text import outlined
 from headwater.persist.consolidate import TIME, consolidate
 from headwater.testing.rig import Rig, Row, Rows, Update
+from tests.seeds import seeds
 
 X = Column("x_1", "string", True)
 SINCE, UNTIL = Column("since_2", "bigint", False), Column("until_3", "bigint", False)
@@ -97,7 +98,7 @@ def story(case: Case, seed: int, scale: int) -> None:
         case.step(updates, upper)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(10, 100))
 @pytest.mark.parametrize("bounds", [(True, True), (True, False), (False, True)])
 def test_rows_come_and_go_at_their_times(bounds: tuple[bool, bool], seed: int) -> None:
     case = Case(*bounds, data=seed % 4 != 0, seed=seed)
@@ -105,7 +106,7 @@ def test_rows_come_and_go_at_their_times(bounds: tuple[bool, bool], seed: int) -
     case.check()
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(3, 30))
 def test_times_of_many_buckets_and_levels(seed: int) -> None:
     case = Case(True, True, seed=seed)
     story(case, seed, 700)
