@@ -14,7 +14,8 @@ import pytest
 
 from headwater.compute.ir.node import walk
 from headwater.persist.client import Client
-from headwater.testing.random_views import SIZE, case, checked
+from headwater.testing.random_cases import SIZE, case
+from headwater.testing.random_views import checked
 
 pytestmark = pytest.mark.spark
 

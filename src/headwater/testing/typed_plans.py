@@ -191,9 +191,9 @@ class TypedPlans(Plans):
     def literal(self, type_: str) -> str:
         """As :meth:`Plans.literal`."""
         values = TYPED_DOMAINS.get(type_, ())
-        if not values or self.random.random() < 0.2:
+        if not values or self.random.random() < 0.07:
             return f"CAST(NULL AS {type_})"
-        text = self.random.choice(values)[1]
+        text = values[min(self.random.randrange(len(values)) for _ in range(2))][1]
         return f"CAST({text} AS {type_})" if type_.startswith("decimal") else text
 
     def expression(self, columns: Sequence[Column], type_: str, depth: int = 2) -> Expression:
