@@ -28,7 +28,7 @@ CLOCK_AND_CHANCE = {
     "base/retry.py": "jitter, from a Random that can be passed in",
     "testing/": "seeded, and the seed is printed",
 }
-SPARK_ACTIONS = ("compute/", "persist/spark.py")
+SPARK_ACTIONS = ("compute/", "persist/spark.py", "testing/random_views.py")
 NOT_DATAFRAMES = {"self", "gc", "itertools", "maintenance"}  # collect garbage, count upwards
 BANNED_MODULES = {"utils", "util", "helpers", "helper", "manager", "misc", "common"}
 BANNED_IN_CLASS_NAMES = ("Manager", "Helper", "Utils", "Misc")
