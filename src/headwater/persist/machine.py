@@ -179,8 +179,10 @@ class Machine:
             except BaseException as error:
                 # A bug, or a corrupted log: nothing more can be promised by this process.
                 failure = Stopped(f"the runtime failed: {type(error).__name__}: {error}")
-                # As text: the frames themselves would keep alive what they have in hand.
-                failure.add_note("".join(traceback.format_exception(error)))
+                # The place as text: the frames themselves would keep alive what they have in hand.
+                # The whole traceback is that of the thread, which ends by it.
+                *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+                failure.add_note(f"{type(error).__name__} in {frame.f_code.co_qualname}, {line}")
                 self._fail(failure, group)
                 if not isinstance(error, HeadwaterError):
                     raise
