@@ -68,6 +68,7 @@ def _tree(text: str) -> ast.Module:
     return ast.parse(text)
 
 
+@cache
 def _modules() -> list[Module]:
     paths = sorted(PACKAGE.rglob("*.py"))
     return [Module(p.relative_to(PACKAGE).as_posix(), p.read_text("utf-8")) for p in paths]

@@ -182,6 +182,7 @@ def test_the_nemesis_finds(planted: Planted, monkeypatch: Patch) -> None:
     assert findings(planted.steps), f"{planted} was not noticed in {SEEDS_MAX} seeds"
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("steps", [(*planted.steps,) for planted in PLANTED])
 def test_the_same_plans_are_fine_without_the_defect(steps: tuple[str, ...]) -> None:
     for seed in range(15):

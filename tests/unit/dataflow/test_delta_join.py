@@ -219,7 +219,7 @@ def random_row(random: Random, origin: Origin) -> Row:
     return (*values, f"{values}{random.randrange(2)}")
 
 
-@pytest.mark.parametrize("seed", seeds(40, 400))
+@pytest.mark.parametrize("seed", seeds(24, 400))
 def test_every_time_is_what_the_oracle_says(seed: int) -> None:
     case, random = random_case(seed), Random(seed)
     kept: dict[Origin, list[Row]] = {origin: [] for origin in case.inputs}

@@ -15,7 +15,7 @@ from headwater.testing.plans import random_plan
 from headwater.testing.relations import RELATIONS, random_history, schemas
 
 BATCH = 40
-CASES = range(0, 80, BATCH)
+CASES = range(0, 40, BATCH)
 SOAKED = range(10_000, 16_000, BATCH)
 
 

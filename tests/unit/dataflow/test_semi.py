@@ -168,7 +168,7 @@ def random_case(seed: int) -> tuple[SemiCase, list[str]]:
     return SemiCase(kind, left, right, null_safe, output, seed=seed), kinds
 
 
-@pytest.mark.parametrize("seed", seeds(45, 400))
+@pytest.mark.parametrize("seed", seeds(24, 400))
 def test_every_time_is_what_the_oracle_says(seed: int) -> None:
     (case, kinds), random = random_case(seed), Random(seed)
     lefts: list[Row] = []

@@ -97,7 +97,7 @@ def by_force(inputs: Mapping[Any, Rows]) -> list[Row]:
     return [row for rows in groups.values() for row in shares(rows)]
 
 
-@pytest.mark.parametrize("seed", seeds(12, 120))
+@pytest.mark.parametrize("seed", seeds(8, 120))
 def test_a_function_of_groups_is_exact_at_every_time(seed: int) -> None:
     random, tested, held = Random(seed), rig(seed), Counter[Row]()
     for _ in range(4):

@@ -38,6 +38,7 @@ from headwater.materialize.protocol.specs import (
 from headwater.materialize.transport.in_process import InProcess, Watch
 from headwater.materialize.tuples import pack
 from headwater.persist.evolution import updates_schema
+from tests.seeds import seeds
 
 SCHEMA = pa.schema(
     [
@@ -210,7 +211,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SqliteConnector, "_connect", without_fsync)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(1, 20))
 def test_the_nth_event_fails(tmp_path: Path, seed: int) -> None:
     _every_event(tmp_path, SqliteConnector, seed)
 
@@ -318,7 +319,7 @@ def _zombie_thaws(path: Path, source: Source, driver: type[SqliteConnector]) -> 
     return fenced
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", seeds(2, 40))
 def test_a_zombie_changes_nothing(tmp_path: Path, seed: int) -> None:
     assert _zombie_thaws(tmp_path / "e.db", Source(seed), SqliteConnector)
 
@@ -327,7 +328,7 @@ def test_a_zombie_that_ignores_its_fence_is_seen(tmp_path: Path) -> None:
     assert not _zombie_thaws(tmp_path / "e.db", Source(0), IgnoresTheFence)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(3, 60))
 def test_splits_and_joins_in_the_middle(tmp_path: Path, seed: int) -> None:
     path, source, random = tmp_path / "e.db", Source(seed), Random(seed)
     _apply(path)

@@ -18,6 +18,7 @@ from headwater.materialize.drivers.driver import BindingSpec, Delta, FencedOut
 from headwater.materialize.drivers.sqlite import SqliteDriver
 from headwater.persist.client import Client, ReadHandle, WriteHandle, open_location
 from headwater.persist.evolution import ERROR_SCHEMA, updates_schema
+from tests.seeds import seeds
 
 SCHEMA = pa.schema([pa.field("k", pa.int64()), pa.field("v", pa.string())])
 BINDING = BindingSpec("b", "target", SCHEMA, ("k",))
@@ -111,7 +112,7 @@ class _CrashingDriver:
 
 
 @pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(3, 60))
 def test_delivery_is_exactly_once_over_crashes(
     client: Client, tmp_path: Path, seed: int, *, after: bool
 ) -> None:
