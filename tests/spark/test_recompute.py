@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import msgspec
@@ -26,6 +24,7 @@ from headwater.persist.errors import CollectionHasErrors, NewerFormat
 from headwater.persist.evolution import ERROR_SCHEMA, updates_schema
 from headwater.persist.maintenance import Maintenance
 from headwater.persist.state import violations
+from tests.spark.shape_story import Story
 from tests.unit.compute import model
 
 pytestmark = pytest.mark.spark
@@ -48,37 +47,6 @@ QUERIES = {
     "SELECT n - 1 FROM down WHERE n > 0) SELECT n, count(*) AS times FROM down GROUP BY n",
     "constant": "SELECT 1 AS one",
 }
-
-
-class Story:
-    """Two tables with a random history: deletes, replaced rows, NULLs, duplicates, idle times."""
-
-    def __init__(self, seed: int) -> None:
-        print(f"seed {seed}")
-        self.random = Random(seed)
-        self.tables = {"orders": model.orders(), "customers": model.customers()}
-        self.time = 0
-        self.answers: dict[tuple[str, int], Counter[model.Row]] = {}
-
-    def go_on(self, client: Client, times: int = 3) -> None:
-        """Write some times to both tables, and seal them."""
-        upper = self.time + times
-        for name, table in self.tables.items():
-            writer, _ = client.create_or_load(name, table.schema)
-            for time in range(self.time, upper):
-                writer.write(table.change(self.random, time)).result()
-            writer.seal(upper).result()
-        self.time = upper
-
-    def check(self, client: Client, controller: ViewController, name: str, sql: str) -> None:
-        """Hold the view against the query itself, at every time that can be read."""
-        read = client.reader(name)
-        assert not read.upper.allows(self.time - 1), controller.failures()
-        for time in range(read.since.only(), self.time):
-            if (name, time) not in self.answers:
-                self.answers[name, time] = model.rows_of(controller.select(sql, time))
-            found = model.rows_of(read.snapshot(time).to_table())
-            assert found == self.answers[name, time], f"{name} at time {time}"
 
 
 def _jobs(spark: Any, view: Definition) -> int:

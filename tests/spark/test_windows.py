@@ -17,8 +17,8 @@ from headwater.persist.errors import CollectionHasErrors
 from headwater.persist.state import violations
 from headwater.testing.nexmark import Auctions
 from tests.queries.tables import queries
+from tests.spark.shape_story import Story
 from tests.spark.suite_story import SuiteStory
-from tests.spark.test_maintained import Story
 from tests.spark.test_nexmark import IN_DUCKDB
 from tests.unit.compute import model
 

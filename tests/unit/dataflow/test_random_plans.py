@@ -6,13 +6,8 @@ from random import Random
 
 import pytest
 
-from headwater.compute.dataflow.graph import decoded, encoded
-from headwater.compute.dataflow.lower import NoRule, lowered
-from headwater.compute.ir.text import outlined
-from headwater.testing import oracle
-from headwater.testing.dataflow_model import DataflowModel
 from headwater.testing.plans import random_plan
-from headwater.testing.relations import RELATIONS, random_history, schemas
+from tests.unit.dataflow.exact_plans import exact
 
 BATCH = 40
 CASES = range(0, 40, BATCH)
@@ -22,32 +17,8 @@ SOAKED = range(10_000, 16_000, BATCH)
 def check(seed: int) -> str:
     """Return what became of the case: ``checked``, or why it was not."""
     random = Random(seed)
-    plan = random_plan(random, random.choice([1, 2, 3, 3, 4, 4]))
-    histories = random_history(random)
-    dataflow = lowered(plan)
-    if isinstance(dataflow, NoRule):
-        return f"no rule: {dataflow.kind}: {dataflow.reason}"
-    assert decoded(encoded(dataflow)) == dataflow
-    model = DataflowModel(dataflow, schemas(), histories.past, start=histories.start, seed=seed)
-    for upper, updates in histories.steps:
-        lower = model.upper
-        model.step(updates, upper)
-        for time in range(lower, upper):
-            tables = {
-                relation: oracle.Table(tuple(fields), histories.rows_at(relation, time))
-                for relation, fields in RELATIONS.items()
-            }
-            try:
-                expected = oracle.rows(plan, tables)
-            except oracle.TooMany:
-                return "too many rows"
-            found = model.rows_at(time)
-            assert found == expected, (
-                f"seed {seed}, time {time}:\n{outlined(plan)}"
-                f"missing {expected - found}\ntoo many {found - expected}"
-            )
-    assert model.errors == 0
-    return "checked"
+    found = exact(random_plan(random, random.choice([1, 2, 3, 3, 4, 4])), random, seed)
+    return found if isinstance(found, str) else "checked"
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,6 @@ from headwater.compute.dataflow.graph import (
     Laned,
     Unversion,
     Versions,
-    decoded,
-    encoded,
     lane_scan,
 )
 from headwater.compute.dataflow.lower import NoRule, lowered
@@ -42,12 +40,11 @@ from headwater.compute.ir.node import Aggregate, Node, Scan, Window, reference
 from headwater.compute.ir.refusal import InvalidPlan
 from headwater.compute.ir.text import outlined
 from headwater.persist.consolidate import TIME
-from headwater.testing import oracle
-from headwater.testing.dataflow_model import DataflowModel
 from headwater.testing.plans import Plans
-from headwater.testing.relations import PAIR, RELATIONS, random_history, schemas
+from headwater.testing.relations import PAIR
 from headwater.testing.rig import Rig, Row, Rows
 from tests.seeds import seeds
+from tests.unit.dataflow.exact_plans import exact
 
 G, X = Column("g_1", "double", True), Column("x_2", "int", True)
 GIVEN = Laned(0, (G, X))
@@ -214,32 +211,10 @@ class WindowPlans(Plans):
 
 def check(seed: int) -> str:
     random = Random(seed)
-    plan = WindowPlans(random).node(random.choice([1, 2, 3]))
-    histories = random_history(random)
-    dataflow = lowered(plan)
-    if isinstance(dataflow, NoRule):
-        return f"no rule: {dataflow.kind}: {dataflow.reason}"
-    assert decoded(encoded(dataflow)) == dataflow
-    model = DataflowModel(dataflow, schemas(), histories.past, start=histories.start, seed=seed)
-    for upper, updates in histories.steps:
-        lower = model.upper
-        model.step(updates, upper)
-        for time in range(lower, upper):
-            tables = {
-                relation: oracle.Table(tuple(fields), histories.rows_at(relation, time))
-                for relation, fields in RELATIONS.items()
-            }
-            try:
-                expected = oracle.rows(plan, tables)
-            except oracle.TooMany:
-                return "too many rows"
-            found = model.rows_at(time)
-            assert found == expected, (
-                f"seed {seed}, time {time}:\n{outlined(plan)}"
-                f"missing {expected - found}\ntoo many {found - expected}"
-            )
-    has_versions = any(isinstance(o, Versions) for o in dataflow.operators)
-    return "versions" if has_versions else "checked"
+    found = exact(WindowPlans(random).node(random.choice([1, 2, 3])), random, seed)
+    if isinstance(found, str):
+        return found
+    return "versions" if any(isinstance(o, Versions) for o in found.operators) else "checked"
 
 
 @pytest.mark.parametrize("first", seeds(40, 800, 40))

@@ -1,0 +1,42 @@
+"""A random plan against the oracle: as a dataflow in memory, at every time of a random history."""
+
+from __future__ import annotations
+
+from random import Random
+
+from headwater.compute.dataflow.graph import Dataflow, decoded, encoded
+from headwater.compute.dataflow.lower import NoRule, lowered
+from headwater.compute.ir.node import Node
+from headwater.compute.ir.text import outlined
+from headwater.testing import oracle
+from headwater.testing.dataflow_model import DataflowModel
+from headwater.testing.relations import RELATIONS, random_history, schemas
+
+
+def exact(plan: Node, random: Random, seed: int) -> Dataflow | str:
+    """Return the dataflow that was exact at every time, or why the plan could not be checked."""
+    histories = random_history(random)
+    dataflow = lowered(plan)
+    if isinstance(dataflow, NoRule):
+        return f"no rule: {dataflow.kind}: {dataflow.reason}"
+    assert decoded(encoded(dataflow)) == dataflow
+    model = DataflowModel(dataflow, schemas(), histories.past, start=histories.start, seed=seed)
+    for upper, updates in histories.steps:
+        lower = model.upper
+        model.step(updates, upper)
+        for time in range(lower, upper):
+            tables = {
+                relation: oracle.Table(tuple(fields), histories.rows_at(relation, time))
+                for relation, fields in RELATIONS.items()
+            }
+            try:
+                expected = oracle.rows(plan, tables)
+            except oracle.TooMany:
+                return "too many rows"
+            found = model.rows_at(time)
+            assert found == expected, (
+                f"seed {seed}, time {time}:\n{outlined(plan)}"
+                f"missing {expected - found}\ntoo many {found - expected}"
+            )
+    assert model.errors == 0
+    return dataflow
