@@ -13,6 +13,7 @@ Kept by: this module, against a whole recomputation in the tests. Relied on by: 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -89,8 +90,14 @@ def run(
 ) -> Iterator[pa.RecordBatch]:
     """Run the stage of this level; yield what goes on to the next one."""
     leaving = chain.leaving(level)
-    # What the first stage is given is only the one row that makes a task of it.
-    found, failures = split_failures(chain.entering(level).unpack(batches) if level else {})
+    if level:
+        given = chain.entering(level).unpack(batches)
+    else:
+        # Only the one row that makes a task of it; but a worker whose input was not read to its end
+        # is thrown away by Spark, and with it every run it has open.
+        deque(batches, 0)
+        given = {}
+    found, failures = split_failures(given)
     notes = contents(found.pop(NOTE, None))
     failures += contents(found.pop(FAILED, None))
     stage = _Stage(chain, level, task)
