@@ -61,7 +61,7 @@ class Program:
         context = self._session.sparkContext
         context.setLocalProperty(PROPERTY, task.encoded())
         try:
-            rows = self._frame.collect()
+            rows = self._frame.rdd.collect()
         finally:
             context.setLocalProperty(PROPERTY, None)
         done = Done()
