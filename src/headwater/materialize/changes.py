@@ -9,12 +9,18 @@ with -1 were there at ``lower`` and are gone, rows with +1 are there now. So
 and nothing need be loaded to know whether a key was there: the collection says it itself.
 
 The result is ordered by packed key, as the protocol demands; only keys whose hash is in the shard's
-range are in it. A key with two rows, or without a value, is refused by name.
+range are in it. A key with two rows, or without a value, is refused by name. A second row for a key
+that is in the endpoint already cannot be seen here: it is stored with ``exists`` false, and the
+driver refuses it (``drivers/sql.py``).
+
+In delta mode nothing is combined but the interval: each row that went or came is a document.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -22,12 +28,14 @@ import pyarrow.compute as pc
 
 from headwater.base.errors import InvalidUsage
 from headwater.materialize.key_range import KeyRange, key_hashes
-from headwater.materialize.projections import packable
+from headwater.materialize.projections import OP, packable
 from headwater.materialize.protocol.messages import StoreMany
 from headwater.materialize.tuples import pack_columns, unpack
 from headwater.persist.compact import advance
 from headwater.persist.consolidate import consolidate
 from headwater.persist.evolution import DIFF, TIME
+
+OP_FIELD: Final = pa.field(OP, pa.string(), nullable=False)
 
 
 class NotUnique(InvalidUsage):
@@ -50,36 +58,80 @@ class NullKey(InvalidUsage):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Net:
+    """The net change of an interval in a key range, ordered by packed key and diff."""
+
+    rows: pa.Table
+    packed: pa.LargeBinaryArray
+    diff: np.ndarray[tuple[int], np.dtype[np.int64]]
+
+
+def net_change(
+    binding: int, key: Sequence[str], updates: pa.Table, upper: int, key_range: KeyRange
+) -> Net:
+    """Return the rows that went and came; of one key, what is gone comes first."""
+    net = consolidate(advance(updates, upper)).drop_columns([TIME]).combine_chunks()
+    packed = packed_keys(binding, key, net)
+    if key_range != KeyRange.full():
+        owned = owned_keys(packed, key_range)
+        net, packed = net.filter(owned), packed.filter(owned)
+    diff = _array(net.column(DIFF)).to_numpy()
+    order = pc.sort_indices(
+        pa.table({"key": packed, "diff": diff}), [("key", "ascending"), ("diff", "ascending")]
+    )
+    return Net(net.take(order).drop_columns([DIFF]), packed.take(order), diff[order.to_numpy()])
+
+
+def packed_keys(binding: int, key: Sequence[str], rows: pa.Table) -> pa.LargeBinaryArray:
+    """Return the packed key of each row; refuse a NULL."""
+    for column in key:
+        if rows.column(column).null_count:
+            raise NullKey(binding, column)
+    return pack_columns([packable(_array(rows.column(column))) for column in key])
+
+
+def owned_keys(packed: pa.LargeBinaryArray, key_range: KeyRange) -> pa.BooleanArray:
+    """Return which keys are in a range."""
+    hashes = key_hashes(packed)
+    return pa.array((hashes >= key_range.begin) & (hashes <= key_range.end))
+
+
 def changes(
     binding: int, key: Sequence[str], updates: pa.Table, upper: int, key_range: KeyRange
 ) -> StoreMany:
-    """Return the net change of a binding's part in a key range."""
-    net = consolidate(advance(updates, upper)).drop_columns([TIME]).combine_chunks()
-    for column in key:
-        if net.column(column).null_count:
-            raise NullKey(binding, column)
-    packed = pack_columns([packable(_array(net.column(column))) for column in key])
-    diff = _array(net.column(DIFF)).to_numpy()
-    if key_range != KeyRange.full():
-        hashes = key_hashes(packed)
-        owned = pa.array((hashes >= key_range.begin) & (hashes <= key_range.end))
-        net, packed, diff = net.filter(owned), packed.filter(owned), diff[owned.to_numpy(False)]
-    # Of one key, what is gone comes before what is there now.
-    by_key = pc.sort_indices(
-        pa.table({"key": packed, "diff": diff}), [("key", "ascending"), ("diff", "ascending")]
-    )
-    net, packed, diff = net.take(by_key), packed.take(by_key), diff[by_key.to_numpy()]
-    same = _same_as_before(packed)
-    _check_unique(binding, key, packed, diff, same)
+    """Return the net change of a binding's part in a key range: one row per key."""
+    net = net_change(binding, key, updates, upper, key_range)
+    same = same_as_before(net.packed)
+    _check_unique(binding, key, net.packed, net.diff, same)
     followed = np.append(same[1:], False) if len(same) else same
     kept = pa.array(~followed)
     return StoreMany(
         binding,
-        packed.filter(kept),
-        net.filter(kept).drop_columns([DIFF]),
-        exists=pa.array((diff < 0) | same).filter(kept),
-        delete=pa.array(diff < 0).filter(kept),
+        net.packed.filter(kept),
+        net.rows.filter(kept),
+        exists=pa.array((net.diff < 0) | same).filter(kept),
+        delete=pa.array(net.diff < 0).filter(kept),
     )
+
+
+def with_op(store: StoreMany) -> StoreMany:
+    """Return the same stores with a column that says what became of each row."""
+    op = pc.if_else(store.delete, "d", pc.if_else(store.exists, "u", "c"))
+    return replace(store, rows=store.rows.append_column(OP_FIELD, op))
+
+
+def deltas(
+    binding: int, key: Sequence[str], updates: pa.Table, upper: int, key_range: KeyRange
+) -> StoreMany:
+    """Return every row that went or came, as often as it did, marked so; for delta updates."""
+    net = net_change(binding, key, updates, upper, key_range)
+    times = pa.array(np.repeat(np.arange(len(net.diff)), np.abs(net.diff)))
+    gone = pa.array(net.diff < 0).take(times)
+    never = pa.repeat(pa.scalar(False), len(times))
+    op = pc.if_else(gone, "d", "c")
+    rows = net.rows.take(times).append_column(OP_FIELD, op)
+    return StoreMany(binding, net.packed.take(times), rows, exists=never, delete=never)
 
 
 def _array(column: pa.ChunkedArray) -> pa.Array:
@@ -87,7 +139,7 @@ def _array(column: pa.ChunkedArray) -> pa.Array:
     return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined
 
 
-def _same_as_before(packed: pa.LargeBinaryArray) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def same_as_before(packed: pa.LargeBinaryArray) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Return which keys equal the one before them."""
     if len(packed) < 2:
         return np.zeros(len(packed), bool)

@@ -1,55 +1,120 @@
-"""Combining: from the updates of an interval to one delta per key.
+"""Combining: from the updates of an interval to the messages of a transaction, for each binding.
 
-For a binding with a key the collection holds at most one row per key at every time. Summing the
-updates of ``[lower, upper)`` per row, whatever their times, gives the net change: rows with -1 were
-there at ``lower`` and are gone, rows with +1 are there now. A key in both was updated: it is put,
-not removed. A key with two rows, or a row twice, breaks the binding's promise and is refused.
+    updates ─▶ documents, ordered by packed key ─▶ which keys to load ─▶ with what was loaded ─▶
+    one Store per key (in delta mode: per document), ascending
+
+Only ``REDUCE`` bindings load: what a key's row was is said by the retractions of its collection,
+what its rows were reduced to is known to the endpoint alone. Such a binding loads a key at most
+once, and never one above the greatest that was ever stored: it cannot be there.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
 
+import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from headwater.base.errors import InvalidUsage
-from headwater.materialize.drivers.driver import BindingSpec, Delta
-from headwater.persist.compact import advance
-from headwater.persist.consolidate import consolidate
-from headwater.persist.evolution import DIFF, TIME
+from headwater.materialize.changes import changes, deltas, packed_keys, with_op
+from headwater.materialize.definition import Binding
+from headwater.materialize.documents import to_documents, to_rows
+from headwater.materialize.key_range import KeyRange
+from headwater.materialize.projections import OP
+from headwater.materialize.protocol.messages import Loaded, LoadedMany, LoadMany, StoreMany
+from headwater.materialize.reduced import Reducing
+from headwater.materialize.reduction.value import Json
 
-
-class KeyNotUnique(InvalidUsage):
-    """Two rows have the same key at one time."""
-
-    def __init__(self, binding: BindingSpec, key: object) -> None:
-        super().__init__(
-            f"binding {binding.name!r}: two rows have the key {key}, and {list(binding.key)} must "
-            f"be unique; choose key columns that identify a row"
-        )
+ANY_KEY: Final = b"\xff"
+"""Greater than every packed key: nothing is known, and everything must be loaded."""
 
 
-def combine(binding: BindingSpec, updates: pa.Table, upper: int) -> Delta:
-    """Return the net change of a binding."""
-    net = consolidate(advance(updates, upper)).drop_columns([TIME])
-    diff = net.column(DIFF)
-    rows = net.drop_columns([DIFF])
-    removed = rows.filter(pc.less(diff, 0)).select(list(binding.key))
-    put = rows.filter(pc.greater(diff, 0))
-    put_keys = _keys(put.select(list(binding.key)))
-    for key, count in Counter(put_keys).items():
-        if count > 1:
-            raise KeyNotUnique(binding, key)
-    twice = net.filter(pc.greater(pc.abs(diff), 1))
-    if twice.num_rows:
-        raise KeyNotUnique(binding, _keys(twice.select(list(binding.key)))[0])
-    updated = set(put_keys)
-    only_removed = [key not in updated for key in _keys(removed)]
-    return Delta(binding, removed.filter(pa.array(only_removed, pa.bool_())), put)
+@dataclass(frozen=True, slots=True)
+class Combined:
+    """The part of one binding in a transaction, before anything was loaded."""
+
+    binding: Bound
+    stored: StoreMany | None
+    """What is stored, where nothing need be loaded."""
+    documents: tuple[tuple[bytes, Json], ...] = ()
+    """Otherwise the documents of each key."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to do."""
+        return not self.documents and (self.stored is None or not self.stored.rows.num_rows)
+
+    @property
+    def max_key(self) -> bytes:
+        """The greatest key that will be stored, where that is worth knowing; else empty."""
+        return self.documents[-1][0] if self.documents and self.binding.loads else b""
+
+    def load(self, max_key: bytes) -> LoadMany | None:
+        """Return which keys to load, given the greatest that was ever stored."""
+        if not self.binding.loads:
+            return None
+        keys = dict.fromkeys(key for key, _ in self.documents if key <= max_key)
+        return LoadMany(self.binding.index, pa.array(keys, pa.large_binary())) if keys else None
+
+    def stores(self, loaded: Sequence[Loaded | LoadedMany]) -> StoreMany:
+        """Return what is stored, given what was loaded."""
+        if self.stored is not None:
+            return self.stored
+        return self.binding.reduced(self.documents, loaded)
 
 
-def _keys(table: pa.Table) -> list[tuple[object, ...]]:
-    if not table.num_rows:
-        return []
-    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One binding, with all that combining needs to know of it."""
+
+    index: int
+    binding: Binding
+    state_key: str
+    delivered: pa.Schema
+    _reducing: Reducing | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        if self.binding.reduce:
+            reducing = Reducing(self.index, self.binding, self.delivered)
+            object.__setattr__(self, "_reducing", reducing)
+
+    @property
+    def loads(self) -> bool:
+        """Whether keys are loaded before they are stored."""
+        return self._reducing is not None and not self.binding.delta_updates
+
+    def combined(self, updates: pa.Table, upper: int, key_range: KeyRange) -> Combined:
+        """Combine the updates before ``upper``."""
+        if self._reducing is not None:
+            documents = self._reducing.documents(updates, upper, key_range)
+            return Combined(self, None, tuple(documents))
+        combine = deltas if self.binding.delta_updates else changes
+        store = combine(self.index, self.binding.key, updates, upper, key_range)
+        return Combined(self, self._marked(store))
+
+    def reduced(
+        self, documents: Sequence[tuple[bytes, Json]], loaded: Sequence[Loaded | LoadedMany]
+    ) -> StoreMany:
+        """Reduce documents into what was loaded."""
+        assert self._reducing is not None
+        return self._marked(self._reducing.stores(documents, self._by_key(loaded)))
+
+    def _marked(self, store: StoreMany) -> StoreMany:
+        """Say what became of each row, where that is delivered and was not said yet."""
+        named = OP in self.delivered.names and OP not in store.rows.column_names
+        return with_op(store) if named else store
+
+    def _by_key(self, loaded: Sequence[Loaded | LoadedMany]) -> Mapping[bytes, Json]:
+        schema = pa.schema([f for f in self.delivered if f.name != OP])
+        documents: list[Json] = []
+        for message in loaded:
+            match message:
+                case Loaded():
+                    documents.append(msgspec.json.decode(message.doc_json))
+                case LoadedMany():
+                    documents += to_documents(message.rows.select(schema.names))
+        # There and back: the values are those of our own columns, whatever the endpoint's types.
+        rows = to_rows(documents, schema)
+        keys = packed_keys(self.index, self.binding.key, rows).to_pylist()
+        return dict(zip(keys, to_documents(rows), strict=True))

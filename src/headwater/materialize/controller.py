@@ -1,52 +1,42 @@
 """Which materializations there are, and that each of them runs.
 
-A materialization is durable as the item ``materialization/<name>``, written in the same entry that
-makes its read holds. Whoever opens the location starts all of them again; each resumes from the
-checkpoint in its endpoint.
+A materialization is durable as the item ``materialization/<name>`` (``definition``), written in the
+same entry that makes its read holds, after its driver has said that it can be done. Whoever opens
+the location starts all of them again; each resumes from its checkpoint.
 """
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import msgspec
-import pyarrow as pa
 
 from headwater.base.errors import InvalidUsage
 from headwater.base.ids import GlobalId
 from headwater.collection.capability import ReadCapability, from_text, new_token
 from headwater.collection.commands import drop_command
-from headwater.materialize.drivers.driver import BindingSpec
-from headwater.materialize.drivers.sqlite import SqliteDriver
-from headwater.materialize.runtime import Materialization
-from headwater.persist import evolution
+from headwater.materialize.definition import Binding, Definition, Endpoint
+from headwater.materialize.recovery import shard_items
+from headwater.materialize.runtime import Materialization, streams, validated_spec
 from headwater.persist.client import Client
 from headwater.persist.commands import Atomic, Command, OpenReader, SetItem
 from headwater.persist.decision import collection_of
 
-PREFIX = "materialization/"
+PREFIX: Final = "materialization/"
+
+_INCARNATION_BYTES: Final = 4
 
 
-class _BindingItem(msgspec.Struct, frozen=True):
-    name: str
-    target: str
-    key: tuple[str, ...]
-    read: str
-    """The read capability, as text."""
+class ResourceNotEmpty(InvalidUsage):
+    """A new materialization into a table that has rows."""
 
-
-class _Item(msgspec.Struct, frozen=True):
-    name: str
-    path: str
-    bindings: tuple[_BindingItem, ...]
-
-
-class UnknownKeyColumn(InvalidUsage):
-    """A key column that the collection does not have."""
-
-    def __init__(self, binding: str, column: str, schema: pa.Schema) -> None:
+    def __init__(self, target: str) -> None:
         super().__init__(
-            f"binding {binding!r} has no column {column!r}; its columns are {schema.names}"
+            f"{target!r} has rows already, and a materialization would mix its own with them; "
+            "choose another target, or empty this one"
         )
 
 
@@ -61,7 +51,7 @@ class Materializations:
         """Start every materialization that the log knows."""
         for key, value in self._client.core.state.items.items():
             if key.startswith(PREFIX):
-                self._start(msgspec.json.decode(value, type=_Item))
+                self._start(msgspec.json.decode(value, type=Definition))
 
     def stop(self) -> None:
         """Stop them all; nothing is lost by it."""
@@ -77,27 +67,54 @@ class Materializations:
         self,
         name: str,
         path: Path,
-        bindings: tuple[tuple[str, GlobalId, str, tuple[str, ...]], ...],
+        bindings: Sequence[tuple[str, GlobalId, str, tuple[str, ...]]],
         also: tuple[Command, ...] = (),
     ) -> None:
-        """Install a materialization: ``(binding name, collection, target table, key)`` each."""
+        """Install one into SQLite: ``(binding name, collection, target table, key)`` each."""
+        bound = [Binding(*binding) for binding in bindings]
+        self.install(name, Endpoint("sqlite", {"path": str(path)}), bound, also=also)
+
+    def install(
+        self,
+        name: str,
+        endpoint: Endpoint,
+        bindings: Sequence[Binding],
+        *,
+        hard_delete: bool = True,
+        also: tuple[Command, ...] = (),
+    ) -> None:
+        """Install a materialization; refused before anything is durable if it cannot be done."""
         state = self._client.core.state
-        items, opens = [], []
-        for binding, gid, target, key in bindings:
-            collection = collection_of(state, gid)
-            schema = evolution.from_bytes(collection.schemas[-1])
-            for column in key:
-                if column not in schema.names:
-                    raise UnknownKeyColumn(binding, column, schema)
-            read = ReadCapability(gid, new_token(), collection.since)
-            opens.append(OpenReader(gid, read.holder, f"materialization {name}"))
-            items.append(_BindingItem(binding, target, key, read.to_text()))
-        item = _Item(name, str(path), tuple(items))
-        driver = SqliteDriver(path)  # Fails before anything is durable.
-        driver.close()
-        stored = SetItem(PREFIX + name, msgspec.json.encode(item))
+        reads, opens = [], []
+        for binding in bindings:
+            since = collection_of(state, binding.collection).since
+            read = ReadCapability(binding.collection, new_token(), since)
+            opens.append(OpenReader(read.id, read.holder, f"materialization {name}"))
+            reads.append(read.to_text())
+        definition = Definition(
+            name,
+            secrets.token_hex(_INCARNATION_BYTES),
+            endpoint,
+            tuple(bindings),
+            tuple(reads),
+            hard_delete,
+        )
+        self._validate(definition)
+        stored = SetItem(PREFIX + name, msgspec.json.encode(definition))
         self._client.core.submit(Atomic((*opens, stored, *also))).result()
-        self._start(item)
+        self._start(definition)
+
+    def _validate(self, definition: Definition) -> None:
+        stream = streams(definition)()
+        try:
+            _, _, validated = validated_spec(self._client, definition, stream)
+            for binding, answer in zip(definition.bindings, validated.bindings, strict=True):
+                if answer.holds_data:
+                    raise ResourceNotEmpty(binding.target)
+            stream.end()
+        except BaseException:
+            stream.abort()
+            raise
 
     def drop(self, name: str, also: tuple[Command, ...] = ()) -> None:
         """Stop a materialization for good and release what it held; its tables stay."""
@@ -107,24 +124,20 @@ class Materializations:
         value = self._client.core.state.items.get(PREFIX + name)
         drops: list[Command] = []
         if value is not None:
-            for binding in msgspec.json.decode(value, type=_Item).bindings:
-                read = from_text(binding.read)
-                drops.append(drop_command(read))
-        command = Atomic((*drops, SetItem(PREFIX + name, None), *also))
-        self._client.core.submit(command).result()
+            definition = msgspec.json.decode(value, type=Definition)
+            drops = [drop_command(from_text(read)) for read in definition.reads]
+        keys = [PREFIX + name, *shard_items(self._client.core, name)]
+        removed = [SetItem(key, None) for key in keys]
+        self._client.core.submit(Atomic((*drops, *removed, *also))).result()
 
-    def _start(self, item: _Item) -> None:
-        inputs = []
-        for binding in item.bindings:
-            read = from_text(binding.read)
+    def _start(self, definition: Definition) -> None:
+        reads = []
+        for text in definition.reads:
+            read = from_text(text)
             assert isinstance(read, ReadCapability)
-            collection = collection_of(self._client.core.state, read.id)
             # The log knows how far the hold has moved since it was written down.
-            current = read.at(collection.readers[read.holder].since)
-            schema = evolution.from_bytes(collection.schemas[-1])
-            spec = BindingSpec(binding.name, binding.target, schema, binding.key)
-            inputs.append((spec, current))
-        driver = SqliteDriver(Path(item.path))
-        running = Materialization(item.name, self._client, driver, tuple(inputs))
-        self._running[item.name] = running
+            held = collection_of(self._client.core.state, read.id).readers[read.holder]
+            reads.append(read.at(held.since))
+        running = Materialization(self._client, definition, reads)
+        self._running[definition.name] = running
         running.start()

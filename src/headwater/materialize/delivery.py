@@ -1,32 +1,40 @@
 """The runtime's side of a session: transactions, one after the other, through any transport.
 
-    Open ─▶ Opened ─▶ ( Acknowledge ─▶ Acknowledged, Flush ─▶ Flushed, Store*, StartCommit ─▶
-    StartedCommit, recovery log ) for ever
+    Open ─▶ Opened ─▶ ( Acknowledge, Load* ─▶ Acknowledged, Flush ─▶ Loaded*, Flushed, Store*,
+    StartCommit ─▶ StartedCommit, recovery log ) for ever
 
 The position a session begins with is the driver's, if Opened has a checkpoint, and else the
 recovery log's. A transaction is committed in the recovery log when StartedCommit has come, with
-the driver's state in the same entry; Acknowledge tells the driver so, in the next transaction or
-in :meth:`Delivery.settle`.
+the driver's state in the same entry; Acknowledge tells the driver so at once, and the next
+transaction is filled while the driver applies this one.
 
 Invariant:      Acknowledge is said only after the recovery log holds the last transaction; Flush
-                only after Acknowledged. A crash anywhere leaves endpoint and recovery log such
+                only after Acknowledged; the first Store only after the log holds the greatest keys
+                and what Flushed brought. A crash anywhere leaves endpoint and recovery log such
                 that the next session resumes exactly, for a driver that is authoritative or
                 applies idempotently.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import msgspec
 
 from headwater.base.errors import HeadwaterError
 from headwater.materialize.checkpoint import Position, from_checkpoint
+from headwater.materialize.combine import ANY_KEY
 from headwater.materialize.key_range import KEY_HASH_MAX, KeyRange
 from headwater.materialize.protocol.messages import (
     Acknowledge,
     Acknowledged,
     Flush,
     Flushed,
+    Loaded,
+    LoadedMany,
+    LoadMany,
     Open,
     Opened,
     Request,
@@ -36,7 +44,10 @@ from headwater.materialize.protocol.messages import (
     StoreMany,
 )
 from headwater.materialize.protocol.specs import ConnectorState, MaterializationSpec, RangeSpec
+from headwater.materialize.recovery import RecoveryLog
 from headwater.materialize.reduction.merge_patch import updated_state
+
+_Expected = TypeVar("_Expected", bound=Response)
 
 
 class Stream(Protocol):
@@ -51,30 +62,33 @@ class Stream(Protocol):
         ...
 
     def end(self) -> None:
-        """End the stream."""
+        """End the stream where the protocol permits it, and wait until the driver has, too."""
         ...
 
-
-class RecoveryLog(Protocol):
-    """What the runtime itself remembers of a shard."""
-
-    @property
-    def position(self) -> Position | None:
-        """The last position that was committed here."""
-        ...
-
-    @property
-    def state_json(self) -> bytes:
-        """The driver's state, committed with it."""
-        ...
-
-    def commit(self, position: Position | None, state_json: bytes) -> None:
-        """Make both durable, at once."""
+    def abort(self) -> None:
+        """Break the stream off; what the driver has not committed never happens."""
         ...
 
 
 class UnexpectedResponse(HeadwaterError):
     """A response that the table permits and that is not what we wait for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """What one transaction delivers."""
+
+    position: Position
+    stores: Callable[[Mapping[int, Sequence[Loaded | LoadedMany]]], Iterable[StoreMany]]
+    """What is stored, given what was loaded of each binding; ascending by binding."""
+    loads: tuple[LoadMany, ...] = ()
+    max_keys: tuple[tuple[str, bytes], ...] = ()
+    """By state key, the greatest key that will be stored."""
+
+    @classmethod
+    def of(cls, stores: Sequence[StoreMany], position: Position) -> Transaction:
+        """Return a transaction that needs to load nothing."""
+        return cls(position, lambda _: stores)
 
 
 class Delivery:
@@ -87,6 +101,7 @@ class Delivery:
         version: str,
         key_range: KeyRange,
         recovery: RecoveryLog,
+        source: str = "",
     ) -> None:
         self._stream = stream
         self._recovery = recovery
@@ -95,47 +110,62 @@ class Delivery:
         self._told = False
         """Whether we have said Acknowledge in the transaction in hand."""
         shard = RangeSpec(key_range.begin, key_range.end, 0, KEY_HASH_MAX)
-        self._stream.send(Open(materialization, version, shard, recovery.state_json))
-        opened = self._stream.receive()
-        if not isinstance(opened, Opened):
-            raise UnexpectedResponse(f"{type(opened).__name__} instead of Opened")
-        self._name = materialization.name
+        self._stream.send(Open(materialization, version, shard, recovery.entry.state_json))
+        opened = self._expect(Opened)
+        self._source = source or materialization.name
+        self._loads_all = opened.disable_load_optimization
         self.position = (
-            recovery.position
+            recovery.entry.position
             if opened.runtime_checkpoint is None
-            else from_checkpoint(opened.runtime_checkpoint, materialization.name)
+            else from_checkpoint(opened.runtime_checkpoint, self._source)
         )
+        """Everything before it is delivered; ``None``: nothing is."""
 
-    def transact(self, stores: Sequence[StoreMany], position: Position) -> None:
-        """Deliver one transaction; ``stores`` ascend by binding."""
+    def max_key(self, state_key: str) -> bytes:
+        """Return the greatest packed key of a binding that can be in the endpoint."""
+        return ANY_KEY if self._loads_all else self._known_max(state_key)
+
+    def _known_max(self, state_key: str) -> bytes:
+        known = dict(self._recovery.entry.max_keys).get(state_key)
+        if known is None and self.position is not None:
+            return ANY_KEY  # Something was stored, and not under our eyes.
+        return known or b""
+
+    def transact(self, transaction: Transaction) -> None:
+        """Deliver one transaction; when this returns, it is committed in the recovery log.
+
+        Loads go out before the last transaction is acknowledged, and wait for that with the
+        driver. The next transaction may be filled while the driver applies this one.
+        """
+        self._acknowledge()
+        for load in transaction.loads:
+            self._stream.send(load)
         self.settle()
         self._stream.send(Flush())
-        flushed = self._stream.receive()
-        if not isinstance(flushed, Flushed):
-            raise UnexpectedResponse(f"{type(flushed).__name__} instead of Flushed")
-        # What the driver stages from now on it may need to find again, whatever comes.
-        self._keep(flushed.state)
-        for store in stores:
+        loaded, flushed = self._flushed()
+        # What the driver stages from now on it may need to find again, whatever comes; and a key
+        # that a store without transactions may get half way must be loaded next time.
+        self._keep(flushed.state, transaction.max_keys)
+        for store in transaction.stores(loaded):
             if store.rows.num_rows:
                 self._stream.send(store)
-        self._stream.send(StartCommit(position.to_checkpoint(self._name)))
-        started = self._stream.receive()
-        if not isinstance(started, StartedCommit):
-            raise UnexpectedResponse(f"{type(started).__name__} instead of StartedCommit")
-        self._recovery.commit(position, updated_state(self._recovery.state_json, started.state))
+        position = transaction.position
+        self._stream.send(StartCommit(position.to_checkpoint(self._source)))
+        started = self._expect(StartedCommit)
+        entry = self._recovery.entry
+        state = updated_state(entry.state_json, started.state)
+        self._recovery.commit(
+            msgspec.structs.replace(entry, position=position, state_json=state), self.position
+        )
         self.position = position
         self._acknowledged = self._told = False
+        self._acknowledge()
 
     def settle(self) -> None:
         """Tell the driver that the last transaction is committed; wait until it has applied it."""
-        if not self._told:
-            self._stream.send(Acknowledge())
-            self._told = True
-        while not self._acknowledged:
-            acknowledged = self._stream.receive()
-            if not isinstance(acknowledged, Acknowledged):
-                raise UnexpectedResponse(f"{type(acknowledged).__name__} before Acknowledged")
-            self._keep(acknowledged.state)
+        self._acknowledge()
+        if not self._acknowledged:
+            self._keep(self._expect(Acknowledged).state)
             self._acknowledged = True
 
     def end(self) -> None:
@@ -143,7 +173,41 @@ class Delivery:
         self.settle()
         self._stream.end()
 
-    def _keep(self, update: ConnectorState | None) -> None:
-        if update is not None and update.updated_json:
-            state = updated_state(self._recovery.state_json, update)
-            self._recovery.commit(self._recovery.position, state)
+    def _acknowledge(self) -> None:
+        if not self._told:
+            self._stream.send(Acknowledge())
+            self._told = True
+
+    def _flushed(self) -> tuple[Mapping[int, Sequence[Loaded | LoadedMany]], Flushed]:
+        loaded: dict[int, list[Loaded | LoadedMany]] = {}
+        while True:
+            response = self._stream.receive()
+            match response:
+                case Loaded() | LoadedMany():
+                    loaded.setdefault(response.binding, []).append(response)
+                case Flushed():
+                    return loaded, response
+                case _:
+                    raise UnexpectedResponse(f"{type(response).__name__} instead of Flushed")
+
+    def _expect(self, kind: type[_Expected]) -> _Expected:
+        response = self._stream.receive()
+        if not isinstance(response, kind):
+            raise UnexpectedResponse(f"{type(response).__name__} instead of {kind.__name__}")
+        return response
+
+    def _keep(
+        self, update: ConnectorState | None, max_keys: Sequence[tuple[str, bytes]] = ()
+    ) -> None:
+        """Make durable what must be so before anything else is said; nothing if nothing is new."""
+        entry = self._recovery.entry
+        greatest = dict(entry.max_keys)
+        for state_key, key in max_keys:
+            greatest[state_key] = max(key, self._known_max(state_key))
+        kept = msgspec.structs.replace(
+            entry,
+            state_json=updated_state(entry.state_json, update),
+            max_keys=tuple(sorted(greatest.items())),
+        )
+        if kept != entry:
+            self._recovery.commit(kept, None)

@@ -4,13 +4,17 @@ Each column is a field at the pointer of its name. Integers, doubles, booleans a
 themselves; what JSON has no type for is a string with a format (decimals, dates, times) or an
 encoding (bytes). A column that may be NULL has the type ``null`` too.
 
+A field of ours that is no column is :data:`OP`: what became of a row, where that is delivered.
+
 Keys are packed by the same rule (:func:`packable`), so that an endpoint can compare them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -23,12 +27,15 @@ from headwater.materialize.protocol.specs import (
 )
 from headwater.materialize.reduction.value import below
 
+OP: Final = "_meta/op"
+"""The field that says whether a row was created, updated or deleted: ``c``, ``u`` or ``d``."""
+
 
 def collection_spec(name: str, schema: pa.Schema, key: Sequence[str]) -> CollectionSpec:
     """Return a collection of ours as the protocol describes it."""
     projections = [
         Projection(
-            ptr=below("", field.name),
+            ptr="/_meta/op" if field.name == OP else below("", field.name),
             field=field.name,
             explicit=True,
             is_primary_key=field.name in key,
@@ -70,8 +77,11 @@ def _string(kind: pa.DataType) -> StringInference:
         return StringInference(format="number")
     if pa.types.is_date(kind):
         return StringInference(format="date")
+    if pa.types.is_time(kind):
+        return StringInference(format="time")
     if pa.types.is_timestamp(kind):
-        return StringInference(format="date-time")
+        # JSON schema has no word for a time of no zone; who does not know ours sees a string.
+        return StringInference(format="date-time" if kind.tz else "local-date-time")
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return StringInference(content_encoding="base64")
     return StringInference()
@@ -83,5 +93,8 @@ def packable(column: pa.Array) -> pa.Array:
     if pa.types.is_decimal(kind) or pa.types.is_date(kind) or pa.types.is_time(kind):
         return column.cast(pa.string())
     if pa.types.is_timestamp(kind):
-        return pc.strftime(column, "%Y-%m-%dT%H:%M:%SZ")
+        return pc.strftime(column, "%Y-%m-%dT%H:%M:%SZ" if kind.tz else "%Y-%m-%dT%H:%M:%S")
+    if pa.types.is_nested(kind):
+        texts = [None if v is None else msgspec.json.encode(v) for v in column.to_pylist()]
+        return pa.array(texts, pa.large_binary())
     return column

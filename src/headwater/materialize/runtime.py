@@ -1,35 +1,250 @@
-"""A running materialization: snapshot once, then deltas, each committed with its checkpoint.
+"""A running materialization: sessions, one after the other, each a row of transactions.
 
-Checkpoint ``c``: everything at times before ``c`` has been delivered, for all bindings alike. It
-lives in the endpoint. On our side a durable read hold at ``c - 1`` on every input keeps what a
-restart will need; it is moved only after the endpoint has confirmed. So at every instant the
-endpoint's checkpoint is at or after the hold, and resuming never misses and never repeats:
+    take the role ─▶ Validate, Apply ─▶ Open ─▶ deliver, deliver, … ─▶ (failed) wait, and again
+        └─ epoch in our log        └─ fence in the endpoint
 
-    open endpoint (fence) ─▶ checkpoint c? ─ none ─▶ deliver the snapshot at t, checkpoint t + 1
-                                 └── c ──▶ deliver [c, upper) when inputs have moved, for ever
+A session begins at the position that the endpoint returns, or the recovery log's, and follows the
+inputs from there. A transaction is delivered whenever something has changed; a time at which
+nothing changes costs nothing. Everything that a session holds is gone with it: whatever fails, the
+next one begins at what is durable.
 
-A collection that has errors at a time is not delivered there: the materialization stays at its last
-checkpoint, says why, and goes on once the errors are retracted.
+What may fail, and what becomes of it:
+
+- the endpoint, the driver, or a row that cannot be delivered: the materialization is *stalled*,
+  says why, and tries again, later and later: an endpoint comes back, a wrong row is mended;
+- errors in an input: stalled at the last time without errors, until they are retracted;
+- another session took our role or our fence: *fenced*, for good. It is not ours any more.
+
+Whatever one does, the others go on: each has a thread of its own.
 """
 
 from __future__ import annotations
 
+import enum
+import logging
 import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from headwater.base.errors import ExternalError, HeadwaterError
+from headwater.base.errors import HeadwaterError
 from headwater.collection.capability import ReadCapability
-from headwater.collection.collections import Collections
-from headwater.materialize.combine import combine
-from headwater.materialize.drivers.driver import BindingSpec, Delta, Driver
-from headwater.persist.client import Client, ReadHandle
-from headwater.persist.errors import CollectionHasErrors
-from headwater.persist.evolution import DIFF, TIME, updates_schema
-from headwater.persist.read import Updates
+from headwater.materialize.checkpoint import Position
+from headwater.materialize.combine import Bound, Combined
+from headwater.materialize.definition import (
+    Definition,
+    delivered_schema,
+    to_spec,
+    to_validate,
+    version_of,
+)
+from headwater.materialize.delivery import Delivery, Stream, Transaction, UnexpectedResponse
+from headwater.materialize.drivers import sql
+from headwater.materialize.drivers.registry import driver
+from headwater.materialize.feed import Feed
+from headwater.materialize.key_range import KeyRange
+from headwater.materialize.protocol.messages import (
+    Applied,
+    Apply,
+    Loaded,
+    LoadedMany,
+    StoreMany,
+    Validated,
+)
+from headwater.materialize.protocol.specs import MaterializationSpec
+from headwater.materialize.recovery import ShardLog
+from headwater.materialize.reduction.merge_patch import updated_state
+from headwater.materialize.transport.in_process import InProcess
+from headwater.materialize.wire.protobuf import decode_value, encode_value
+from headwater.persist import errors as persist_errors
+from headwater.persist import evolution
+from headwater.persist.client import Client
+from headwater.persist.decision import collection_of
 
-RETRY_SECONDS = 1.0
+LOG: Final = logging.getLogger(__name__)
+
+WAIT_SECONDS: Final = 0.5
+RETRY_SECONDS: Final = 1.0
+RETRY_SECONDS_MAX: Final = 30.0
+
+
+class State(enum.Enum):
+    """How a materialization is."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    STALLED = "stalled"
+    FENCED = "fenced"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What can be said of a materialization at a moment."""
+
+    state: State = State.STARTING
+    error: str = ""
+    """Why it is stalled or fenced; else empty."""
+    checkpoint: int | None = None
+    """Everything before it was committed."""
+    reached: int | None = None
+    """The endpoint is the view of every time from the checkpoint to just before this one."""
+    transactions: int = 0
+    rows_loaded: int = 0
+    rows_stored: int = 0
+    rows_deleted: int = 0
+
+
+Streams = Callable[[], Stream]
+"""How a session reaches its driver: each call is a new stream."""
+
+
+def streams(definition: Definition) -> Streams:
+    """Return how the driver of a materialization is reached."""
+    make = driver(definition.endpoint.driver).make
+    return lambda: InProcess(make())
+
+
+def validated_spec(
+    client: Client,
+    definition: Definition,
+    stream: Stream,
+    last: MaterializationSpec | None = None,
+    last_version: str = "",
+) -> tuple[MaterializationSpec, tuple[Bound, ...], Validated]:
+    """Ask a driver whether it can; return the spec, and the bindings as combining sees them."""
+    state = client.core.state
+    kind = driver(definition.endpoint.driver)
+    delivered = []
+    for binding in definition.bindings:
+        schema = evolution.from_bytes(collection_of(state, binding.collection).schemas[-1])
+        delivered.append(delivered_schema(binding, schema, hard_delete=definition.hard_delete))
+    resources = [kind.resource(binding.target) for binding in definition.bindings]
+    asked = to_validate(definition, resources, delivered, last, last_version)
+    stream.send(asked)
+    validated = stream.receive()
+    if not isinstance(validated, Validated):
+        raise UnexpectedResponse(f"{type(validated).__name__} instead of Validated")
+    spec = to_spec(definition, asked, validated)
+    bound = tuple(
+        Bound(index, binding, found.state_key, schema)
+        for index, (binding, found, schema) in enumerate(
+            zip(definition.bindings, spec.bindings, delivered, strict=True)
+        )
+    )
+    return spec, bound, validated
+
+
+class Session:
+    """One session of a shard: opened, fed, closed."""
+
+    def __init__(
+        self,
+        client: Client,
+        definition: Definition,
+        reads: Sequence[ReadCapability],
+        key_range: KeyRange,
+        stream: Stream,
+    ) -> None:
+        self._key_range = key_range
+        self._stream = stream
+        self._log = ShardLog(client.core, definition.name, key_range, reads)
+        entry = self._log.entry
+        last = decode_value(entry.applied, MaterializationSpec) if entry.applied else None
+        spec, self._bound, _ = validated_spec(client, definition, stream, last, entry.version)
+        version = version_of(spec)
+        self._apply(spec, version, last)
+        self._delivery = Delivery(
+            stream, spec, version, key_range, self._log, source=definition.source
+        )
+        named = [(b.name, read) for b, read in zip(definition.bindings, reads, strict=True)]
+        self.feed = Feed(client, named, self._delivery.position)
+
+    def _apply(
+        self, spec: MaterializationSpec, version: str, last: MaterializationSpec | None
+    ) -> None:
+        entry = self._log.entry
+        self._stream.send(
+            Apply(
+                spec,
+                version,
+                last_materialization=last,
+                last_version=entry.version,
+                state_json=entry.state_json,
+            )
+        )
+        applied = self._stream.receive()
+        if not isinstance(applied, Applied):
+            raise UnexpectedResponse(f"{type(applied).__name__} instead of Applied")
+        state = updated_state(entry.state_json, applied.state)
+        now = type(entry)(entry.position, state, entry.max_keys, encode_value(spec), version)
+        if now != entry:
+            self._log.commit(now, None)
+
+    @property
+    def position(self) -> Position | None:
+        """Everything before it is delivered."""
+        return self._delivery.position
+
+    def deliver(self, target: int, status: Status) -> Status:
+        """Deliver everything before ``target``; return the status after it."""
+        updates = self.feed.take(target)
+        combined = [
+            bound.combined(table, target, self._key_range)
+            for bound, table in zip(self._bound, updates, strict=True)
+        ]
+        if all(part.empty for part in combined):
+            return replace(status, reached=target)
+        counts = _Counts(combined)
+        loads = [part.load(self._delivery.max_key(part.binding.state_key)) for part in combined]
+        self._delivery.transact(
+            Transaction(
+                Position(target),
+                counts.stores,
+                tuple(load for load in loads if load is not None),
+                tuple((p.binding.state_key, p.max_key) for p in combined if p.max_key),
+            )
+        )
+        return replace(
+            status,
+            checkpoint=target,
+            reached=target,
+            transactions=status.transactions + 1,
+            rows_loaded=status.rows_loaded + counts.loaded,
+            rows_stored=status.rows_stored + counts.stored,
+            rows_deleted=status.rows_deleted + counts.deleted,
+        )
+
+    def settle(self) -> None:
+        """Let the driver apply the last transaction."""
+        self._delivery.settle()
+
+    def end(self) -> None:
+        """End in good order."""
+        self._delivery.end()
+
+    def close(self) -> None:
+        """Release what is held for reading."""
+        self.feed.close()
+
+
+class _Counts:
+    """The stores of a transaction, counted on their way."""
+
+    def __init__(self, combined: Sequence[Combined]) -> None:
+        self._combined = combined
+        self.loaded = self.stored = self.deleted = 0
+
+    def stores(self, loaded: Mapping[int, Sequence[Loaded | LoadedMany]]) -> Sequence[StoreMany]:
+        for message in (message for found in loaded.values() for message in found):
+            self.loaded += message.rows.num_rows if isinstance(message, LoadedMany) else 1
+        stores = [part.stores(loaded.get(part.binding.index, ())) for part in self._combined]
+        for store in stores:
+            gone = store.delete.sum().as_py() or 0
+            self.deleted += gone
+            self.stored += store.rows.num_rows - gone
+        return stores
 
 
 class Materialization:
@@ -37,22 +252,23 @@ class Materialization:
 
     def __init__(
         self,
-        name: str,
         client: Client,
-        driver: Driver,
-        inputs: tuple[tuple[BindingSpec, ReadCapability], ...],
+        definition: Definition,
+        reads: Sequence[ReadCapability],
+        connect: Streams | None = None,
+        retry_seconds: float = RETRY_SECONDS,
     ) -> None:
-        self.name = name
-        self.error = ""
-        self.checkpoint: int | None = None
+        self.name = definition.name
+        self.status = Status()
         self._client = client
-        self._collections = Collections(client)
-        self._driver = driver
-        self._inputs = inputs
-        self._holds = {read.id: read for _, read in inputs}
-        self._moved = threading.Condition()
+        self._definition = definition
+        self._reads = tuple(reads)
+        self._connect = connect or streams(definition)
+        self._retry_seconds = retry_seconds
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"headwater-{name}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, name=f"headwater-{self.name}", daemon=True
+        )
 
     def start(self) -> None:
         """Begin to deliver."""
@@ -63,75 +279,66 @@ class Materialization:
         self._stopping.set()
         self._client.core.wake()
         self._thread.join()
-        self._driver.close()
 
     def _run(self) -> None:
-        opened = False
+        wait = self._retry_seconds
+        while not self._stopping.is_set():
+            transactions = self.status.transactions
+            try:
+                self._session()
+            except persist_errors.Stopped:
+                break
+            except (persist_errors.Fenced, sql.Fenced) as error:
+                self.status = replace(self.status, state=State.FENCED, error=str(error))
+                return
+            except HeadwaterError as error:
+                self._stall(error)
+            except Exception as error:
+                # A bug of ours or of a library must not end a delivery in silence.
+                LOG.exception("materialization %s failed", self.name)
+                self._stall(error)
+            moved = self.status.transactions > transactions
+            wait = self._retry_seconds if moved else min(2 * wait, RETRY_SECONDS_MAX)
+            self._stopping.wait(wait)
+        self.status = replace(self.status, state=State.STOPPED)
+
+    def _stall(self, error: Exception) -> None:
+        told = f"{error}" or type(error).__name__
+        self.status = replace(self.status, state=State.STALLED, error=told)
+
+    def _session(self) -> None:
+        stream = self._connect()
+        session: Session | None = None
+        try:
+            session = Session(self._client, self._definition, self._reads, KeyRange.full(), stream)
+            self._deliver(session)
+            session.end()
+        except BaseException:
+            # What failed is told; that the stream may not end here is not.
+            with suppress(HeadwaterError):
+                stream.abort()
+            raise
+        finally:
+            if session is not None:
+                session.close()
+
+    def _deliver(self, session: Session) -> None:
+        at = None if session.position is None else session.position.time
+        self.status = replace(self.status, checkpoint=at)
+        settled = False
         while not self._stopping.is_set():
             try:
-                if not opened:
-                    self.checkpoint = self._driver.open(
-                        self.name, tuple(binding for binding, _ in self._inputs)
-                    )
-                    opened = True
-                self._deliver()
-                self.error = ""
-            except (ExternalError, CollectionHasErrors) as error:
-                # An endpoint that is away may come back, and an error in the data be retracted.
-                self.error = str(error)
-                self._stopping.wait(RETRY_SECONDS)
-            except HeadwaterError as error:
-                # Fenced, or a key that is not unique: nothing that trying again would mend.
-                self.error = str(error)
-                return
-
-    def _deliver(self) -> None:
-        """Wait until every input is complete past the checkpoint, and deliver up to there."""
-        target = self._client.core.wait(lambda _: self._next_checkpoint(), timeout=0.5)
-        if target is None or self._stopping.is_set():
-            return
-        deltas = tuple(self._delta(binding, read, target) for binding, read in self._inputs)
-        self._driver.commit(deltas, target)
-        with self._moved:
-            self.checkpoint = target
-            self._moved.notify_all()
-        for gid, hold in self._holds.items():
-            if not hold.frontier.is_closed and hold.frontier.only() < target - 1:
-                self._holds[gid] = self._collections.downgrade_read(hold, target - 1)
-
-    def _next_checkpoint(self) -> int | None:
-        """Return the time before which all inputs are complete, if that is past the checkpoint."""
-        if self._stopping.is_set():
-            return -1
-        uppers = [ReadHandle(self._client.core, read.id).upper for _, read in self._inputs]
-        open_uppers = [upper.only() for upper in uppers if not upper.is_closed]
-        if not open_uppers:
-            return None
-        upper = min(open_uppers)
-        first = max(read.frontier.only() for _, read in self._inputs) + 1
-        return upper if upper > (self.checkpoint or first - 1) else None
-
-    def _delta(self, binding: BindingSpec, read: ReadCapability, target: int) -> Delta:
-        handle = ReadHandle(self._client.core, read.id)
-        at_target = handle.snapshot(target - 1)
-        errors = at_target.errors()
-        if errors.num_rows:
-            messages = tuple(errors.column("message").to_pylist())
-            raise CollectionHasErrors(binding.name, target - 1, messages)
-        if self.checkpoint is None:
-            snapshot = at_target.to_table()
-            times = pa.array([target - 1] * snapshot.num_rows, pa.int64())
-            at = snapshot.schema.get_field_index(DIFF)
-            return combine(binding, snapshot.add_column(at, TIME, times), target)
-        listen = handle.listen(self.checkpoint - 1)
-        try:
-            tables = []
-            while listen.frontier.only() < target:
-                event = listen.fetch(timeout=10)
-                if isinstance(event, Updates):
-                    tables.append(event.ok)
-        finally:
-            listen.close()
-        # The listen may have run ahead of the common target: what is later comes next time.
-        updates = pa.concat_tables([updates_schema(binding.schema).empty_table(), *tables])
-        return combine(binding, updates.filter(pc.less(updates.column(TIME), target)), target)
+                target = session.feed.wait(WAIT_SECONDS)
+            except persist_errors.CollectionHasErrors as error:
+                # An error in the data may be retracted; the session is as good as it was.
+                self._stall(error)
+                self._stopping.wait(self._retry_seconds)
+                continue
+            if target is not None:
+                delivered = session.deliver(target, self.status)
+                settled = settled and delivered.transactions == self.status.transactions
+                self.status = replace(delivered, state=State.RUNNING, error="")
+            elif not settled:
+                session.settle()
+                settled = True
+                self.status = replace(self.status, state=State.RUNNING, error="")

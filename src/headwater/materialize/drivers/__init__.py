@@ -1,1 +1,1 @@
-"""Drivers: one endpoint per file, all with the contract of ``driver.py``."""
+"""Drivers: one endpoint per file, all with the contract of ``responder.py``."""

@@ -1,135 +1,340 @@
-"""SQLite as an endpoint: rows and checkpoint in one transaction of one file.
+"""SQLite as a driver of the protocol: rows, fence and checkpoint in one file.
 
-Table ``headwater_checkpoints(materialization, fence, checkpoint)`` lives beside the delivered
-tables. Every commit is one ``BEGIN IMMEDIATE`` that first asserts the fence; a stale instance finds
-another number there and gives up before it has changed anything.
+What all SQL drivers share is in ``sql``. A transaction is one ``BEGIN IMMEDIATE``; the file is in
+WAL mode, so readers are never in the way. SQLite has five types: decimals, dates and times are
+texts (as packed keys have them), arrays and objects are JSON text.
 """
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headwater.base.errors import Determinate
-from headwater.materialize.drivers.driver import BindingSpec, Delta, FencedOut
+from headwater.materialize.checkpoint import to_text
+from headwater.materialize.drivers.columns import Column, Existing, Kind
+from headwater.materialize.drivers.fences import Installed
+from headwater.materialize.drivers.sql import (
+    CHECKPOINTS,
+    HARD_DELETE_SCHEMA,
+    KeyTaken,
+    SqlDriver,
+    decide_fence,
+)
+from headwater.materialize.key_range import KeyRange
+from headwater.materialize.projections import OP, packable
+from headwater.materialize.protocol.messages import StoreMany
+from headwater.materialize.protocol.specs import BindingSpec, Checkpoint
+from headwater.materialize.tuples import Element
+
+_BUSY_MS: Final = 10_000
+
+_NATIVE: Final[Mapping[Kind, str]] = {
+    Kind.BOOLEAN: "INTEGER",
+    Kind.INTEGER: "INTEGER",
+    Kind.DOUBLE: "REAL",
+    Kind.DECIMAL: "TEXT",
+    Kind.TEXT: "TEXT",
+    Kind.BYTES: "BLOB",
+    Kind.DATE: "TEXT",
+    Kind.TIME: "TEXT",
+    Kind.TIMESTAMP: "TEXT",
+    Kind.LOCAL_TIMESTAMP: "TEXT",
+    Kind.JSON: "TEXT",
+}
+
+_ARROW: Final[Mapping[str, pa.DataType]] = {
+    "INTEGER": pa.int64(),
+    "REAL": pa.float64(),
+    "TEXT": pa.string(),
+    "BLOB": pa.binary(),
+}
+
+
+class SqliteDriver(SqlDriver):
+    """A driver for one SQLite file."""
+
+    documentation_url: ClassVar[str] = "https://www.sqlite.org"
+    config_schema: ClassVar[Mapping[str, Any]] = {
+        "type": "object",
+        "required": ["path"],
+        "properties": {
+            "path": {"type": "string", "title": "Path of the database file"},
+            "hardDelete": HARD_DELETE_SCHEMA,
+        },
+    }
+    resource_schema: ClassVar[Mapping[str, Any]] = {
+        "type": "object",
+        "required": ["table"],
+        "properties": {
+            "table": {"type": "string", "title": "Table", "x-collection-name": True},
+            "delta_updates": {"type": "boolean", "x-delta-updates": True},
+        },
+    }
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._db: sqlite3.Connection | None = None
+        self._path = Path()
+        self._in_transaction = False
+
+    def close(self) -> None:
+        """Close the file; an open transaction is rolled back by it."""
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+
+    @property
+    def _open_db(self) -> sqlite3.Connection:
+        assert self._db is not None
+        return self._db
+
+    def _connect(self, config: Mapping[str, Any]) -> None:
+        if self._db is not None:
+            return
+        self._path = Path(config["path"])
+        with self._failing("cannot open"):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            # Autocommit: every transaction is one that we begin.
+            self._db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+            self._db.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA synchronous = FULL")
+
+    @contextmanager
+    def _failing(self, what: str) -> Iterator[None]:
+        """Tell what SQLite refused; a transaction in hand is rolled back when we are closed."""
+        try:
+            yield
+        except (OSError, sqlite3.Error, OverflowError) as error:
+            raise Determinate(f"{what} SQLite endpoint {self._path}: {error}") from error
+
+    @contextmanager
+    def _transaction(self, what: str) -> Iterator[sqlite3.Connection]:
+        db = self._open_db
+        with self._failing(what):
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                yield db
+                db.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):
+                    db.execute("ROLLBACK")
+                raise
+
+    def _resource_path(self, resource: Mapping[str, Any]) -> tuple[str, ...]:
+        return (resource["table"],)
+
+    def _existing(self, path: Sequence[str]) -> Mapping[str, Existing]:
+        with self._failing("cannot read the tables of"):
+            found = self._open_db.execute(f"PRAGMA table_info({_quoted(path[-1])})").fetchall()
+        return {
+            name: Existing(native.upper(), bool(pk), bool(notnull) and default is None and not pk)
+            for _, name, native, notnull, default, pk in found
+        }
+
+    def _holds_data(self, path: Sequence[str]) -> bool:
+        with self._failing("cannot read"):
+            query = f"SELECT 1 FROM {_quoted(path[-1])} LIMIT 1"  # noqa: S608 - quoted
+            return self._open_db.execute(query).fetchone() is not None
+
+    def _holds(self, native: str, kind: Kind) -> bool:
+        # A column without a type, or of type ANY, takes everything as it is.
+        return native in (_NATIVE[kind], "", "ANY")
+
+    def _checkpoints_missing(self) -> Iterator[str]:
+        if not self._existing((CHECKPOINTS,)):
+            yield _CREATE_CHECKPOINTS
+
+    def _create_table(self, binding: BindingSpec, columns: Sequence[Column]) -> str:
+        parts = [
+            f"{_quoted(c.name)} {_NATIVE[c.kind]}{' NOT NULL' if c.key else ''}" for c in columns
+        ]
+        if not binding.delta_updates:
+            keys = ", ".join(_quoted(c.name) for c in columns if c.key)
+            parts.append(f"PRIMARY KEY ({keys})")
+        return f"CREATE TABLE {_quoted(binding.resource_path[-1])} ({', '.join(parts)})"
+
+    def _add_column(self, path: Sequence[str], column: Column) -> str:
+        added = f"{_quoted(column.name)} {_NATIVE[column.kind]}"
+        return f"ALTER TABLE {_quoted(path[-1])} ADD COLUMN {added}"
+
+    def _execute_all(self, statements: Sequence[str]) -> None:
+        with self._transaction("cannot prepare") as db:
+            for statement in statements:
+                db.execute(statement)
+
+    def _install(self, name: str, opened: KeyRange) -> Installed:
+        with self._transaction("cannot open the key range in") as db:
+            decided = decide_fence(db.execute(_SELECT_FENCES, (name,)).fetchall(), opened)
+            for gone in decided.removed:
+                db.execute(_DELETE_FENCE, (name, gone.begin, gone.end))
+            for row in (*decided.raised, decided.row):
+                where = (name, row.key_range.begin, row.key_range.end)
+                db.execute(_PUT_FENCE, (*where, row.fence, row.checkpoint))
+        return decided
+
+    def _select(
+        self, binding: BindingSpec, columns: Sequence[Column], keys: Sequence[tuple[Element, ...]]
+    ) -> pa.Table:
+        query = f"SELECT {_names(columns)} FROM {_table(binding)} WHERE {_is_key(columns)}"  # noqa: S608
+        with self._failing("cannot load from"):
+            rows = [row for key in keys if (row := self._open_db.execute(query, key).fetchone())]
+        found = list(zip(*rows, strict=True)) or [()] * len(columns)
+        return pa.table(
+            {
+                column.name: pa.array(values, _ARROW[_NATIVE[column.kind]])
+                for column, values in zip(columns, found, strict=True)
+            }
+        )
+
+    def _begin(self) -> sqlite3.Connection:
+        """Begin the transaction, unless it is begun; a zombie learns here that it is one."""
+        if not self._in_transaction:
+            self._open_db.execute("BEGIN IMMEDIATE")
+            self._in_transaction = True
+            if self._open_db.execute(_IS_OURS, self._ours()).fetchone() is None:
+                self._rollback()
+                raise self._fenced()
+        return self._open_db
+
+    def _store(self, request: StoreMany) -> None:
+        binding = self._materialization.bindings[request.binding]
+        columns = self._columns[request.binding]
+        rows = request.rows.select([column.name for column in columns])
+        with self._failing("cannot write to"):
+            db = self._begin()
+            if binding.delta_updates:
+                db.executemany(_insert(binding, columns), _values(rows))
+                return
+            new = pc.invert(request.exists)
+            gone = pc.and_(request.delete, self._hard_delete)
+            self._delete(binding, columns, rows.filter(pc.and_(gone, request.exists)))
+            put = pc.and_(pc.invert(gone), request.exists)
+            db.executemany(_upsert(binding, columns), _values(rows.filter(put)))
+            self._insert(binding, columns, rows.filter(pc.and_(pc.invert(gone), new)))
+
+    def _delete(self, binding: BindingSpec, columns: Sequence[Column], rows: pa.Table) -> None:
+        keys = [column.name for column in columns if column.key]
+        delete = f"DELETE FROM {_table(binding)} WHERE {_is_key(columns)}"  # noqa: S608
+        self._open_db.executemany(delete, _values(rows.select(keys)))
+
+    def _insert(self, binding: BindingSpec, columns: Sequence[Column], rows: pa.Table) -> None:
+        values = _values(rows)
+        statement = _insert(binding, columns)
+        if not self._hard_delete:
+            # The row of a key that was deleted softly is still there, and may be written over.
+            statement = f"{_upsert(binding, columns)} WHERE {_table(binding)}.{_quoted(OP)} = 'd'"
+        try:
+            stored = self._open_db.executemany(statement, values).rowcount
+        except sqlite3.IntegrityError as error:
+            taken = self._taken(binding, columns, rows)
+            if taken is None:
+                raise
+            raise taken from error
+        if stored != len(values) and values:
+            taken = self._taken(binding, columns, rows)
+            assert taken is not None
+            raise taken
+
+    def _taken(
+        self, binding: BindingSpec, columns: Sequence[Column], rows: pa.Table
+    ) -> KeyTaken | None:
+        """Return which row has a key that was there before this transaction."""
+        self._rollback()
+        names = [column.name for column in columns if column.key]
+        query = f"SELECT * FROM {_table(binding)} WHERE {_is_key(columns)}"  # noqa: S608
+        cursor = self._open_db.cursor()
+        for key in _values(rows.select(names)):
+            found = cursor.execute(query, key).fetchone()
+            if found is not None:
+                there = dict(zip((d[0] for d in cursor.description), found, strict=True))
+                if self._hard_delete or there.get(OP) != "d":
+                    return KeyTaken(binding.resource_path, dict(zip(names, key, strict=True)))
+        return None
+
+    def _rollback(self) -> None:
+        self._open_db.execute("ROLLBACK")
+        self._in_transaction = False
+
+    def _commit(self, checkpoint: Checkpoint) -> None:
+        with self._failing("cannot commit to"):
+            moved = self._begin().execute(_MOVE_CHECKPOINT, (to_text(checkpoint), *self._ours()))
+            if moved.rowcount != 1:
+                self._rollback()
+                raise self._fenced()
+            self._open_db.execute("COMMIT")
+            self._in_transaction = False
+
+
+_CREATE_CHECKPOINTS: Final = (
+    f"CREATE TABLE {CHECKPOINTS} (materialization TEXT NOT NULL, key_begin INTEGER NOT NULL, "
+    "key_end INTEGER NOT NULL, fence INTEGER NOT NULL, checkpoint TEXT NOT NULL, "
+    "PRIMARY KEY (materialization, key_begin, key_end))"
+)
+_SELECT_FENCES: Final = (
+    f"SELECT key_begin, key_end, fence, checkpoint FROM {CHECKPOINTS} "  # noqa: S608
+    "WHERE materialization = ?"
+)
+_PUT_FENCE: Final = f"INSERT OR REPLACE INTO {CHECKPOINTS} VALUES (?, ?, ?, ?, ?)"  # noqa: S608
+_DELETE_FENCE: Final = (
+    f"DELETE FROM {CHECKPOINTS} "  # noqa: S608
+    "WHERE materialization = ? AND key_begin = ? AND key_end = ?"
+)
+_IS_OURS: Final = (
+    f"SELECT 1 FROM {CHECKPOINTS} "  # noqa: S608
+    "WHERE materialization = ? AND key_begin = ? AND key_end = ? AND fence = ?"
+)
+_MOVE_CHECKPOINT: Final = (
+    f"UPDATE {CHECKPOINTS} SET checkpoint = ? "  # noqa: S608
+    "WHERE materialization = ? AND key_begin = ? AND key_end = ? AND fence = ?"
+)
 
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _affinity(kind: pa.DataType) -> str:
-    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
-        return "INTEGER"
-    if pa.types.is_floating(kind):
-        return "REAL"
-    return "BLOB" if pa.types.is_binary(kind) else "TEXT"
+def _table(binding: BindingSpec) -> str:
+    return _quoted(binding.resource_path[-1])
 
 
-def _value(value: Any) -> Any:
-    # Decimals, dates and timestamps as text: SQLite has no exact type for them.
-    return value if value is None or isinstance(value, int | float | str | bytes) else str(value)
+def _names(columns: Sequence[Column]) -> str:
+    return ", ".join(_quoted(column.name) for column in columns)
 
 
-class SqliteDriver:
-    """One SQLite file."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._name = ""
-        self._fence = 0
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        except (OSError, sqlite3.Error) as error:
-            raise Determinate(f"cannot open SQLite endpoint {path}: {error}") from error
-        self._db.execute("PRAGMA journal_mode = WAL")
-        self._db.execute("PRAGMA synchronous = FULL")
-        self._db.execute("PRAGMA busy_timeout = 10000")
-
-    def open(self, name: str, bindings: tuple[BindingSpec, ...]) -> int | None:
-        """Make the tables, take the fence, return the checkpoint."""
-        self._name = name
-        with _transaction(self._db):
-            self._db.execute(
-                "CREATE TABLE IF NOT EXISTS headwater_checkpoints ("
-                "materialization TEXT PRIMARY KEY, fence INTEGER NOT NULL, checkpoint INTEGER)"
-            )
-            self._db.execute(
-                "INSERT INTO headwater_checkpoints VALUES (?, 1, NULL) "
-                "ON CONFLICT (materialization) DO UPDATE SET fence = fence + 1",
-                (name,),
-            )
-            for binding in bindings:
-                self._db.execute(_create_table(binding))
-            (self._fence, checkpoint) = self._db.execute(
-                "SELECT fence, checkpoint FROM headwater_checkpoints WHERE materialization = ?",
-                (name,),
-            ).fetchone()
-        found: int | None = checkpoint
-        return found
-
-    def commit(self, deltas: tuple[Delta, ...], checkpoint: int) -> None:
-        """Apply the deltas and move the checkpoint, in one transaction."""
-        with _transaction(self._db):
-            moved = self._db.execute(
-                "UPDATE headwater_checkpoints SET checkpoint = ? "
-                "WHERE materialization = ? AND fence = ?",
-                (checkpoint, self._name, self._fence),
-            )
-            if moved.rowcount != 1:
-                found = self._db.execute(
-                    "SELECT fence FROM headwater_checkpoints WHERE materialization = ?",
-                    (self._name,),
-                ).fetchone()
-                raise FencedOut(self._name, self._fence, found[0] if found else 0)
-            for delta in deltas:
-                self._apply(delta)
-
-    def _apply(self, delta: Delta) -> None:
-        binding = delta.binding
-        table = _quoted(binding.target)
-        if delta.removed.num_rows:
-            # IS, not =: a key may be NULL, and NULL IS NULL.
-            where = " AND ".join(f"{_quoted(column)} IS ?" for column in binding.key)
-            self._db.executemany(
-                f"DELETE FROM {table} WHERE {where}",  # noqa: S608 - names are quoted
-                _rows(delta.removed),
-            )
-        if delta.put.num_rows:
-            marks = ", ".join("?" for _ in binding.schema.names)
-            self._db.executemany(
-                f"INSERT OR REPLACE INTO {table} VALUES ({marks})",  # noqa: S608
-                _rows(delta.put),
-            )
-
-    def close(self) -> None:
-        """Close the file."""
-        self._db.close()
+def _is_key(columns: Sequence[Column]) -> str:
+    return " AND ".join(f"{_quoted(column.name)} = ?" for column in columns if column.key)
 
 
-def _create_table(binding: BindingSpec) -> str:
-    columns = ", ".join(f"{_quoted(f.name)} {_affinity(f.type)}" for f in binding.schema)
-    key = ", ".join(_quoted(column) for column in binding.key)
-    return f"CREATE TABLE IF NOT EXISTS {_quoted(binding.target)} ({columns}, PRIMARY KEY ({key}))"
+def _insert(binding: BindingSpec, columns: Sequence[Column]) -> str:
+    marks = ", ".join("?" for _ in columns)
+    return f"INSERT INTO {_table(binding)} ({_names(columns)}) VALUES ({marks})"  # noqa: S608
 
 
-def _rows(table: pa.Table) -> list[tuple[Any, ...]]:
-    return [
-        tuple(_value(value) for value in row)
-        for row in zip(*(column.to_pylist() for column in table.columns), strict=True)
-    ]
+def _upsert(binding: BindingSpec, columns: Sequence[Column]) -> str:
+    keys = _names([column for column in columns if column.key])
+    values = [_quoted(column.name) for column in columns if not column.key]
+    # A table of nothing but a key still has to say what is done with a row that is there.
+    put = ", ".join(f"{name} = excluded.{name}" for name in values or [_names(columns[:1])])
+    return f"{_insert(binding, columns)} ON CONFLICT ({keys}) DO UPDATE SET {put}"
 
 
-class _transaction:  # noqa: N801 - reads as the statement it is
-    def __init__(self, db: sqlite3.Connection) -> None:
-        self._db = db
+def _values(rows: pa.Table) -> list[tuple[Any, ...]]:
+    columns = [_column(column) for column in rows.columns]
+    return list(zip(*columns, strict=True))
 
-    def __enter__(self) -> None:
-        self._db.execute("BEGIN IMMEDIATE")
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._db.execute("ROLLBACK" if kind is not None else "COMMIT")
+def _column(column: pa.ChunkedArray) -> list[Any]:
+    array = column.combine_chunks()
+    array = array.chunk(0) if isinstance(array, pa.ChunkedArray) else array
+    values: list[Any] = packable(array).to_pylist()
+    if pa.types.is_nested(array.type):
+        return [None if value is None else value.decode() for value in values]
+    return values

@@ -68,3 +68,7 @@ class InProcess:
         self._here = self._here.ending()
         self._there = self._there.peer_ended().ending()
         self._driver.close()
+
+    def abort(self) -> None:
+        """Release the driver, whatever it was about to do."""
+        self._driver.close()

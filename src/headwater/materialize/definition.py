@@ -1,0 +1,249 @@
+"""What a materialization is, as our log keeps it, and as the protocol describes it.
+
+A :class:`Definition` is durable as the item ``materialization/<name>``. With the schemas of the
+collections and what a driver answered to Validate it becomes a ``MaterializationSpec``.
+
+What a binding delivers of its collection (:func:`delivered_schema`):
+
+    standard            all columns; a row per key
+    REDUCE              the key, the REDUCE columns, and :data:`ROWS`: how many rows are in them
+    DELTA UPDATES       all columns and :data:`OP`; a row per insertion or deletion
+    both                the key and the REDUCE columns; a row per key and transaction
+    soft deletes        :data:`OP` too, where a key can be deleted
+
+:data:`ROWS` is what tells a key whose values sum up to nothing from one that has no rows left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+import pyarrow as pa
+
+from headwater.base.errors import InvalidUsage
+from headwater.base.ids import GlobalId
+from headwater.materialize.projections import OP, collection_spec
+from headwater.materialize.protocol.messages import (
+    Validate,
+    ValidateBinding,
+    Validated,
+    ValidatedBinding,
+)
+from headwater.materialize.protocol.specs import (
+    BindingSpec,
+    ConnectorType,
+    FieldSelection,
+    MaterializationSpec,
+)
+from headwater.materialize.reduction.strategy import (
+    CannotRetract,
+    LastWriteWins,
+    Retraction,
+    Strategy,
+    Sum,
+    parse,
+    retraction,
+)
+from headwater.materialize.selection import check_selected
+from headwater.materialize.wire.protobuf import encode_value
+
+ROWS: Final = "_headwater_rows"
+"""The column of a REDUCE binding that counts the rows of its key."""
+
+_VERSION_BYTES: Final = 8
+_DECIMAL_DIGITS_MAX: Final = 38
+
+
+class UnknownColumn(InvalidUsage):
+    """A column that the collection does not have."""
+
+    def __init__(self, binding: str, column: str, schema: pa.Schema) -> None:
+        super().__init__(
+            f"binding {binding!r} has no column {column!r}; its columns are {schema.names}"
+        )
+
+
+class CannotSum(InvalidUsage):
+    """A ``sum`` of what is no number."""
+
+    def __init__(self, binding: str, column: str, kind: object) -> None:
+        super().__init__(f"binding {binding!r}: {column!r} is {kind}, and only numbers have a sum")
+
+
+class Endpoint(msgspec.Struct, frozen=True):
+    """Where to: the name of a driver, and its configuration."""
+
+    driver: str
+    config: Mapping[str, Any]
+
+
+class Binding(msgspec.Struct, frozen=True):
+    """One collection delivered into one resource of the endpoint."""
+
+    name: str
+    """What the user calls the collection."""
+    collection: GlobalId
+    target: str
+    key: tuple[str, ...]
+    delta_updates: bool = False
+    reduce: tuple[tuple[str, str], ...] = ()
+    """Columns and the names of their strategies; empty: rows are delivered as they are."""
+    append_only: bool = False
+    """The user's promise that no row is ever deleted or updated, for strategies that need it."""
+
+    def strategies(self) -> dict[str, Strategy]:
+        """Return the strategy of each ``REDUCE`` column."""
+        return {column: parse({"strategy": name}) for column, name in self.reduce}
+
+
+class Definition(msgspec.Struct, frozen=True):
+    """A materialization."""
+
+    name: str
+    incarnation: str
+    """Tells it from one of the same name that was dropped before."""
+    endpoint: Endpoint
+    bindings: tuple[Binding, ...]
+    reads: tuple[str, ...]
+    """The read capabilities, as text, one per binding."""
+    hard_delete: bool = True
+    """Whether a deleted key's row goes, or stays and is marked."""
+
+    @property
+    def source(self) -> str:
+        """The name under which endpoints keep its checkpoint."""
+        return f"{self.name}/{self.incarnation}"
+
+
+def delivered_schema(binding: Binding, schema: pa.Schema, *, hard_delete: bool) -> pa.Schema:
+    """Return the columns that a binding delivers; raise if it asks for what cannot be."""
+    for column in (*binding.key, *(column for column, _ in binding.reduce)):
+        if column not in schema.names:
+            raise UnknownColumn(binding.name, column, schema)
+    fields = list(schema)
+    if binding.reduce:
+        strategies = binding.strategies()
+        fields = [schema.field(column) for column in binding.key]
+        for column, strategy in strategies.items():
+            if retraction(strategy) is Retraction.REFUSED and not binding.append_only:
+                raise CannotRetract(column, strategy)
+            fields.append(_reduced_field(binding, schema.field(column), strategy))
+        if not binding.delta_updates:
+            fields.append(pa.field(ROWS, pa.int64(), nullable=False))
+    if (binding.delta_updates and not binding.reduce) or (
+        not binding.delta_updates and not hard_delete
+    ):
+        fields.append(pa.field(OP, pa.string(), nullable=False))
+    return pa.schema(fields)
+
+
+def _reduced_field(binding: Binding, field: pa.Field, strategy: Strategy) -> pa.Field:
+    if isinstance(strategy, LastWriteWins):
+        return field
+    if not isinstance(strategy, Sum):
+        return field.with_nullable(True)
+    kind = field.type
+    if pa.types.is_integer(kind):
+        return pa.field(field.name, pa.int64(), nullable=False)
+    if pa.types.is_floating(kind):
+        return pa.field(field.name, pa.float64(), nullable=False)
+    if pa.types.is_decimal(kind):
+        summed = pa.decimal128(_DECIMAL_DIGITS_MAX, kind.scale)
+        return pa.field(field.name, summed, nullable=False)
+    raise CannotSum(binding.name, field.name, kind)
+
+
+def state_key(resource_path: Sequence[str], backfill: int = 0) -> str:
+    """Return the name under which a binding's progress is kept.
+
+    >>> state_key(("public", "by k"))
+    'public%2Fby%20k.v0'
+    """
+    return quote("/".join(resource_path), safe="+=").replace("~", "%7E") + f".v{backfill}"
+
+
+def to_validate(
+    definition: Definition,
+    resources: Sequence[Mapping[str, Any]],
+    delivered: Sequence[pa.Schema],
+    last: MaterializationSpec | None = None,
+    last_version: str = "",
+) -> Validate:
+    """Return the question whether a driver can do what is wished for."""
+    return Validate(
+        definition.name,
+        ConnectorType.LOCAL,
+        config_json(definition),
+        tuple(
+            ValidateBinding(
+                resource_config_json=_resource_json(resource, binding),
+                collection=collection_spec(binding.name, schema, binding.key),
+                group_by=binding.key,
+            )
+            for binding, resource, schema in zip(
+                definition.bindings, resources, delivered, strict=True
+            )
+        ),
+        last,
+        last_version,
+    )
+
+
+def to_spec(definition: Definition, asked: Validate, validated: Validated) -> MaterializationSpec:
+    """Return the materialization with what a driver answered; raise if it cannot be."""
+    bindings = []
+    for binding, wish, answer in zip(
+        definition.bindings, asked.bindings, validated.bindings, strict=True
+    ):
+        assert wish.collection is not None
+        fields = tuple(projection.field for projection in wish.collection.projections)
+        check_selected(binding.name, fields, answer)
+        _check_mode(binding, answer)
+        bindings.append(
+            BindingSpec(
+                resource_config_json=wish.resource_config_json,
+                resource_path=answer.resource_path,
+                collection=wish.collection,
+                field_selection=FieldSelection(
+                    keys=binding.key,
+                    values=tuple(sorted(set(fields) - set(binding.key))),
+                ),
+                delta_updates=binding.delta_updates or answer.delta_updates,
+                journal_read_suffix=f"materialize/{definition.name}/"
+                f"{state_key(answer.resource_path)}",
+                state_key=state_key(answer.resource_path),
+            )
+        )
+    return MaterializationSpec(
+        name=definition.name,
+        connector_type=ConnectorType.LOCAL,
+        config_json=config_json(definition),
+        bindings=tuple(bindings),
+    )
+
+
+def version_of(spec: MaterializationSpec) -> str:
+    """Return a version that changes with the spec."""
+    return blake2b(encode_value(spec), digest_size=_VERSION_BYTES).hexdigest()
+
+
+def config_json(definition: Definition) -> bytes:
+    """Return the endpoint's configuration, as the driver reads it."""
+    config = {**definition.endpoint.config, "hardDelete": definition.hard_delete}
+    return msgspec.json.encode(config, order="deterministic")
+
+
+def _resource_json(resource: Mapping[str, Any], binding: Binding) -> bytes:
+    said = {**resource, "delta_updates": True} if binding.delta_updates else dict(resource)
+    return msgspec.json.encode(said, order="deterministic")
+
+
+def _check_mode(binding: Binding, answer: ValidatedBinding) -> None:
+    if answer.delta_updates and not binding.delta_updates:
+        raise InvalidUsage(
+            f"binding {binding.name!r}: the endpoint takes only delta updates; say DELTA UPDATES"
+        )

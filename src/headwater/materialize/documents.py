@@ -1,0 +1,67 @@
+"""Rows as JSON documents, and back.
+
+A row is an object of its columns. Booleans, integers, doubles, texts, arrays and structs are
+themselves; decimals, dates and times are their texts, bytes are base64: what ``projections`` says
+of them. NULL is null. Going there and back gives the same row.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from headwater.base.errors import InvalidUsage
+from headwater.materialize.projections import packable
+from headwater.materialize.reduction.value import Json
+
+
+class NotARow(InvalidUsage):
+    """A document whose values do not fit the columns."""
+
+    def __init__(self, column: str, kind: object, error: object) -> None:
+        super().__init__(f"column {column!r} holds a value that is no {kind}: {error}")
+
+
+def to_documents(rows: pa.Table) -> list[dict[str, Json]]:
+    """Return each row as a document."""
+    columns = [_values(column.combine_chunks()) for column in rows.columns]
+    names = rows.column_names
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _values(column: Any) -> list[Json]:
+    array = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
+    binary = pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type)
+    plain = array if binary or pa.types.is_nested(array.type) else packable(array)
+    values: list[Json] = plain.to_pylist()
+    if binary:
+        return [None if value is None else base64.b64encode(value).decode() for value in values]
+    return values
+
+
+def to_rows(documents: Sequence[Mapping[str, Json]], schema: pa.Schema) -> pa.Table:
+    """Return documents as rows; what a document lacks is NULL."""
+    columns = [_column([d.get(field.name) for d in documents], field) for field in schema]
+    return pa.table(dict(zip(schema.names, columns, strict=True))) if columns else pa.table({})
+
+
+def _column(values: list[Json], field: pa.Field) -> pa.Array:
+    kind = field.type
+    try:
+        if pa.types.is_decimal(kind):
+            return pa.array([None if v is None else Decimal(str(v)) for v in values], kind)
+        if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+            decoded = [None if v is None else base64.b64decode(v) for v in values]
+            return pa.array(decoded, kind)
+        if pa.types.is_timestamp(kind):
+            zoned = pa.timestamp(kind.unit, "UTC") if kind.tz else kind
+            return pa.array(values, pa.string()).cast(zoned).cast(kind)
+        if pa.types.is_date(kind) or pa.types.is_time(kind):
+            return pa.array(values, pa.string()).cast(kind)
+        return pa.array(values, kind)
+    except (ArithmeticError, ValueError, TypeError, pa.ArrowException) as error:
+        raise NotARow(field.name, kind, error) from error

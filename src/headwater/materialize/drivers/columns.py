@@ -1,0 +1,166 @@
+"""The columns of a resource, as a driver for tables sees them: what a binding's fields become.
+
+A field's type is what the protocol says of it (``projections``), in one of eleven kinds. A driver
+has a native type for each, and says which existing types can hold it.
+
+What a binding demands of a table that is there already (:func:`constraints`):
+
+- a key column must be of the table's primary key, which has no others, unless the binding is in
+  delta mode, where there is none;
+- an existing column must be able to hold its field, or it is *incompatible*: another table, or a
+  backfill into a new one, would do;
+- a column that must not be NULL and has no default is *required*, also if the collection lacks it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from headwater.materialize.protocol.specs import (
+    BindingSpec,
+    CollectionSpec,
+    Constraint,
+    ConstraintType,
+    Inference,
+    Projection,
+)
+
+
+class Kind(enum.Enum):
+    """What a column holds."""
+
+    BOOLEAN = "boolean"
+    INTEGER = "integer"
+    DOUBLE = "double"
+    DECIMAL = "decimal"
+    TEXT = "text"
+    BYTES = "bytes"
+    DATE = "date"
+    TIME = "time"
+    TIMESTAMP = "timestamp"
+    LOCAL_TIMESTAMP = "timestamp without time zone"
+    JSON = "json"
+
+
+_BY_FORMAT: Mapping[str, Kind] = {
+    "number": Kind.DECIMAL,
+    "integer": Kind.DECIMAL,
+    "date": Kind.DATE,
+    "time": Kind.TIME,
+    "date-time": Kind.TIMESTAMP,
+    "local-date-time": Kind.LOCAL_TIMESTAMP,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a binding. Only keys are NOT NULL: a value may become NULL some day."""
+
+    name: str
+    kind: Kind
+    key: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Existing:
+    """A column of a table that is there."""
+
+    native: str
+    """The endpoint's name of its type."""
+    primary_key: bool
+    required: bool
+    """Whether it must be given a value."""
+
+
+def kind_of(inference: Inference | None) -> Kind | None:
+    """Return what a field holds; ``None`` if it can only be NULL."""
+    types = {*(inference.types if inference else ())} - {"null"}
+    if not types:
+        return None
+    if types == {"boolean"}:
+        return Kind.BOOLEAN
+    if types == {"integer"}:
+        return Kind.INTEGER
+    if types <= {"integer", "number"}:
+        return Kind.DOUBLE
+    if types == {"string"} and inference is not None:
+        string = inference.string
+        if string is not None and string.content_encoding == "base64":
+            return Kind.BYTES
+        return _BY_FORMAT.get(string.format if string else "", Kind.TEXT)
+    return Kind.JSON
+
+
+def columns_of(binding: BindingSpec) -> tuple[Column, ...]:
+    """Return the columns of a binding: keys in their order, then values."""
+    assert binding.collection is not None
+    assert binding.field_selection is not None
+    by_field = {p.field: p for p in binding.collection.projections}
+    keys, values = binding.field_selection.keys, binding.field_selection.values
+    return tuple(_column(by_field[field], key=field in keys) for field in (*keys, *values))
+
+
+def _column(projection: Projection, *, key: bool) -> Column:
+    kind = kind_of(projection.inference)
+    return Column(projection.field, kind or Kind.TEXT, key)
+
+
+Holds = Callable[[str, Kind], bool]
+"""Whether an existing column of a native type can hold a kind."""
+
+
+def constraints(
+    collection: CollectionSpec, existing: Mapping[str, Existing], holds: Holds, *, delta: bool
+) -> Iterator[tuple[str, Constraint]]:
+    """Yield what a table demands of a collection's fields; ``existing`` is empty if it is new."""
+    keys = tuple(pointer.removeprefix("/") for pointer in collection.key)
+    for projection in collection.projections:
+        yield projection.field, _constraint(projection, existing, holds, keys, delta=delta)
+    fields = {projection.field for projection in collection.projections}
+    for name, column in existing.items():
+        if column.required and name not in fields:
+            yield (
+                name,
+                Constraint(
+                    ConstraintType.FIELD_REQUIRED,
+                    "the table has it, NOT NULL and without a default",
+                ),
+            )
+
+
+def _constraint(
+    projection: Projection,
+    existing: Mapping[str, Existing],
+    holds: Holds,
+    keys: Sequence[str],
+    *,
+    delta: bool,
+) -> Constraint:
+    kind = kind_of(projection.inference)
+    if kind is None:
+        return Constraint(ConstraintType.FIELD_FORBIDDEN, "it can only be NULL")
+    if projection.is_primary_key and kind is Kind.JSON:
+        return Constraint(
+            ConstraintType.FIELD_FORBIDDEN, "an array or object cannot be part of a key"
+        )
+    column = existing.get(projection.field)
+    if column is not None and not holds(column.native, kind):
+        return Constraint(
+            ConstraintType.INCOMPATIBLE, f"the table's column is {column.native}, not {kind.value}"
+        )
+    if not projection.is_primary_key:
+        if column is not None and column.primary_key and not delta:
+            return Constraint(ConstraintType.INCOMPATIBLE, "it is in the table's primary key")
+        return Constraint(ConstraintType.FIELD_OPTIONAL, "can be stored")
+    primary = {name for name, found in existing.items() if found.primary_key}
+    if existing and not delta and primary != set(keys):
+        shown = f"({', '.join(sorted(primary))})" if primary else "missing"
+        return Constraint(ConstraintType.INCOMPATIBLE, f"the table's primary key is {shown}")
+    if delta and column is not None and column.primary_key:
+        return Constraint(
+            ConstraintType.INCOMPATIBLE,
+            "the table has a primary key, and delta updates store a key many times",
+        )
+    return Constraint(ConstraintType.LOCATION_REQUIRED, "is part of the key")

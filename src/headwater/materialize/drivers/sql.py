@@ -1,0 +1,300 @@
+"""Drivers of SQL databases: the endpoint is authoritative, with a fence per key range.
+
+Table ``flow_checkpoints_v1`` (Flow's name and columns) lies beside the delivered tables. One
+transaction of the endpoint holds the rows, the new checkpoint and the assertion of the fence; it is
+open from the first Store, or from StartCommit, to the commit: nothing is open while keys are
+loaded. It begins with the question whether the fence is still ours, so that a zombie takes nothing
+that it finds for an error of the data, and ends with the assertion that it is.
+
+Acknowledged is said as soon as the commit is complete, which here is before StartedCommit is
+answered. Delivery is exactly once.
+
+How a row is stored follows from what is said of it:
+
+    exists false    inserted; if the key is there already, two rows have it: refused, by name
+    exists true     put in the place of the old row (or anew, if somebody removed that)
+    delete          removed; or, with soft deletes, put with its mark
+    delta mode      inserted; there is no key
+
+This module is what all such databases share; what a statement looks like is the business of the
+one file of each.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+import msgspec
+import pyarrow as pa
+
+from headwater.base.errors import HeadwaterError, InvalidUsage
+from headwater.materialize.checkpoint import from_text, to_text
+from headwater.materialize.drivers.columns import (
+    Column,
+    Existing,
+    Kind,
+    columns_of,
+    constraints,
+)
+from headwater.materialize.drivers.fences import FenceRow, Installed, install
+from headwater.materialize.key_range import KeyHash, KeyRange
+from headwater.materialize.protocol.messages import (
+    PROTOCOL,
+    Acknowledge,
+    Acknowledged,
+    Applied,
+    Apply,
+    Flush,
+    Flushed,
+    Load,
+    LoadedMany,
+    LoadMany,
+    Open,
+    Opened,
+    Request,
+    Response,
+    Spec,
+    Specified,
+    StartCommit,
+    StartedCommit,
+    Store,
+    StoreMany,
+    Validate,
+    Validated,
+    ValidatedBinding,
+)
+from headwater.materialize.protocol.specs import (
+    EXPLICIT_ZERO,
+    BindingSpec,
+    Checkpoint,
+    CollectionSpec,
+    MaterializationSpec,
+)
+from headwater.materialize.tuples import Element, unpack
+
+CHECKPOINTS: Final = "flow_checkpoints_v1"
+
+HARD_DELETE_SCHEMA: Final = {
+    "type": "boolean",
+    "title": "Whether a deleted key's row is removed; else it is marked in _meta/op",
+    "default": True,
+}
+
+
+class Fenced(HeadwaterError):
+    """Another session has opened our key range, or a part of it; nothing was written."""
+
+    def __init__(self, materialization: str, row: FenceRow) -> None:
+        super().__init__(
+            f"materialization {materialization!r}: the key range {row.key_range} was opened by "
+            f"another session; our fence {row.fence} is no longer valid, and nothing was written"
+        )
+
+
+class KeyTaken(InvalidUsage):
+    """A new row has the key of one that is there."""
+
+    def __init__(self, resource: Sequence[str], keys: Mapping[str, object]) -> None:
+        super().__init__(
+            f"a new row has the key {dict(keys)}, which table {'.'.join(resource)!r} has already: "
+            "two rows have this key, or somebody else wrote it; choose key columns that identify "
+            "a row"
+        )
+
+
+class NotServed(InvalidUsage):
+    """A request that this driver does not serve."""
+
+    def __init__(self, request: Request) -> None:
+        super().__init__(f"a driver of tables takes runs of rows, not one {type(request).__name__}")
+
+
+class SqlDriver(ABC):
+    """One database, for one stream."""
+
+    documentation_url: ClassVar[str]
+    config_schema: ClassVar[Mapping[str, Any]]
+    resource_schema: ClassVar[Mapping[str, Any]]
+
+    def __init__(self) -> None:
+        self._materialization = MaterializationSpec()
+        self._columns: tuple[tuple[Column, ...], ...] = ()
+        self._row: FenceRow | None = None
+        self._hard_delete = True
+        self._loads: dict[int, list[bytes]] = {}
+
+    def respond(self, request: Request) -> Iterator[Response]:
+        """Act upon a request; yield the responses to it."""
+        match request:
+            case Spec():
+                yield Specified(
+                    PROTOCOL,
+                    msgspec.json.encode(self.config_schema),
+                    msgspec.json.encode(self.resource_schema),
+                    self.documentation_url,
+                )
+            case Validate():
+                yield self._validated(request)
+            case Apply():
+                yield self._applied(request)
+            case Open():
+                yield Opened(self._opened(request))
+                # Whatever was committed is in the database, and there is nothing else to apply.
+                yield Acknowledged()
+            case Acknowledge():
+                return
+            case LoadMany():
+                self._loads.setdefault(request.binding, []).extend(request.keys_packed.to_pylist())
+            case Flush():
+                yield from self._flushed()
+            case StoreMany():
+                self._store(request)
+            case StartCommit():
+                self._commit(request.runtime_checkpoint or Checkpoint())
+                yield StartedCommit()
+                yield Acknowledged()
+            case Load() | Store():
+                raise NotServed(request)
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release the endpoint; an open transaction is rolled back by it."""
+
+    # What each database does in its own way.
+
+    @abstractmethod
+    def _connect(self, config: Mapping[str, Any]) -> None:
+        """Connect, unless we are connected."""
+
+    @abstractmethod
+    def _resource_path(self, resource: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return where a resource is."""
+
+    @abstractmethod
+    def _existing(self, path: Sequence[str]) -> Mapping[str, Existing]:
+        """Return the columns of a table; none if there is no table."""
+
+    @abstractmethod
+    def _holds_data(self, path: Sequence[str]) -> bool:
+        """Return whether an existing table has rows."""
+
+    @abstractmethod
+    def _holds(self, native: str, kind: Kind) -> bool:
+        """Return whether a column of a native type can hold a kind."""
+
+    @abstractmethod
+    def _checkpoints_missing(self) -> Iterator[str]:
+        """Yield the statements that make the table of checkpoints, if it is not there."""
+
+    @abstractmethod
+    def _create_table(self, binding: BindingSpec, columns: Sequence[Column]) -> str:
+        """Return the statement that makes a table."""
+
+    @abstractmethod
+    def _add_column(self, path: Sequence[str], column: Column) -> str:
+        """Return the statement that adds a column, nullable."""
+
+    @abstractmethod
+    def _execute_all(self, statements: Sequence[str]) -> None:
+        """Execute statements in one transaction."""
+
+    @abstractmethod
+    def _install(self, name: str, opened: KeyRange) -> Installed:
+        """Decide the fence and write what was decided, in one transaction that excludes others."""
+
+    @abstractmethod
+    def _select(
+        self, binding: BindingSpec, columns: Sequence[Column], keys: Sequence[tuple[Element, ...]]
+    ) -> pa.Table:
+        """Return the rows of some keys, as far as they are there."""
+
+    @abstractmethod
+    def _store(self, request: StoreMany) -> None:
+        """Write rows, within the transaction."""
+
+    @abstractmethod
+    def _commit(self, checkpoint: Checkpoint) -> None:
+        """Move the checkpoint if the fence is ours, and commit; else write nothing."""
+
+    # What is the same for all.
+
+    def _validated(self, request: Validate) -> Validated:
+        self._connect(msgspec.json.decode(request.config_json))
+        bindings = []
+        for binding in request.bindings:
+            resource = msgspec.json.decode(binding.resource_config_json)
+            path = self._resource_path(resource)
+            existing = self._existing(path)
+            delta = bool(resource.get("delta_updates", False))
+            collection = binding.collection or CollectionSpec()
+            bindings.append(
+                ValidatedBinding(
+                    constraints=tuple(constraints(collection, existing, self._holds, delta=delta)),
+                    resource_path=path,
+                    delta_updates=delta,
+                    case_insensitive_fields=True,
+                    holds_data=bool(existing) and self._holds_data(path),
+                )
+            )
+        return Validated(tuple(bindings))
+
+    def _applied(self, request: Apply) -> Applied:
+        assert request.materialization is not None
+        self._connect(msgspec.json.decode(request.materialization.config_json))
+        statements = list(self._checkpoints_missing())
+        for binding in request.materialization.bindings:
+            columns = columns_of(binding)
+            existing = self._existing(binding.resource_path)
+            if not existing:
+                statements.append(self._create_table(binding, columns))
+                continue
+            statements += [
+                self._add_column(binding.resource_path, column)
+                for column in columns
+                if column.name not in existing
+            ]
+        if not request.dry_run and statements:
+            self._execute_all(statements)
+        return Applied(";\n".join(statements))
+
+    def _opened(self, request: Open) -> Checkpoint:
+        assert request.materialization is not None
+        assert request.range is not None
+        self._materialization = request.materialization
+        self._columns = tuple(map(columns_of, request.materialization.bindings))
+        config = msgspec.json.decode(request.materialization.config_json)
+        self._hard_delete = bool(config.get("hardDelete", True))
+        self._connect(config)
+        opened = KeyRange(KeyHash(request.range.key_begin), KeyHash(request.range.key_end))
+        self._row = self._install(request.materialization.name, opened).row
+        return from_text(self._row.checkpoint)
+
+    def _flushed(self) -> Iterator[Response]:
+        loads, self._loads = self._loads, {}
+        for index, packed in sorted(loads.items()):
+            binding = self._materialization.bindings[index]
+            rows = self._select(binding, self._columns[index], [unpack(key) for key in packed])
+            if rows.num_rows:
+                yield LoadedMany(index, rows)
+        yield Flushed()
+
+    def _ours(self) -> tuple[str, int, int, int]:
+        """Return what our row is found by, as long as its fence is ours."""
+        assert self._row is not None
+        own = self._row.key_range
+        return self._materialization.name, own.begin, own.end, self._row.fence
+
+    def _fenced(self) -> Fenced:
+        assert self._row is not None
+        return Fenced(self._materialization.name, self._row)
+
+
+def decide_fence(rows: Sequence[tuple[int, int, int, str]], opened: KeyRange) -> Installed:
+    """Decide the fence of a range, given the rows ``(begin, end, fence, checkpoint)``."""
+    found = [
+        FenceRow(KeyRange(KeyHash(begin), KeyHash(end)), fence, checkpoint)
+        for begin, end, fence, checkpoint in rows
+    ]
+    return install(found, opened, to_text(EXPLICIT_ZERO))

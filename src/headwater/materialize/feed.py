@@ -1,0 +1,234 @@
+"""What the inputs of a materialization have to say: updates, and up to which time they are good.
+
+The bindings of a materialization are delivered at one common time. From a checkpoint on, a
+:class:`Feed` follows all inputs and knows the *target*: the greatest ``T`` not past any input's
+upper at which no input has an error at ``T - 1``. Everything before ``T`` can be delivered; what
+comes after an error waits until the error is retracted.
+
+    input a   ───────────── errors ▒▒▒▒▒▒▒▒───────│ upper
+    input b   ────────────────────────────────────────│ upper
+    target               │ (while the errors last) │ (once they are retracted)
+
+Invariant:      each update is handed out exactly once, by the first :meth:`Feed.take` whose target
+                is after its time; at ``T - 1`` of every target handed out all inputs are free of
+                errors.
+Relied on by:   the runtime. A feed lives as long as a session; the next begins at its checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.base.errors import HeadwaterError
+from headwater.base.ids import GlobalId
+from headwater.collection.capability import ReadCapability
+from headwater.materialize.checkpoint import Position
+from headwater.persist import evolution
+from headwater.persist.client import Client, ReadHandle
+from headwater.persist.decision import collection_of
+from headwater.persist.errors import AsOfBeforeSince, CollectionHasErrors
+from headwater.persist.evolution import DIFF, ERROR_SCHEMA, TIME, updates_schema
+from headwater.persist.read import Updates
+from headwater.persist.state import State
+
+_FETCH_SECONDS: Final = 10.0
+"""How long a fetch waits for what is known to be sealed."""
+
+_FOR_EVER: Final = 1 << 62
+
+
+class CheckpointTooOld(HeadwaterError):
+    """A checkpoint from which the inputs cannot be read any more."""
+
+    def __init__(self, name: str, position: Position, reason: object) -> None:
+        super().__init__(
+            f"the endpoint stands at time {position.time}, but {name!r} cannot be read from there "
+            f"any more ({reason}); was the endpoint restored from a backup? Empty its tables and "
+            "its checkpoints, and everything is delivered anew"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorSpan:
+    """Times ``[begin, end)`` at which an input has errors, and those at ``begin``."""
+
+    begin: int
+    end: int
+    messages: tuple[str, ...]
+
+
+def error_spans(errors: pa.Table) -> Iterator[ErrorSpan]:
+    """Yield when a history of errors leaves some; the last may go on for ever."""
+    at_time, at_diff = errors.column_names.index(TIME), errors.column_names.index(DIFF)
+    rows = zip(*(errors[name].to_pylist() for name in errors.column_names), strict=True)
+    updates = sorted(rows, key=lambda update: update[at_time])
+    standing: Counter[tuple[object, ...]] = Counter()
+    for number, update in enumerate(updates):
+        standing[update[:at_time]] += update[at_diff]
+        time = update[at_time]
+        following = updates[number + 1][at_time] if number + 1 < len(updates) else _FOR_EVER
+        left = [error for error, count in standing.items() if count]
+        if left and following != time:
+            yield ErrorSpan(time, following, tuple(str(error[1]) for error in left))
+
+
+class Input:
+    """One collection, followed from a time on."""
+
+    def __init__(
+        self, client: Client, name: str, read: ReadCapability, position: Position | None, start: int
+    ) -> None:
+        self.name = name
+        handle = ReadHandle(client.core, read.id)
+        self._core = client.core
+        self._id = read.id
+        self._ok: list[pa.Table] = []
+        self._errors = updates_schema(ERROR_SCHEMA).empty_table()
+        try:
+            if position is None:
+                ok, errors = handle.snapshot(start).sides()
+                self._ok = [_at(ok, start)]
+                self._errors = _at(errors, start)
+                self._listen = handle.listen(start)
+            else:
+                self._listen = handle.listen(position.time - 1)
+        except AsOfBeforeSince as error:
+            if position is None:
+                raise
+            raise CheckpointTooOld(name, position, error) from error
+
+    def follow(self, target: int) -> None:
+        """Read up to a time that is sealed."""
+        while not self._listen.frontier.is_closed and self._listen.frontier.only() < target:
+            event = self._listen.fetch(timeout=_FETCH_SECONDS)
+            if isinstance(event, Updates):
+                self._ok.append(event.ok)
+                self._errors = pa.concat_tables([self._errors, event.errors])
+
+    @property
+    def has_more(self) -> bool:
+        """Whether something was not read yet, or may still come."""
+        return not self._listen.frontier.is_closed
+
+    @property
+    def last_time(self) -> int:
+        """The time of the latest update that waits; -1 if none does."""
+        return max((pc.max(t[TIME]).as_py() for t in self._ok if t.num_rows), default=-1)
+
+    def spans(self) -> tuple[ErrorSpan, ...]:
+        """Return when there are errors, among what was read and not handed out."""
+        return tuple(error_spans(self._errors)) if self._errors.num_rows else ()
+
+    def take(self, target: int) -> pa.Table:
+        """Hand out the updates before ``target``."""
+        empty = updates_schema(self._schema()).empty_table()
+        waiting = pa.concat_tables([empty, *self._ok], promote_options="default")
+        ripe = pc.less(waiting[TIME], target)
+        self._ok = [waiting.filter(pc.invert(ripe))]
+        # Nothing is wrong at target - 1: the errors before it have cancelled each other out.
+        self._errors = self._errors.filter(pc.greater_equal(self._errors[TIME], target))
+        return waiting.filter(ripe)
+
+    def _schema(self) -> pa.Schema:
+        return evolution.from_bytes(collection_of(self._core.state, self._id).schemas[-1])
+
+    def close(self) -> None:
+        """Release what is held for reading."""
+        self._listen.close()
+
+
+def _at(rows: pa.Table, time: int) -> pa.Table:
+    """Return rows with their diffs as updates at a time."""
+    times = pa.repeat(pa.scalar(time, pa.int64()), rows.num_rows)
+    return rows.add_column(
+        rows.schema.get_field_index(DIFF), pa.field(TIME, pa.int64(), nullable=False), times
+    )
+
+
+def last_good(upper: int, spans: Sequence[ErrorSpan]) -> int:
+    """Return the greatest ``T <= upper`` such that ``T - 1`` lies in no span.
+
+    >>> last_good(10, [ErrorSpan(7, 20, ()), ErrorSpan(4, 7, ())])
+    4
+    """
+    target = upper
+    while covering := [span for span in spans if span.begin < target <= span.end]:
+        target = min(span.begin for span in covering)
+    return target
+
+
+class Feed:
+    """All inputs of a materialization, from a position on."""
+
+    def __init__(
+        self,
+        client: Client,
+        inputs: Sequence[tuple[str, ReadCapability]],
+        position: Position | None,
+    ) -> None:
+        self._client = client
+        self._named = tuple(inputs)
+        self._position = position
+        self._inputs: list[Input] = []
+        """Empty until the first time at which all can be read is sealed everywhere."""
+        state = client.core.state
+        holders = [collection_of(state, read.id).readers[read.holder] for _, read in inputs]
+        # Every input can be read at its hold; the first time at which all can is the latest.
+        self._start = max(holder.since.only() for holder in holders)
+        self.reached = self._start if position is None else position.time
+        """Everything before it was handed out."""
+
+    def wait(self, timeout: float) -> int | None:
+        """Return the next target; ``None`` if there is nothing new in time.
+
+        Raises :class:`CollectionHasErrors` if all that is new has errors.
+        """
+        upper = self._client.core.wait(self._newer_upper, timeout)
+        if upper is None:
+            return None
+        if not self._inputs:
+            for name, read in self._named:
+                self._inputs.append(Input(self._client, name, read, self._position, self._start))
+        for one in self._inputs:
+            one.follow(upper)
+        if upper == _FOR_EVER:
+            upper = max(self.reached, *(one.last_time + 1 for one in self._inputs))
+        spans = {one.name: one.spans() for one in self._inputs}
+        target = last_good(upper, [span for found in spans.values() for span in found])
+        if target > self.reached:
+            return target
+        for name, found in spans.items():
+            for span in found:
+                if span.begin <= self.reached < span.end:
+                    raise CollectionHasErrors(name, self.reached, span.messages)
+        return None
+
+    def _newer_upper(self, state: State) -> int | None:
+        upper = min(_upper(state, read.id) for _, read in self._named)
+        if upper == _FOR_EVER and self._inputs:
+            more = (one.has_more or one.last_time >= self.reached for one in self._inputs)
+            return upper if any(more) else None
+        return upper if upper > self.reached else None
+
+    def take(self, target: int) -> list[pa.Table]:
+        """Hand out the updates of every input before a target."""
+        taken = [one.take(target) for one in self._inputs]
+        self.reached = target
+        return taken
+
+    def close(self) -> None:
+        """Stop following."""
+        for one in self._inputs:
+            one.close()
+
+
+def _upper(state: State, gid: GlobalId) -> int:
+    """Return a collection's upper; a closed one is complete for ever."""
+    upper = state.upper(collection_of(state, gid))
+    return _FOR_EVER if upper.is_closed else upper.only()

@@ -1,0 +1,171 @@
+"""REDUCE bindings: the rows of a key become one document, by the strategies of its columns.
+
+Each update of the interval is a document: the key, the REDUCE columns, and a 1 or -1 that counts
+rows. A ``sum`` column holds diff times value, so that a retraction takes its row out again; what
+cannot be taken out (``Retraction.REPLACED``) is in the document only where the row comes. Documents
+of a key are reduced in the order of their times, at one time what goes before what comes, then by
+packed bytes, into what was loaded:
+
+    stored = loaded ∘ document₁ ∘ document₂ ∘ …        a key with no rows left is deleted
+
+In delta mode nothing is loaded: documents are combined among themselves, and there is no counter.
+
+A column with ``lastWriteWins`` has a meaning only where its key has one row, so a key that has more
+is refused, by name. Retractions under a strategy that cannot absorb them are refused at Validate,
+unless the user promised that there are none; then they are refused here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from itertools import groupby
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from headwater.base.errors import HeadwaterError
+from headwater.materialize.changes import NotUnique, owned_keys, packed_keys
+from headwater.materialize.definition import ROWS, Binding
+from headwater.materialize.documents import to_documents, to_rows
+from headwater.materialize.key_range import KeyRange
+from headwater.materialize.projections import OP, packable
+from headwater.materialize.protocol.messages import StoreMany
+from headwater.materialize.reduction.reduce import Strategies, combine, reduce_all
+from headwater.materialize.reduction.strategy import (
+    CannotRetract,
+    LastWriteWins,
+    Merge,
+    Retraction,
+    Strategy,
+    Sum,
+    retraction,
+)
+from headwater.materialize.reduction.value import ABSENT, Json, below
+from headwater.materialize.tuples import pack_columns, unpack
+from headwater.persist.compact import advance
+from headwater.persist.consolidate import consolidate
+from headwater.persist.evolution import DIFF, TIME
+
+_KEY: Final = 0
+
+
+class FewerThanNone(HeadwaterError):
+    """More rows of a key are gone than were ever there."""
+
+    def __init__(self, binding: str, packed: bytes, rows: int) -> None:
+        super().__init__(
+            f"binding {binding!r}: the key {unpack(packed)} would have {rows} rows; somebody else "
+            "changed its row in the endpoint"
+        )
+
+
+class Reducing:
+    """One REDUCE binding: how its updates become documents, and these one row per key."""
+
+    def __init__(self, index: int, binding: Binding, delivered: pa.Schema) -> None:
+        self._index = index
+        self._binding = binding
+        self._delivered = delivered
+        self._columns = binding.strategies()
+        counted: dict[str, Strategy] = {} if binding.delta_updates else {below("", ROWS): Sum()}
+        self._strategies: Strategies = {
+            "": Merge(),
+            **{below("", column): strategy for column, strategy in self._columns.items()},
+            **counted,
+        }
+        self._ordered = any(not isinstance(s, Sum) for s in self._columns.values())
+        self._single = any(isinstance(s, LastWriteWins) for s in self._columns.values())
+
+    def documents(
+        self, updates: pa.Table, upper: int, key_range: KeyRange
+    ) -> list[tuple[bytes, Json]]:
+        """Return the documents of an interval with their packed keys, in order."""
+        selected = [*self._binding.key, *self._columns]
+        # Sums do not depend on times, and what came and went within the interval vanishes.
+        moved = updates if self._ordered else advance(updates, upper)
+        net = consolidate(moved.select([*selected, TIME, DIFF])).combine_chunks()
+        packed = packed_keys(self._index, self._binding.key, net)
+        if key_range != KeyRange.full():
+            owned = owned_keys(packed, key_range)
+            net, packed = net.filter(owned), packed.filter(owned)
+        times, diffs = (net.column(name).to_pylist() for name in (TIME, DIFF))
+        rows = net.select(selected)
+        texts = pack_columns([packable(column) for column in _arrays(rows)])
+        found = zip(
+            packed.to_pylist(), times, np.sign(diffs).tolist(), texts.to_pylist(),
+            diffs, to_documents(rows), strict=True,
+        )  # fmt: skip
+        ordered = sorted(found, key=lambda update: update[:4])
+        return [
+            (key, document)
+            for key, _, _, _, diff, row in ordered
+            for document in self._documents_of(key, row, diff)
+        ]
+
+    def _documents_of(self, packed: bytes, row: dict[str, Json], diff: int) -> list[Json]:
+        document: dict[str, Json] = {column: row[column] for column in self._binding.key}
+        times = 1
+        for column, strategy in self._columns.items():
+            if isinstance(strategy, Sum):
+                document[column] = _times(row[column], diff)
+            elif diff > 0:
+                document[column] = row[column]
+                times = diff
+            elif retraction(strategy) is Retraction.REFUSED:
+                raise CannotRetract(f"{column} of the key {unpack(packed)}", strategy)
+        if times > 1:
+            # A strategy may tell how often a row was there; the sums must not count it again.
+            return [d for _ in range(times) for d in self._documents_of(packed, row, 1)]
+        if not self._binding.delta_updates:
+            document[ROWS] = diff
+        return [document]
+
+    def stores(
+        self, documents: Sequence[tuple[bytes, Json]], loaded: Mapping[bytes, Json]
+    ) -> StoreMany:
+        """Return what is stored, given what was loaded."""
+        kept: list[tuple[bytes, Json, bool, bool]] = []
+        for packed, group in groupby(documents, key=lambda document: document[_KEY]):
+            updates = [document for _, document in group]
+            if self._binding.delta_updates:
+                combined = combine(updates, lambda _: self._strategies)
+                kept += [(packed, document, False, False) for document in combined]
+                continue
+            base = loaded.get(packed, ABSENT)
+            reduced = reduce_all(base, updates, lambda _: self._strategies).document
+            self._check_rows(packed, reduced[ROWS])
+            gone, there = reduced[ROWS] == 0, base is not ABSENT
+            if (gone and not there) or reduced == base:
+                continue
+            kept.append((packed, reduced, there, gone))
+        return StoreMany(
+            self._index,
+            pa.array([packed for packed, _, _, _ in kept], pa.large_binary()),
+            to_rows([document for _, document, _, _ in kept], _without_op(self._delivered)),
+            exists=pa.array([there for _, _, there, _ in kept], pa.bool_()),
+            delete=pa.array([gone for _, _, _, gone in kept], pa.bool_()),
+        )
+
+    def _check_rows(self, packed: bytes, rows: int) -> None:
+        if rows < 0:
+            raise FewerThanNone(self._binding.name, packed, rows)
+        if self._single and rows > 1:
+            raise NotUnique(self._index, self._binding.key, packed)
+
+
+def _times(value: Json, diff: int) -> Json:
+    """Return a number, or a text that holds one, so often; NULL adds nothing."""
+    if value is None:
+        return 0
+    return str(Decimal(value) * diff) if isinstance(value, str) else value * diff
+
+
+def _arrays(rows: pa.Table) -> list[Any]:
+    columns = [column.combine_chunks() for column in rows.columns]
+    return [c.chunk(0) if isinstance(c, pa.ChunkedArray) else c for c in columns]
+
+
+def _without_op(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([field for field in schema if field.name != OP])
