@@ -1,0 +1,189 @@
+"""What a new shadow is: its settings, its three roles, and what the weakest may do.
+
+Three roles, each with a purpose and no more rights than that needs:
+
+- :data:`ADMIN` makes roles and keeps the record of what is mirrored. No client text reaches it.
+- :data:`OWNER` owns the mirrored objects and creates them; :data:`ACCESS` lets it in nowhere and it
+  is no superuser, so a definition that we mirror cannot do more than define.
+- :data:`READER` is who client text runs as. It may read the catalogs and the (empty) mirrored
+  relations. It owns nothing, creates nothing, belongs to no other role, reads no file, and cannot
+  sleep, lock, signal, or raise its own limits for more than the statement in which it does so
+  (:mod:`.sessions` forgets everything afterwards).
+
+Strings are compared by code point and folded by Unicode's full rules, as UTF8_BINARY and Java do.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import psycopg
+from psycopg import sql
+
+DATABASE: Final = "headwater"
+ADMIN: Final = "headwater_admin"
+OWNER: Final = "headwater"
+READER: Final = "headwater_reader"
+RECORD_SCHEMA: Final = "pg_headwater"
+"""Where the record is. Clients take ``pg_…`` for the system's and do not list it."""
+
+STATEMENT_TIMEOUT_MS: Final = 5_000
+
+INITDB_OPTIONS: Final = (
+    *("-U", ADMIN, "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync"),
+    *("--locale-provider=builtin", "--builtin-locale=PG_UNICODE_FAST"),
+)
+
+ACCESS: Final = f"local all {ADMIN} trust\nlocal {DATABASE} {READER} trust\nlocal all all reject\n"
+"""The socket's directory is entered by our user alone; that is the lock on the door."""
+
+CONFIGURATION: Final = """\
+listen_addresses = ''
+unix_socket_permissions = 0700
+max_connections = 24
+superuser_reserved_connections = 4
+shared_buffers = 16MB
+temp_buffers = 1MB
+work_mem = 4MB
+maintenance_work_mem = 16MB
+temp_file_limit = 65536
+max_parallel_workers = 0
+max_parallel_workers_per_gather = 0
+max_parallel_maintenance_workers = 0
+max_wal_senders = 0
+wal_level = minimal
+max_wal_size = 64MB
+min_wal_size = 32MB
+max_prepared_transactions = 0
+synchronous_commit = off
+autovacuum_naptime = 600
+jit = off
+track_activities = off
+session_preload_libraries = ''
+log_min_messages = fatal
+log_min_error_statement = panic
+log_statement = none
+log_checkpoints = off
+log_autovacuum_min_duration = -1
+datestyle = 'ISO, MDY'
+intervalstyle = 'postgres'
+timezone = 'UTC'
+log_timezone = 'UTC'
+lc_messages = 'C'
+default_text_search_config = 'pg_catalog.simple'
+"""
+"""No activity and no statement is recorded: one client's text is not another's to read."""
+
+READER_SETTINGS: Final = {
+    "statement_timeout": str(STATEMENT_TIMEOUT_MS),
+    "lock_timeout": "2000",
+    "idle_session_timeout": "0",
+    "default_transaction_read_only": "on",
+    "search_path": "public",
+}
+
+FORBIDDEN_FUNCTIONS: Final = (
+    "pg_sleep",
+    "pg_sleep_for",
+    "pg_sleep_until",
+    "pg_cancel_backend",
+    "pg_terminate_backend",
+    "pg_notify",
+    "pg_advisory_lock",
+    "pg_advisory_lock_shared",
+    "pg_advisory_xact_lock",
+    "pg_advisory_xact_lock_shared",
+    "pg_try_advisory_lock",
+    "pg_try_advisory_lock_shared",
+    "pg_try_advisory_xact_lock",
+    "pg_try_advisory_xact_lock_shared",
+    "pg_logical_emit_message",
+    "pg_export_snapshot",
+    "pg_stat_get_activity",
+    "query_to_xml",
+    "query_to_xmlschema",
+    "query_to_xml_and_xmlschema",
+    "cursor_to_xml",
+    "cursor_to_xmlschema",
+    "table_to_xml",
+    "table_to_xmlschema",
+    "table_to_xml_and_xmlschema",
+    "schema_to_xml",
+    "schema_to_xmlschema",
+    "schema_to_xml_and_xmlschema",
+    "database_to_xml",
+    "database_to_xmlschema",
+    "database_to_xml_and_xmlschema",
+    "ts_stat",
+    "lo_creat",
+    "lo_create",
+    "lo_from_bytea",
+    "lo_get",
+    "lo_import",
+    "lo_export",
+    "lo_open",
+    "lo_put",
+    "lo_unlink",
+    "nextval",
+    "setval",
+)
+"""Revoked from everybody: those that wait, signal, lock, run text, or write."""
+
+
+def make_database(connection: psycopg.Connection[Any]) -> None:
+    """Roles and the database, from ``template1``. Nothing else may be connected to."""
+    run = connection.execute
+    owner, reader, database = map(sql.Identifier, (OWNER, READER, DATABASE))
+    run(sql.SQL("CREATE ROLE {} LOGIN").format(owner))  # "Cannot login" would puzzle in \\du
+    run(sql.SQL("CREATE ROLE {} LOGIN").format(reader))
+    run(sql.SQL("CREATE DATABASE {} OWNER {}").format(database, sql.Identifier(ADMIN)))
+    run("DROP DATABASE postgres")
+    for name in (DATABASE, "template1"):
+        run(sql.SQL("REVOKE ALL ON DATABASE {} FROM PUBLIC").format(sql.Identifier(name)))
+    run(sql.SQL("GRANT CONNECT ON DATABASE {} TO {}").format(database, reader))
+    run(sql.SQL("GRANT CREATE, CONNECT ON DATABASE {} TO {}").format(database, owner))
+    for name, value in READER_SETTINGS.items():
+        run(
+            sql.SQL("ALTER ROLE {} SET {} = {}").format(
+                reader, sql.Identifier(name), sql.Literal(value)
+            )
+        )
+
+
+def make_rights(connection: psycopg.Connection[Any]) -> None:
+    """Rights and the record, inside the database."""
+    run = connection.execute
+    owner, reader = map(sql.Identifier, (OWNER, READER))
+    run("REVOKE ALL ON SCHEMA public FROM PUBLIC")
+    run(sql.SQL("ALTER SCHEMA public OWNER TO {}").format(owner))
+    run(sql.SQL("GRANT USAGE ON SCHEMA public TO {}").format(reader))
+    run("COMMENT ON SCHEMA public IS NULL")
+    run("REVOKE ALL ON LANGUAGE plpgsql, sql FROM PUBLIC")
+    # REFERENCES shows the keys in information_schema, and needs a table of one's own to be used.
+    run(
+        sql.SQL(
+            "ALTER DEFAULT PRIVILEGES FOR ROLE {} GRANT SELECT, REFERENCES ON TABLES TO {}"
+        ).format(owner, reader)
+    )
+    run(
+        sql.SQL("ALTER DEFAULT PRIVILEGES FOR ROLE {} GRANT USAGE ON SCHEMAS TO {}").format(
+            owner, reader
+        )
+    )
+    signatures = connection.execute(
+        "SELECT oid::regprocedure::text FROM pg_proc"
+        " WHERE pronamespace = 'pg_catalog'::regnamespace AND proname = ANY(%s) AND prokind = 'f'",
+        [list(FORBIDDEN_FUNCTIONS)],
+    ).fetchall()
+    for (signature,) in signatures:
+        run(sql.SQL("REVOKE ALL ON FUNCTION {} FROM PUBLIC").format(sql.SQL(signature)))
+    run("SET allow_system_table_mods = on")
+    schema = sql.Identifier(RECORD_SCHEMA)
+    run(sql.SQL("CREATE SCHEMA {}").format(schema))
+    run(
+        sql.SQL(
+            "CREATE TABLE {}.mirrored"
+            " (key text PRIMARY KEY, place int NOT NULL, drops text NOT NULL, digest text NOT NULL)"
+        ).format(schema)
+    )
+    run("RESET allow_system_table_mods")

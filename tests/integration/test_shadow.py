@@ -1,0 +1,480 @@
+"""The shadow PostgreSQL, run: its life, what it shows, and what no client can do there."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from headwater.adapter.shadow import bootstrap
+from headwater.adapter.shadow.catalog_names import PG_CATALOG
+from headwater.adapter.shadow.errors import AnswerTooLarge, PostgresRejected
+from headwater.adapter.shadow.instance import Instance
+from headwater.adapter.shadow.objects import Column, Index, Mirrored, Relation, Schema
+from headwater.adapter.shadow.shadow import Shadow
+
+pytestmark = pytest.mark.server
+
+RECORDED: list[dict[str, Any]] = json.loads(
+    (Path(__file__).parents[1] / "unit/adapter_shadow/recorded_queries.json").read_text()
+)
+
+T = Relation(
+    "public",
+    "t",
+    "table",
+    (
+        Column("a", "integer", not_null=True, comment="the key"),
+        Column("b", "text"),
+        Column("n", "numeric(12,2)"),
+        Column("at", "timestamp with time zone"),
+    ),
+    primary_key=("a",),
+    unique_keys=(("b", "n"),),
+    indexes=(Index("t_b", ("b",)),),
+    comment="it's a table",
+)
+V = Relation(
+    "public",
+    "v",
+    "view",
+    (Column("a", "integer"), Column("b", "text")),
+    definition="SELECT a, b FROM t",
+)
+M = Relation(
+    "public",
+    "m",
+    "materialized view",
+    (Column("b", "text"), Column("c", "bigint")),
+    definition="SELECT b, count(*) AS c FROM v GROUP BY b",
+    indexes=(Index("m_b", ("b",), unique=True),),
+)
+SPARK = Relation(
+    "sales", "Odd Name", "view", (Column("x", "bigint"),), definition="SELECT mz_now()"
+)
+OBJECTS: tuple[Mirrored, ...] = (Schema("public"), Schema("sales", "of sales"), T, V, M, SPARK)
+
+
+@contextlib.contextmanager
+def place() -> Iterator[Path]:
+    """A directory that the server's user may enter, if the tests run as root."""
+    with tempfile.TemporaryDirectory(prefix="headwater-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name) / "shadow"
+
+
+@pytest.fixture(scope="module")
+def shadow() -> Iterator[Shadow]:
+    with place() as directory, Shadow(directory) as running:
+        running.mirror(OBJECTS)
+        yield running
+
+
+def rows(shadow: Shadow, sql: str, *parameters: str | None) -> list[tuple[str | None, ...]]:
+    return list(shadow.run_catalog_query(sql, parameters).rows)
+
+
+def oid(shadow: Shadow, name: str) -> str | None:
+    return rows(shadow, "select to_regclass($1)::oid::text", name)[0][0]
+
+
+# --- life -----------------------------------------------------------------------------------------
+
+
+def test_it_keeps_its_objects_from_one_start_to_the_next_and_survives_kill_9() -> None:
+    with place() as directory:
+        with Shadow(directory) as first:
+            first.mirror(OBJECTS)
+            known = oid(first, "t")
+        again = Shadow(directory)
+        assert again.start() is False
+        assert again.mirror(OBJECTS) == ()
+        assert oid(again, "t") == known
+        pid = again.instance.postmaster_pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)  # and its lock files stay
+        again.stop()
+        with Shadow(directory) as third:
+            assert third.mirror(OBJECTS) == ()
+
+
+def test_a_stale_lock_of_a_stranger_is_no_obstacle() -> None:
+    with place() as directory:
+        with Shadow(directory):
+            pass
+        (directory / "data" / "postmaster.pid").write_text(f"{os.getpid()}\n{directory}/data\n")
+        (directory / ".s.PGSQL.5432.lock").write_text(f"{os.getpid()}\n")
+        again = Shadow(directory)
+        assert again.start() is False
+        again.stop()
+
+
+@pytest.mark.parametrize("damage", ["marker", "data", "version"])
+def test_lost_or_of_another_version_it_is_made_again(damage: str) -> None:
+    with place() as directory:
+        with Shadow(directory) as first:
+            first.mirror(OBJECTS)
+        if damage == "marker":
+            (directory / "shadow.json").unlink()
+        elif damage == "data":
+            (directory / "data" / "global" / "pg_control").write_bytes(b"")
+        else:
+            (directory / "shadow.json").write_text('{"layout": 0, "postgres": "7.1"}')
+        again = Shadow(directory)
+        try:
+            assert again.start() is True
+            assert len(again.mirror(OBJECTS)) == len(OBJECTS)
+        finally:
+            again.stop()
+
+
+def test_it_ends_with_a_server_that_is_killed() -> None:
+    program = (
+        "import sys, time; from pathlib import Path;"
+        "from headwater.adapter.shadow.instance import Instance;"
+        "i = Instance(Path(sys.argv[1])); i.start(); print(i.postmaster_pid, flush=True);"
+        "time.sleep(600)"
+    )
+    with place() as directory:
+        server = subprocess.Popen(
+            [sys.executable, "-c", program, str(directory)], stdout=subprocess.PIPE, text=True
+        )
+        assert server.stdout is not None
+        pid = int(server.stdout.readline())
+        server.kill()
+        server.communicate()
+        while Path(f"/proc/{pid}").exists():  # pytest's timeout is the limit
+            time.sleep(0.05)
+        instance = Instance(directory)
+        assert instance.start() is False
+        instance.stop()
+
+
+def test_a_path_too_long_for_a_socket() -> None:
+    with place() as directory, Shadow(directory / ("long" * 30)) as deep:
+        assert rows(deep, "select 1") == [("1",)]
+
+
+def test_it_listens_on_no_port(shadow: Shadow) -> None:
+    assert rows(shadow, "show listen_addresses") == [("",)]
+
+
+# --- what it shows --------------------------------------------------------------------------------
+
+
+def test_mirroring_again_does_nothing_and_a_change_remakes_what_depends_on_it() -> None:
+    with place() as directory, Shadow(directory) as own:
+        assert len(own.mirror(OBJECTS)) == len(OBJECTS)
+        assert own.mirror(OBJECTS) == ()
+        view = oid(own, "v")
+        # A comment on the materialized view: nothing else is touched.
+        commented = replace(M, comment="counts")
+        assert own.mirror((*OBJECTS[:4], commented, SPARK)) == (M.key,)
+        assert oid(own, "v") == view
+        # Another column of the table: the views over it are made again.
+        wider = replace(T, columns=(*T.columns, Column("z", "date")))
+        assert own.mirror((*OBJECTS[:2], wider, V, commented, SPARK)) == (T.key, V.key, M.key)
+        assert own.mirror((Schema("public"), wider)) == ()
+        assert rows(own, "select to_regclass('m')") == [(None,)]
+        assert rows(own, "select nspname from pg_namespace where nspname = 'sales'") == []
+        assert own.mirror(()) == ()
+        assert rows(own, "select to_regclass('t')") == [(None,)]
+
+
+def test_a_definition_is_one_query_and_runs_as_nobody_special(shadow: Shadow) -> None:
+    for definition in (
+        "SELECT 1 AS x; DROP TABLE public.t",
+        "SELECT 1 AS x) ; DROP TABLE public.t --",
+        "SELECT length(pg_read_file('postgresql.conf')) AS x",
+    ):
+        bad = Relation("public", "bad", "materialized view", (Column("x", "integer"),), definition)
+        assert shadow.mirror((*OBJECTS, bad)) == (bad.key,)
+        assert oid(shadow, "t") is not None
+        assert rows(
+            shadow,
+            "select atttypid::regtype from pg_attribute where attname = 'x'"
+            " and attrelid = 'bad'::regclass",
+        ) == [("integer",)]
+    shadow.mirror(OBJECTS)
+
+
+def test_keys_comments_and_types_are_there(shadow: Shadow) -> None:
+    assert rows(
+        shadow,
+        "select attname, format_type(atttypid, atttypmod), attnotnull::text from pg_attribute"
+        " where attrelid = 't'::regclass and attnum > 0 order by attnum",
+    ) == [
+        ("a", "integer", "true"),
+        ("b", "text", "false"),
+        ("n", "numeric(12,2)", "false"),
+        ("at", "timestamp with time zone", "false"),
+    ]
+    assert rows(
+        shadow,
+        "select constraint_type from information_schema.table_constraints"
+        " where table_name = 't' and constraint_name not like '%not_null' order by 1",
+    ) == [("PRIMARY KEY",), ("UNIQUE",)]
+    assert rows(shadow, "select obj_description('t'::regclass, 'pg_class')") == [("it's a table",)]
+    assert rows(shadow, "select relispopulated::text from pg_class where relname = 'm'") == [
+        ("false",)
+    ]
+    # What dbt asks: which view depends on which relation.
+    assert rows(
+        shadow,
+        "select distinct d.refobjid::regclass::text from pg_depend d join pg_rewrite r"
+        " on r.oid = d.objid where r.ev_class = 'm'::regclass and d.refobjid <> r.ev_class"
+        " and d.refclassid = 'pg_class'::regclass",
+    ) == [("v",)]
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (r"\d", ["public | m    | materialized view | headwater", "public | t    | table "]),
+        (r"\dt", ["public | t    | table | headwater"]),
+        (r"\dv", ["public | v    | view | headwater"]),
+        (r"\dm", ["public | m    | materialized view | headwater"]),
+        (
+            r"\d t",
+            [
+                "n      | numeric(12,2)            |",
+                '"t_pkey" PRIMARY KEY, btree (a)',
+                '"t_b" btree (b)',
+                '"t_b_n_key" UNIQUE CONSTRAINT, btree (b, n)',
+            ],
+        ),
+        (r"\d+ v", ["SELECT a,", "FROM t;"]),
+        (r"\d m", ['"m_b" UNIQUE, btree (b)']),
+        (r'\d sales."Odd Name"', ["x      | bigint"]),
+        (r"\l", ["headwater | headwater_admin", "template0"]),
+        (r"\dn", ["public | headwater", "sales  | headwater"]),
+        (r"\df", ["(0 rows)"]),
+        (r"\du", [" headwater  "]),
+    ],
+)
+def test_psql_shows_what_its_user_expects(
+    shadow: Shadow, command: str, expected: list[str]
+) -> None:
+    psql = shadow.instance._binaries / "psql"
+    sockets = str(shadow.instance._sockets)
+    shown = subprocess.run(
+        [psql, "-X", "-h", sockets, "-U", bootstrap.READER, bootstrap.DATABASE, "-c", command],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert shown.returncode == 0, shown.stderr
+    for line in expected:
+        assert line in shown.stdout, shown.stdout
+    assert "pg_headwater" not in shown.stdout
+
+
+def test_every_recorded_catalog_query_is_answered(shadow: Shadow) -> None:
+    for query in RECORDED:
+        if query["catalog"]:
+            shadow.run_catalog_query(query["sql"], query.get("parameters", ()))
+
+
+def test_the_names_of_the_catalog_are_those_of_this_version(shadow: Shadow) -> None:
+    found = rows(
+        shadow,
+        "select relname from pg_class where relkind in ('r', 'v')"
+        " and relnamespace = 'pg_catalog'::regnamespace",
+    )
+    assert {name for (name,) in found} == PG_CATALOG
+
+
+# --- what it analyses -----------------------------------------------------------------------------
+
+
+def test_analysis_gives_names_types_and_parameters(shadow: Shadow) -> None:
+    found = shadow.analyse("select a / 2 as half, sum(n), $1 from t where b = $2 group by a", [23])
+    assert [(c.name, c.oid) for c in found.columns] == [
+        *(("half", 23), ("sum", 1700), ("?column?", 23)),
+    ]
+    assert found.parameters == (23, 25)
+    assert shadow.analyse("select n from t").columns[0].modifier == (12 << 16 | 2) + 4
+    assert shadow.analyse("insert into t values ($1, $2)").parameters == (23, 25)
+
+
+@pytest.mark.parametrize(
+    ("sql", "sqlstate", "position"),
+    [
+        ("selec 1", "42601", 1),
+        ("select a, zz from t", "42703", 11),
+        ("select * from tt", "42P01", 15),
+        ("select a + b from t", "42883", 10),
+        ("select a from t group by b", "42803", 8),
+        ("select 'x'::int", "22P02", 8),
+        ("select 1; select 2", "42601", None),
+        ("select 'ä', zz", "42703", 13),
+        ("select '\0'", "22021", None),
+    ],
+)
+def test_an_error_is_postgresqls_own(
+    shadow: Shadow, sql: str, sqlstate: str, position: int | None
+) -> None:
+    with pytest.raises(PostgresRejected) as refused:
+        shadow.analyse(sql)
+    assert (refused.value.sqlstate, refused.value.position) == (sqlstate, position)
+
+
+# --- what no client can do ------------------------------------------------------------------------
+
+DENIED = "42501"
+READ_ONLY = "25006"
+
+
+@pytest.mark.parametrize(
+    ("sql", "sqlstate"),
+    [
+        # Files and programs.
+        ("select pg_read_file('/etc/passwd')", DENIED),
+        ("select pg_read_binary_file('PG_VERSION')", DENIED),
+        ("select pg_ls_dir('/')", DENIED),
+        ("select pg_stat_file('/etc/passwd')", DENIED),
+        ("copy t to '/tmp/x'", DENIED),
+        ("copy t from '/etc/passwd'", DENIED),
+        ("copy t to program 'id'", DENIED),
+        ("copy (select 1) to program 'id'", DENIED),
+        ("select lo_import('/etc/passwd')", DENIED),
+        ("select lo_export(1, '/tmp/x')", DENIED),
+        ("load 'plpgsql'", None),
+        ("create extension dblink", None),
+        # Writes.
+        ("insert into t values (1)", READ_ONLY),
+        ("delete from t", READ_ONLY),
+        ("with d as (delete from t returning a) select * from d", READ_ONLY),
+        ("drop table t", READ_ONLY),
+        ("create table x (a int)", READ_ONLY),
+        ("create temp table x (a int)", READ_ONLY),
+        ("select * into x from t", READ_ONLY),
+        ("select set_config('transaction_read_only', 'off', false)", "25001"),
+        ("select lo_create(0)", DENIED),
+        ("refresh materialized view m", READ_ONLY),
+        ("comment on table t is 'x'", READ_ONLY),
+        ("select * from t for update", READ_ONLY),
+        # Programs of its own, and text run from inside.
+        ("do $$ begin end $$", DENIED),
+        ("create function f() returns int language sql as 'select 1'", READ_ONLY),
+        ("select query_to_xml('drop table t', true, true, '')", DENIED),
+        # Waiting, locking, signalling.
+        ("select pg_sleep(100)", DENIED),
+        ("select pg_sleep_for('1 hour')", DENIED),
+        ("select pg_advisory_lock(1)", DENIED),
+        ("select pg_terminate_backend(pg_backend_pid())", DENIED),
+        ("select pg_cancel_backend(1)", DENIED),
+        ("notify x", None),
+        # Roles.
+        ("set role headwater", DENIED),
+        ("set role headwater_admin", DENIED),
+        ("set session authorization headwater_admin", DENIED),
+        ("select set_config('role', 'headwater_admin', false)", DENIED),
+        ("alter role headwater_reader superuser", READ_ONLY),
+        ("grant headwater_admin to headwater_reader", None),
+        # What is not for clients.
+        ("select * from pg_headwater.mirrored", DENIED),
+        ("select * from pg_authid", DENIED),
+        ("select * from pg_shadow", DENIED),
+        ("show data_directory", DENIED),
+        ("alter system set fsync = off", DENIED),
+        ("select * from pg_stat_activity", DENIED),
+        # Memory and disk.
+        ("select repeat('x', 1000000000)", "53200"),
+        ("select count(*) from generate_series(1, 100000000000)", "53400"),
+        ("select 1; drop table t", "42601"),
+    ],
+)
+def test_forbidden(shadow: Shadow, sql: str, sqlstate: str | None) -> None:
+    with pytest.raises(PostgresRejected) as refused:
+        shadow.run_catalog_query(sql)
+    assert sqlstate is None or refused.value.sqlstate == sqlstate, refused.value
+
+
+def test_each_lock_would_hold_alone(shadow: Shadow) -> None:
+    """Read-only mode and rights are two locks: without the first, the second still holds."""
+    with shadow.instance.connect(bootstrap.READER) as reader:
+        reader.execute("set default_transaction_read_only = off")
+        for sql in (
+            "insert into t values (1)",
+            "drop table t",
+            "create table x (a int)",
+            "create temp table x (a int)",
+            "create schema x",
+            "refresh materialized view m",
+            "comment on table t is 'x'",
+            "create function f() returns int language sql as 'select 1'",
+            "copy t from '/etc/passwd'",
+            "begin; lock table t",
+            "alter role headwater_reader superuser",
+            "create database x",
+        ):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                reader.execute(sql)
+            reader.execute("rollback")
+
+
+def test_other_databases_are_closed(shadow: Shadow) -> None:
+    for role, database in (
+        (bootstrap.READER, "template1"),
+        (bootstrap.READER, "template0"),
+        (bootstrap.OWNER, bootstrap.DATABASE),
+    ):
+        with pytest.raises(psycopg.OperationalError):
+            shadow.instance.connect(role, dbname=database)
+
+
+def test_a_query_ends_at_the_timeout_whatever_it_sets(shadow: Shadow) -> None:
+    with shadow.instance.connect(bootstrap.ADMIN) as admin:
+        admin.execute("alter role headwater_reader set statement_timeout = 200")
+    busy = "(select count(*) from generate_series(1, 30000) a, generate_series(1, 30000) b)"
+    try:
+        own = Shadow(shadow.instance.directory)
+        own.instance = shadow.instance
+        for sql in (
+            f"select {busy}",
+            f"select set_config('statement_timeout', '0', false), {busy}",
+        ):
+            with pytest.raises(PostgresRejected) as refused:
+                own.run_catalog_query(sql)
+            assert refused.value.sqlstate == "57014"
+    finally:
+        own._sessions.close()
+        with shadow.instance.connect(bootstrap.ADMIN) as admin:
+            admin.execute("alter role headwater_reader set statement_timeout = 5000")
+
+
+def test_nothing_a_client_sets_stays(shadow: Shadow) -> None:
+    before = rows(shadow, "show statement_timeout")
+    shadow.run_catalog_query(
+        "select set_config('statement_timeout', '0', false),"
+        " set_config('search_path', 'sales', false), set_config('headwater.x', 'y', false)"
+    )
+    for sql in ("set search_path = sales", "begin", "reset role", "discard all"):
+        with pytest.raises(PostgresRejected, match="returns rows"):
+            shadow.run_catalog_query(sql)
+    for _ in range(10):  # every session, in turn
+        assert rows(shadow, "show statement_timeout") == before
+        assert rows(shadow, "select current_schema(), current_user, session_user") == [
+            ("public", bootstrap.READER, bootstrap.READER)
+        ]
+
+
+def test_a_huge_answer_is_given_up(shadow: Shadow) -> None:
+    with pytest.raises(AnswerTooLarge):
+        shadow.run_catalog_query("select * from generate_series(1, 200000)")
+    with pytest.raises(AnswerTooLarge):
+        shadow.run_catalog_query("select repeat('x', 1000000) from generate_series(1, 1000)")
+    assert rows(shadow, "select 1") == [("1",)]
