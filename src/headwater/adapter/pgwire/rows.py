@@ -1,122 +1,143 @@
-"""Rows of a result as DataRow messages, some at a time.
+"""Rows of a result, pulled batch by batch as the client takes them, and their DataRow messages.
 
-:class:`RowStream` pulls batches from a :class:`~.backend.Result` as the client takes rows, so
-that memory is bounded by a batch and not by the result. It is used by one thread at a time (the
-connection's worker); a stream that ended, or was closed, holds no batch.
+A :class:`RowStream` holds one batch: memory is bounded by a batch and not by the result. It is used
+by one thread at a time (the connection's worker); a stream that ended, or was closed, holds none.
 
-Text by our own output functions (:mod:`headwater.adapter.sql.text`), column by column; binary by
-pg-mimic's codecs, which take Python values.
+A batch without rows says *nothing yet*: the stream hands it on as a piece without rows, so that
+whoever sends looks whether it has been cancelled. A source that waits should give one now and then.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
-from pg_mimic.types import encode_value_binary
 
-from headwater.adapter.pgwire.backend import Column, Result
-from headwater.adapter.sql import text
-from headwater.adapter.sql.types import (
-    BOOL,
-    BYTEA,
-    DATE,
-    FLOAT4,
-    FLOAT8,
-    INT2,
-    INT4,
-    INT8,
-    NUMERIC,
-    TEXT,
-    TIMESTAMP,
-    TIMESTAMPTZ,
-    WireType,
-    wire_type,
-)
+from headwater.adapter.errors import ProtocolError
+from headwater.adapter.pgwire import messages
+from headwater.adapter.pgwire.backend import Column
+from headwater.adapter.pgwire.binary_form import to_binary
+from headwater.adapter.pgwire.text_form import to_text
+from headwater.adapter.pgwire.wire_types import modifier_of, size_of
+from headwater.collection.types import SqlType
 
 TEXT_FORMAT, BINARY_FORMAT = 0, 1
+
+PIECE_ROWS_MAX: Final = 1_000
+PIECE_BYTES: Final = 1 << 20
+"""About what one write to the socket has; a single row may have more."""
 
 _INT16 = struct.Struct("!h")
 _INT32 = struct.Struct("!i")
 _NULL_FIELD = _INT32.pack(-1)
 
-_BY_ARROW = frozenset({INT2.oid, INT4.oid, INT8.oid, DATE.oid, TEXT.oid})
-_BY_VALUE: dict[int, Callable[[Any], str]] = {
-    BOOL.oid: text.boolean_to_text,
-    BYTEA.oid: text.bytea_to_text,
-    FLOAT4.oid: lambda value: text.float_to_text(value, size=4),
-    FLOAT8.oid: text.float_to_text,
-    NUMERIC.oid: text.numeric_to_text,
-    TIMESTAMP.oid: text.timestamp_to_text,
-    TIMESTAMPTZ.oid: text.timestamp_to_text,
-}
+Encode = Callable[[pa.RecordBatch], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some rows as messages, their number, and whether they were the last."""
+
+    data: bytes
+    rows: int
+    ended: bool
 
 
 class RowStream:
     """The rows of one result that have not been sent yet."""
 
-    def __init__(self, result: Result) -> None:
-        assert result.columns is not None, "a result without columns has no rows"
-        self._columns: tuple[Column, ...] = result.columns
-        self._wire = tuple(wire_type(column.type) for column in result.columns)
-        self._batches: Iterator[pa.RecordBatch] = iter(result.batches)
+    def __init__(self, columns: tuple[Column, ...], batches: Iterable[pa.RecordBatch]) -> None:
+        self.columns = columns
+        # Of a list the end is known without asking, which saves the client a round of threads.
+        self._known_left = len(batches) if isinstance(batches, list | tuple) else None
+        self._batches: Iterator[pa.RecordBatch] = iter(batches)
         self._current: pa.RecordBatch | None = None
 
-    def take(self, rows_max: int, formats: Sequence[int]) -> tuple[bytes, int]:
-        """At most ``rows_max`` rows as messages, and their number; 0 means that it is over."""
+    def take(self, rows_max: int, encode: Encode) -> Piece:
+        """The next rows, at most ``rows_max`` and about :data:`PIECE_BYTES`."""
         assert rows_max > 0
-        while self._current is None or self._current.num_rows == 0:
+        if self._current is None or self._current.num_rows == 0:
             self._current = next(self._batches, None)
             if self._current is None:
-                return b"", 0
-        taken = self._current.slice(0, rows_max)
-        self._current = self._current.slice(taken.num_rows)
-        return self._encode(taken, formats), taken.num_rows
+                return Piece(b"", 0, ended=True)
+            if self._known_left is not None:
+                self._known_left -= 1
+        batch = self._current
+        if batch.num_rows == 0:
+            return Piece(b"", 0, ended=self._known_left == 0)
+        assert batch.num_columns == len(self.columns), "a batch has the columns of its result"
+        row_bytes = max(1, batch.nbytes // batch.num_rows)
+        taken = batch.slice(0, max(1, min(rows_max, PIECE_ROWS_MAX, PIECE_BYTES // row_bytes)))
+        self._current = batch.slice(taken.num_rows)
+        ended = self._current.num_rows == 0 and self._known_left == 0
+        return Piece(encode(taken), taken.num_rows, ended)
 
     def close(self) -> None:
         """Let go of what has not been taken; a generator behind it ends here."""
         self._current = None
+        self._known_left = 0
         batches, self._batches = self._batches, iter(())
         close = getattr(batches, "close", None)
         if close is not None:
             close()
 
-    def _encode(self, batch: pa.RecordBatch, formats: Sequence[int]) -> bytes:
-        assert batch.num_columns == len(self._columns), "a batch has the columns of its result"
+
+def row_encoder(columns: Sequence[Column], formats: Sequence[int]) -> Encode:
+    """Batches of these columns as DataRow messages, in these formats."""
+    types = [column.sent_as for column in columns]
+    chosen = [format_of(formats, index) for index in range(len(types))]
+
+    def encode(batch: pa.RecordBatch) -> bytes:
         fields = [
-            _fields(array, wire, format_of(formats, index))
-            for index, (array, wire) in enumerate(zip(batch.columns, self._wire, strict=True))
+            _fields(array, type_, form)
+            for array, type_, form in zip(batch.columns, types, chosen, strict=True)
         ]
         width = _INT16.pack(len(fields))
-        messages: list[bytes] = []
+        pieces: list[bytes] = []
         for row in zip(*fields, strict=True) if fields else ((),) * batch.num_rows:
             payload = width + b"".join(row)
-            messages += (b"D", _INT32.pack(len(payload) + 4), payload)
-        return b"".join(messages)
+            pieces += (messages.DATA_ROW, _INT32.pack(len(payload) + 4), payload)
+        return b"".join(pieces)
+
+    return encode
+
+
+def row_description(columns: Sequence[Column], formats: Sequence[int]) -> bytes:
+    """The RowDescription of these columns, in these formats."""
+    if len(formats) > 1 and len(formats) != len(columns):
+        raise ProtocolError(
+            f"bind message has {len(formats)} result formats but query has {len(columns)} columns"
+        )
+    fields = []
+    for index, column in enumerate(columns):
+        type_ = column.sent_as
+        fields.append(
+            messages.Field(
+                column.name,
+                type_.oid,
+                size_of(type_),
+                modifier_of(type_),
+                format_of(formats, index),
+            )
+        )
+    return messages.row_description(fields)
 
 
 def format_of(formats: Sequence[int], index: int) -> int:
     """The format of a column: none given means text, one means all."""
     if not formats:
         return TEXT_FORMAT
-    return formats[0] if len(formats) == 1 else formats[index]
+    if len(formats) == 1:
+        return formats[0]
+    if index >= len(formats):
+        raise ProtocolError(f"bind message has {len(formats)} formats, too few")
+    return formats[index]
 
 
-def _fields(array: pa.Array, wire: WireType, form: int) -> list[bytes]:
+def _fields(array: pa.Array, type_: SqlType, form: int) -> list[bytes]:
     """Every value with its length before it, as it stands in a DataRow."""
-    if pa.types.is_timestamp(array.type) and array.type.unit == "ns":
-        array = array.cast(pa.timestamp("us", array.type.tz), safe=False)
-    if form == BINARY_FORMAT:
-        values = [
-            None if value is None else encode_value_binary(wire.oid, value)
-            for value in array.to_pylist()
-        ]
-    elif wire.oid in _BY_ARROW:
-        values = pc.cast(pc.cast(array, pa.string()), pa.binary()).to_pylist()
-    else:
-        write = _BY_VALUE[wire.oid]
-        values = [None if value is None else write(value).encode() for value in array.to_pylist()]
+    values = to_binary(array, type_) if form == BINARY_FORMAT else to_text(array, type_)
     return [_NULL_FIELD if value is None else _INT32.pack(len(value)) + value for value in values]

@@ -3,7 +3,10 @@
 Two kinds. *Fixed* ones describe how we write values (UTF-8, ISO dates, UTC, hex): a client may
 set them to what they are; another value is refused, except the time zone, which stays UTC with a
 warning because drivers set it unasked and every timestamptz is sent with its offset anyway.
-*Free* ones are remembered and shown. A name in neither is not ours: it goes to the backend.
+*Free* ones are remembered and shown; of these the *timeouts* are lengths of time, and obeyed by the
+connection. A name in neither is not ours: it goes to the backend. *Shared* ones go there too, and
+are remembered here as well: the connection obeys ``statement_timeout`` whatever the backend does
+with it, and a backend that does not know ``transaction_isolation`` is one whose is serializable.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from headwater.adapter.errors import InvalidSetting
+from headwater.adapter.pgwire.wire_statements import duration_ms
 
 SERVER_VERSION = (
     "18.0 (Headwater)"  # Of the catalog we answer with, so that clients ask the right way.
@@ -32,7 +36,6 @@ FIXED = MappingProxyType(
         "max_identifier_length": ("63", set()),
         "is_superuser": ("off", set()),
         "in_hot_standby": ("off", set()),
-        "transaction_isolation": ("serializable", {"serializable"}),
         "transaction_read_only": ("off", {"off"}),
     }
 )
@@ -50,6 +53,10 @@ FREE = MappingProxyType(
         "synchronize_seqscans": "on",
     }
 )
+SHARED = MappingProxyType({"statement_timeout": "0", "transaction_isolation": "serializable"})
+TIMEOUTS = frozenset({"idle_in_transaction_session_timeout", "lock_timeout", "statement_timeout"})
+# Free ones that clients follow: told when they change.
+FOLLOWED = ("application_name", "default_transaction_read_only", "search_path")
 # Sent to every client at once (PostgreSQL's GUC_REPORT), in PostgreSQL's spelling.
 REPORTED = MappingProxyType(
     {
@@ -75,12 +82,32 @@ REPORTED = MappingProxyType(
 class SessionVariables:
     """The variables of one connection."""
 
-    def __init__(self, application_name: str) -> None:
-        self._free = {**FREE, "application_name": application_name}
+    def __init__(self) -> None:
+        self._initial = {**FREE, **SHARED}
+        self._free = dict(self._initial)
+
+    def start(self, name: str, value: str) -> None:
+        """Set from the client's start-up packet: what RESET goes back to."""
+        self.assign(name, value)
+        if name in self._free:
+            self._initial[name] = self._free[name]
+
+    def reset_all(self) -> None:
+        """Everything as it was when the session began."""
+        self._free = dict(self._initial)
+
+    def seconds(self, name: str) -> float | None:
+        """A timeout; None if there is none."""
+        milliseconds = duration_ms(self._free[name])
+        return milliseconds / 1000 if milliseconds else None
 
     def holds(self, name: str) -> bool:
         """Whether the variable is the wire's own."""
         return name in FIXED or name in FREE
+
+    def shares(self, name: str) -> bool:
+        """Whether the variable is the backend's, and remembered here."""
+        return name in SHARED
 
     def show(self, name: str) -> str:
         """The value now."""
@@ -88,8 +115,11 @@ class SessionVariables:
 
     def assign(self, name: str, value: str | None) -> str | None:
         """Set, or with None restore; the answer is a warning for the client, if there is one."""
-        if name in FREE:
-            self._free[name] = FREE[name] if value is None else value
+        if name in self._free:
+            value = None if value is None else value.strip().strip("'")
+            if value is not None and name in TIMEOUTS:
+                duration_ms(value)  # Refused now, not when it is needed.
+            self._free[name] = self._initial[name] if value is None else value
             return None
         current, accepted = FIXED[name]
         if value is None or value.strip().strip("'").lower() in accepted:

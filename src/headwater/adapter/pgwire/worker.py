@@ -2,7 +2,7 @@
 
 One thread per connection and not a pool for all: a session is used by one thread at a time even
 when a client cancels (its next statement waits for the cancelled one to end), and a client that
-waits for a view cannot keep others from being served. The thread starts with the first statement.
+waits for a view cannot keep others from being served. The thread starts with the first call.
 """
 
 from __future__ import annotations
@@ -12,7 +12,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from headwater.adapter.pgwire.backend import Backend, Result, Session
+from headwater.adapter.pgwire.backend import (
+    Backend,
+    CancelReason,
+    Cancels,
+    CopyOut,
+    Result,
+    Session,
+)
 from headwater.adapter.sql.statements import Statement
 
 T = TypeVar("T")
@@ -25,24 +32,36 @@ class Worker:
         self._backend = backend
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
         self._session: Session | None = None
+        self._started = False
 
-    async def call(self, function: Callable[[], T]) -> T:
+    def call(self, function: Callable[[], T]) -> asyncio.Future[T]:
         """``function()`` in the thread, after everything asked for before."""
-        return await asyncio.get_running_loop().run_in_executor(self._executor, function)
+        self._started = True
+        return asyncio.get_running_loop().run_in_executor(self._executor, function)
 
-    async def execute(self, statement: Statement, sql: str) -> Result:
-        """Execute in the session, which the first statement opens."""
-        return await self.call(lambda: self._execute(statement, sql))
+    def execute(self, statement: Statement, sql: str) -> asyncio.Future[Result | CopyOut]:
+        """Execute in the session."""
+        return self.call(lambda: self.session().execute(statement, sql))
 
-    def _execute(self, statement: Statement, sql: str) -> Result:
+    def session(self) -> Session:
+        """The session, opened by the first call that needs it. In the thread only."""
         if self._session is None:
             self._session = self._backend.open_session()
-        return self._session.execute(statement, sql)
+        return self._session
+
+    def cancel(self, reason: CancelReason) -> bool:
+        """Ask the running call to end; whether the session can be asked. From any thread."""
+        session = self._session
+        if not isinstance(session, Cancels):
+            return False
+        session.cancel(reason)
+        return True
 
     async def close(self) -> None:
         """Close the session after what is running, and let the thread end."""
         try:
-            await self.call(self._close)
+            if self._started:  # A client that came and went has no thread to end.
+                await self.call(self._close)
         finally:
             self._executor.shutdown(wait=False)
 

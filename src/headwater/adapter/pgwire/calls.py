@@ -1,0 +1,162 @@
+"""Blocking calls of a connection that can be ended: by a cancel request, a timeout, a lost client.
+
+:meth:`Calls.call` runs a function in the worker and waits for whichever comes first:
+
+- the function is done: its answer, or its error;
+- the statement is cancelled (:meth:`Calls.cancel`, the timeout of :meth:`Calls.statement`): the
+  session is asked to end it, and what it then says is the truth. A session that cannot be asked is
+  left alone if the call only reads (``abandon``): :class:`~.refusals.Cancelled` is raised at once
+  and the call's outcome thrown away when it comes; a write is waited for;
+- the client is gone: the session is asked to end the call, and the connection is over.
+
+To notice the last, one message is read ahead while a call runs. There is at most one reader, so
+messages keep their order; a read that has begun is never given up, so framing cannot slip.
+
+Everything here runs in the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
+
+from headwater.adapter.pgwire.backend import CancelReason
+from headwater.adapter.pgwire.framing import Disconnected, Stream
+from headwater.adapter.pgwire.refusals import Cancelled
+from headwater.adapter.pgwire.variables import SessionVariables
+from headwater.adapter.pgwire.worker import Worker
+
+LOG = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+ASK_AGAIN_SECONDS: Final = 0.2
+
+
+class Calls:
+    """The calls of one connection."""
+
+    def __init__(self, stream: Stream, worker: Worker) -> None:
+        self.worker = worker
+        self._stream = stream
+        self._reading: asyncio.Task[tuple[bytes, bytes]] | None = None
+        self._cancelled: asyncio.Future[CancelReason] | None = None
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    async def next_message(self) -> tuple[bytes, bytes]:
+        """The next message, read ahead or not."""
+        reading = self._ahead()
+        message = await asyncio.shield(reading)
+        self._reading = None
+        return message
+
+    async def next_message_or_cancelled(self) -> tuple[bytes, bytes]:
+        """The next message inside a statement (COPY), which may be cancelled meanwhile."""
+        assert self._cancelled is not None, "a statement runs"
+        reading = self._ahead()
+        waited: set[asyncio.Future[Any]] = {reading, self._cancelled}
+        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        self.check()
+        self._reading = None
+        return await reading
+
+    def waits(self) -> bool:
+        """Whether the client has said nothing more, as far as we know."""
+        if self._reading is not None and self._reading.done():
+            return False
+        return not self._stream.has_input
+
+    def _ahead(self) -> asyncio.Task[tuple[bytes, bytes]]:
+        if self._reading is None:
+            self._reading = asyncio.create_task(self._stream.read_raw())
+        return self._reading
+
+    def stop_reading(self) -> None:
+        """The connection is over."""
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading.add_done_callback(_ignore)
+            self._reading = None
+
+    # --- cancelling -------------------------------------------------------------------------------
+
+    @contextmanager
+    def statement(self, variables: SessionVariables) -> Iterator[None]:
+        """The time in which a cancel request means this statement."""
+        loop = asyncio.get_running_loop()
+        self._cancelled = loop.create_future()
+        seconds = variables.seconds("statement_timeout")
+        timer = None if seconds is None else loop.call_later(seconds, self.cancel, "timeout")
+        try:
+            yield
+        finally:
+            if timer is not None:
+                timer.cancel()
+            self._cancelled = None
+
+    def cancel(self, reason: CancelReason) -> None:
+        """End the statement that runs, if one does."""
+        if self._cancelled is not None and not self._cancelled.done():
+            self._cancelled.set_result(reason)
+
+    def check(self) -> None:
+        """Raise if the statement has been cancelled."""
+        if self._cancelled is not None and self._cancelled.done():
+            raise Cancelled(self._cancelled.result())
+
+    # --- calling ----------------------------------------------------------------------------------
+
+    async def call(self, function: Callable[[], T], *, abandon: bool) -> T:
+        """``function()`` in the worker; ``abandon`` if its outcome may be thrown away."""
+        self.check()
+        running = self.worker.call(function)
+        running.add_done_callback(_ignore)  # Its error is told below, or wanted by nobody.
+        reading, cancelled = self._ahead(), self._cancelled
+        waited: set[asyncio.Future[Any]] = {running, reading}
+        if cancelled is not None:
+            waited.add(cancelled)
+        while not running.done():
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+            if running.done():
+                break
+            if cancelled is not None and cancelled.done():
+                reason = cancelled.result()
+                while self.worker.cancel(reason) or not abandon:
+                    # Asked again and again: the call may not have begun when it was asked first.
+                    done, _ = await asyncio.wait({running}, timeout=ASK_AGAIN_SECONDS)
+                    if done:
+                        return running.result()
+                running.add_done_callback(self._dispose)
+                raise Cancelled(reason)
+            if isinstance(reading.exception(), Disconnected):
+                self.worker.cancel("gone")
+                running.add_done_callback(self._dispose)
+                raise Disconnected
+            waited.discard(reading)
+        return running.result()
+
+    def forget(self, function: Callable[[], None]) -> None:
+        """``function()`` in the worker, after all that has been asked for; nobody waits."""
+        self.worker.call(function).add_done_callback(_report)
+
+    def _dispose(self, done: asyncio.Future[Any]) -> None:
+        """Throw an outcome away: its rows may hold something."""
+        if done.cancelled() or done.exception() is not None:
+            return
+        close = getattr(getattr(done.result(), "batches", None), "close", None)
+        if close is not None:
+            self.forget(close)
+
+
+def _ignore(done: asyncio.Future[Any]) -> None:
+    if not done.cancelled():
+        done.exception()
+
+
+def _report(done: asyncio.Future[None]) -> None:
+    if not done.cancelled() and done.exception() is not None:
+        LOG.error("closing the rows of a statement failed", exc_info=done.exception())

@@ -1,0 +1,455 @@
+"""What the statements of one connection do: its transaction, portals, cursors, variables, COPYs.
+
+:class:`Execution` runs a portal's statement once (:meth:`Execution.run`) and sends its rows
+(:meth:`Execution.send`), as often as it is asked. Statements of the wire are done here; all others
+go to the backend's session, as promised in :mod:`.backend`: transactions well formed, one call at
+a time. :mod:`.connection` decides what is asked when.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+import pyarrow as pa
+
+from headwater.adapter.errors import (
+    AdapterError,
+    TransactionFailed,
+    UnknownPrepared,
+    UnknownSetting,
+    Unsupported,
+)
+from headwater.adapter.pgwire import messages, refusals, variables
+from headwater.adapter.pgwire import wire_statements as wire
+from headwater.adapter.pgwire.backend import Column, CopyOut, Groups, Result
+from headwater.adapter.pgwire.calls import Calls
+from headwater.adapter.pgwire.copying import receive, send_copy
+from headwater.adapter.pgwire.framing import Stream
+from headwater.adapter.pgwire.portals import Answer, Portal, Prepared
+from headwater.adapter.pgwire.rows import PIECE_ROWS_MAX, RowStream, row_encoder
+from headwater.adapter.sql import statements
+from headwater.adapter.sql.tokens import DATABASE, SCHEMA
+
+LOG = logging.getLogger(__name__)
+
+IDLE, IN_TRANSACTION, FAILED = b"I", b"T", b"E"
+
+_READS: Final = (
+    statements.Select,
+    statements.SelectSession,
+    statements.Show,
+    statements.ShowTables,
+)
+_READING_WORDS: Final = ("SUBSCRIBE", "EXPLAIN", "TABLE", "SHOW")
+_TRANSACTION: Final = (statements.Begin, statements.Commit, statements.Rollback)
+
+
+class InvalidPortalState(AdapterError):
+    """A portal that has run to its end and has no rows to give again."""
+
+    condition = "OBJECT_NOT_IN_PREREQUISITE_STATE"
+    sqlstate = "55000"
+
+
+class Group:
+    """Several statements as one transaction, or, if not ``active``, each for itself."""
+
+    def __init__(self, calls: Calls, *, active: bool) -> None:
+        self._calls = calls
+        self.active = active
+
+    async def commit(self) -> None:
+        """The last statement is done."""
+        if self.active:
+            self.active = False
+            await _transact(self._calls, statements.Commit(), "COMMIT")
+
+
+class Execution:
+    """The statements of one connection."""
+
+    def __init__(
+        self, stream: Stream, calls: Calls, held: variables.SessionVariables, user: str, pid: int
+    ) -> None:
+        self.status = IDLE
+        self.failed_now = False
+        self.prepared: dict[str, Prepared] = {}
+        self.portals: dict[str, Portal] = {}
+        self.variables = held
+        self._stream = stream
+        self._calls = calls
+        self._user = user
+        self._pid = pid
+        self._grouped = False
+
+    # --- transactions -----------------------------------------------------------------------------
+
+    def fail(self) -> None:
+        """An error was told to the client."""
+        self.failed_now = True
+        if self.status == IN_TRANSACTION:
+            self.status = FAILED
+
+    def end_of_series(self) -> None:
+        """A simple query, or a series up to Sync, is over."""
+        if self.status == IDLE:
+            self._close_portals()
+
+    @asynccontextmanager
+    async def grouped(
+        self, parsed: Sequence[tuple[wire.AnyStatement, str]]
+    ) -> AsyncIterator[Group]:
+        """The statements of one simple query as one transaction, if the session can."""
+        alone = (
+            len(parsed) < 2
+            or self.status != IDLE
+            or any(isinstance(statement, _TRANSACTION) for statement, _ in parsed)
+        )
+        if alone or not await self._calls.call(self._session_groups, abandon=False):
+            yield Group(self._calls, active=False)
+            return
+        await _transact(self._calls, statements.Begin(), "BEGIN")
+        group = Group(self._calls, active=True)
+        self._grouped = True
+        try:
+            yield group
+        finally:
+            self._grouped = False
+            if group.active:
+                group.active = False
+                try:
+                    await _transact(self._calls, statements.Rollback(), "ROLLBACK")
+                except AdapterError:
+                    LOG.exception("the transaction of a failed query could not be rolled back")
+
+    def _session_groups(self) -> bool:
+        session = self._calls.worker.session()
+        return isinstance(session, Groups) and session.groups_statements
+
+    # --- portals ----------------------------------------------------------------------------------
+
+    def close_portal(self, name: str) -> None:
+        """Forget a portal, if there is one of this name."""
+        portal = self.portals.pop(name, None)
+        if portal is not None:
+            self.release(portal)
+
+    def _close_portals(self, *, held: bool = False) -> None:
+        for name, portal in tuple(self.portals.items()):
+            if held or not portal.hold:
+                self.close_portal(name)
+
+    def release(self, portal: Portal) -> None:
+        """Let go of rows nobody will ask for. What a call still does with them comes first."""
+        answer = portal.answer
+        if answer is not None and answer.rows is not None and not answer.shared:
+            rows, answer.rows = answer.rows, None
+            portal.done = True
+            self._calls.forget(rows.close)
+
+    def is_for_session(self, statement: wire.AnyStatement | None) -> bool:
+        """Whether the session may be asked for its types; None is one not known without values."""
+        if self.status == FAILED:
+            return False
+        match statement:
+            case statements.Show(name) | statements.SetVariable(name):
+                return not self.variables.holds(name)
+            case statements.SelectSession() | statements.Begin() | statements.Commit():
+                return False
+            case _:
+                return not isinstance(statement, wire.WireStatement | statements.Rollback)
+
+    async def columns(self, portal: Portal) -> Sequence[Column] | None:
+        """The columns of a portal; where nothing else tells them, a read is run."""
+        if portal.answer is None:
+            if portal.prepared is not None and portal.prepared.described:
+                return portal.prepared.columns
+            if isinstance(portal.statement, wire.Fetch):
+                return self._cursor(portal.statement.name).columns
+            if portal.statement is None or not _has_rows(portal.statement, portal.sql):
+                return None
+            await self.run(portal)
+        assert portal.answer is not None
+        rows = portal.answer.rows
+        return None if rows is None or portal.answer.copied is not None else rows.columns
+
+    async def columns_without_running(self, portal: Portal) -> Sequence[Column] | None:
+        """The columns of a statement not bound yet: a query is run for no rows, parameters NULL."""
+        if portal.statement is None or not _reads(portal.statement, portal.sql):
+            return await self.columns(portal) if isinstance(portal.statement, wire.Fetch) else None
+        if isinstance(portal.statement, statements.Select):
+            select = portal.statement
+            portal.statement = statements.Select(
+                f"SELECT * FROM ({select.query_sql}\n) AS described LIMIT 0",  # noqa: S608, it parsed
+                select.as_of,
+                select.tables,
+            )
+        try:
+            return await self.columns(portal)
+        finally:
+            self.release(portal)
+
+    # --- running ----------------------------------------------------------------------------------
+
+    async def run(self, portal: Portal) -> Answer:
+        """The portal's answer; the first call executes the statement."""
+        if portal.answer is None:
+            assert portal.statement is not None
+            portal.answer = await self._start(portal.statement, portal.sql)
+        elif portal.done and portal.answer.rows is None and not portal.answer.counted:
+            raise InvalidPortalState("the portal cannot be run")
+        return portal.answer
+
+    async def _start(self, statement: wire.AnyStatement, sql: str) -> Answer:
+        if self.status == FAILED:
+            if not isinstance(statement, statements.Commit | statements.Rollback):
+                raise TransactionFailed
+            statement = statements.Rollback()
+        match statement:
+            case statements.Show(name) if self.variables.holds(name):
+                return _one_row({name: self.variables.show(name)}, "SHOW")
+            case statements.Show(name) if self.variables.shares(name):
+                try:
+                    return await self._backend(statement, sql)
+                except UnknownSetting:
+                    return _one_row({name: self.variables.show(name)}, "SHOW")
+            case statements.SetVariable(name, value) if self.variables.holds(name):
+                self._set(name, value)
+                return Answer("RESET" if sql[:5].upper() == "RESET" else "SET")
+            case statements.SetVariable(name, value) if self.variables.shares(name):
+                try:
+                    answer = await self._backend(statement, sql)
+                except UnknownSetting:
+                    answer = Answer("SET")
+                self.variables.assign(name, value)
+                return answer
+            case statements.SelectSession(columns):
+                return _one_row(
+                    {column.name: self._session_value(column) for column in columns}, "SELECT"
+                )
+            case statements.Begin():
+                if self.status == IN_TRANSACTION:
+                    self._warn("25001", "there is already a transaction in progress")
+                    return Answer("BEGIN")
+                answer = await self._backend(statement, sql)
+                self.status = IN_TRANSACTION
+                return answer
+            case statements.Commit() | statements.Rollback():
+                if self.status == IDLE:
+                    self._warn("25P01", "there is no transaction in progress")
+                    tag = "COMMIT" if isinstance(statement, statements.Commit) else "ROLLBACK"
+                    return Answer(tag)
+                self.status = IDLE  # Whatever the outcome: a COMMIT that fails has ended it too.
+                self._close_portals()
+                return await self._backend(statement, sql)
+            case wire.CopyTo(query, query_sql, chosen):
+                answer = await self._backend(query, query_sql)
+                if answer.rows is None:
+                    raise Unsupported("COPY of a statement without rows")
+                answer.tag, answer.counted, answer.copied = "COPY", True, chosen
+                return answer
+            case wire.CopyFrom():
+                received = await receive(self._stream, self._calls, statement)
+                return Answer(f"COPY {received}")
+            case (
+                wire.DeclareCursor()
+                | wire.Fetch()
+                | wire.CloseCursor()
+                | wire.Deallocate()
+                | wire.Discard()
+                | wire.ResetAll()
+                | wire.Unlisten()
+            ):
+                return await self._connection_statement(statement)
+            case _:
+                return await self._backend(statement, sql)
+
+    async def _backend(self, statement: statements.Statement, sql: str) -> Answer:
+        session = self._calls.worker.session
+        result = await self._calls.call(
+            lambda: session().execute(statement, sql), abandon=_reads(statement, sql)
+        )
+        match result:
+            case CopyOut(columns, batches, chosen):
+                return Answer("COPY", RowStream(columns, batches), counted=True, copied=chosen)
+            case Result(tag, None):
+                return Answer(tag)
+            case Result(tag, columns, batches):
+                assert columns is not None
+                return Answer(tag, RowStream(columns, batches), counted=tag == "SELECT")
+
+    async def _connection_statement(self, statement: wire.WireStatement) -> Answer:
+        match statement:
+            case wire.DeclareCursor(name, query, query_sql, binary, hold):
+                if self.status == IDLE and not hold and not self._grouped:
+                    raise refusals.NoTransaction("DECLARE CURSOR")
+                if name in self.portals:
+                    raise refusals.DuplicateCursor(name)
+                answer = await self._backend(query, query_sql)
+                if answer.rows is None:
+                    raise Unsupported("a cursor over a statement without rows")
+                answer.binary, answer.counted = binary, True
+                cursor = Portal(query, query_sql, (1,) if binary else (), answer, hold=hold)
+                self.portals[name] = cursor
+                return Answer("DECLARE CURSOR")
+            case wire.Fetch(name, rows_max, timeout_ms):
+                return Answer(
+                    "FETCH",
+                    self._cursor(name),
+                    counted=True,
+                    rows_max=rows_max,
+                    timeout_ms=timeout_ms,
+                    shared=True,
+                    binary=self.portals[name].formats == (1,),
+                )
+            case wire.CloseCursor(None):
+                self._close_portals(held=True)
+                return Answer("CLOSE CURSOR ALL")
+            case wire.CloseCursor(name):
+                assert name is not None
+                self._cursor(name)
+                self.close_portal(name)
+                return Answer("CLOSE CURSOR")
+            case wire.Deallocate(None):
+                self.prepared.clear()
+                return Answer("DEALLOCATE ALL")
+            case wire.Deallocate(name):
+                assert name is not None
+                if self.prepared.pop(name, None) is None:
+                    raise UnknownPrepared("prepared statement", name)
+                return Answer("DEALLOCATE")
+            case wire.Discard():
+                self._close_portals(held=True)
+                self.prepared.clear()
+                self._reset_all()
+                return Answer("DISCARD ALL")
+            case wire.ResetAll():
+                self._reset_all()
+                return Answer("RESET")
+            case _:
+                return Answer("UNLISTEN")
+
+    def _cursor(self, name: str) -> RowStream:
+        portal = self.portals.get(name)
+        if portal is None or portal.answer is None or portal.answer.rows is None:
+            raise refusals.UnknownCursor(name)
+        return portal.answer.rows
+
+    # --- variables --------------------------------------------------------------------------------
+
+    def _set(self, name: str, value: str | None) -> None:
+        warning = self.variables.assign(name, value)
+        if warning is not None:
+            self._warn("01000", warning)
+        self._tell(name)
+
+    def _reset_all(self) -> None:
+        self.variables.reset_all()
+        for name in variables.FOLLOWED:
+            self._tell(name)
+
+    def _tell(self, name: str) -> None:
+        if name in variables.FOLLOWED:
+            self._stream.write(messages.parameter_status(name, self.variables.show(name)))
+
+    def _session_value(self, column: statements.SessionColumn) -> str:
+        match column.function:
+            case "version":
+                return variables.VERSION_TEXT
+            case "current_database" | "current_catalog":
+                return DATABASE
+            case "current_schema":
+                return SCHEMA
+            case "current_user" | "session_user":
+                return self._user
+            case "pg_backend_pid":
+                return str(self._pid)
+            case "pg_is_in_recovery":
+                return "f"
+            case "current_setting":
+                assert column.argument is not None
+                name = column.argument
+                if not self.variables.holds(name) and not self.variables.shares(name):
+                    raise UnknownSetting(column.argument)
+                return self.variables.show(name)
+            case function:
+                raise AssertionError(f"the parser knows {function}, the wire does not")
+
+    def _warn(self, sqlstate: str, message: str) -> None:
+        notice = {"S": "WARNING", "V": "WARNING", "C": sqlstate, "M": message}
+        self._stream.write(messages.notice_response(notice))
+
+    # --- sending ----------------------------------------------------------------------------------
+
+    async def send(self, portal: Portal, rows_max: int) -> str | None:
+        """Rows, and the tag of the end; None after ``rows_max`` of them (0: no limit)."""
+        answer = portal.answer
+        assert answer is not None
+        if answer.copied is not None and answer.rows is not None:
+            copied = await send_copy(self._stream, self._calls, answer.rows, answer.copied)
+            self.release(portal)
+            return f"COPY {copied}"
+        sent = 0
+        if answer.rows is not None:
+            sent, suspended = await self._send_rows(portal, answer.rows, rows_max)
+            if suspended:
+                return None
+            self.release(portal)
+        portal.done = True
+        return f"{answer.tag} {sent}" if answer.counted else answer.tag
+
+    async def _send_rows(self, portal: Portal, rows: RowStream, rows_max: int) -> tuple[int, bool]:
+        answer = portal.answer
+        assert answer is not None
+        encode = row_encoder(rows.columns, portal.formats)
+        loop = asyncio.get_running_loop()
+        until = None if answer.timeout_ms is None else loop.time() + answer.timeout_ms / 1000
+        sent = 0
+        while True:
+            room = PIECE_ROWS_MAX
+            if answer.rows_max is not None:
+                room = min(room, answer.rows_max - answer.rows_sent)
+                if room == 0:
+                    return sent, False
+            if rows_max > 0:
+                room = min(room, rows_max - sent)
+                if room == 0:  # As PostgreSQL: whether there is more is found out when asked.
+                    return sent, True
+            piece = await self._calls.call(
+                lambda: rows.take(room, encode),  # noqa: B023, it is awaited here
+                abandon=True,
+            )
+            sent += piece.rows
+            answer.rows_sent += piece.rows
+            self._stream.write(piece.data)
+            if piece.ended and not (rows_max > 0 and sent == rows_max):
+                return sent, False
+            await self._stream.drain()
+            if until is not None and piece.rows == 0 and loop.time() >= until:
+                return sent, False
+
+
+async def _transact(calls: Calls, statement: statements.Statement, sql: str) -> None:
+    await calls.call(lambda: calls.worker.session().execute(statement, sql), abandon=False)
+
+
+def _reads(statement: wire.AnyStatement, sql: str) -> bool:
+    """Whether a statement has rows and changes nothing."""
+    words = sql.split(None, 1)
+    return isinstance(statement, _READS) or (bool(words) and words[0].upper() in _READING_WORDS)
+
+
+def _has_rows(statement: wire.AnyStatement, sql: str) -> bool:
+    """Whether a statement answers with rows, as far as one can tell from outside."""
+    return _reads(statement, sql) or getattr(statement, "returning", None) is not None
+
+
+def _one_row(values: dict[str, str], tag: str) -> Answer:
+    columns = tuple(Column(name, pa.string()) for name in values)
+    arrays = [pa.array([value]) for value in values.values()]
+    batch = pa.RecordBatch.from_arrays(arrays, names=list(values))
+    return Answer(tag, RowStream(columns, [batch]), counted=tag == "SELECT")

@@ -1,0 +1,73 @@
+"""Prepared statements and portals of one connection, as the protocol and SQL both name them.
+
+A portal is a statement with its parameters, and its rows from the moment it has run; a cursor
+(DECLARE) is a portal that has run already. PostgreSQL has one namespace for both, and so have we.
+A portal lives as long as its transaction, a cursor WITH HOLD until it is closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from headwater.adapter.pgwire import parameters
+from headwater.adapter.pgwire.backend import Column
+from headwater.adapter.pgwire.copy_format import CopyFormat
+from headwater.adapter.pgwire.rows import RowStream
+from headwater.adapter.pgwire.wire_statements import AnyStatement, parse_text
+from headwater.adapter.sql.tokens import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A statement of the extended protocol: its text, and the types of its parameters.
+
+    ``source`` None is the empty statement, which PostgreSQL lets one prepare too. ``columns`` is
+    what the session said they are, if it was asked and knew.
+    """
+
+    source: Source | None
+    parameter_oids: tuple[int, ...]
+    described: bool = False
+    columns: tuple[Column, ...] | None = None
+
+
+@dataclass(slots=True)
+class Answer:
+    """What a statement that has run has to say: a tag, and rows if it has any.
+
+    ``counted``: the number of rows stands behind the tag. ``rows_max``: of a FETCH. ``shared``: the
+    rows belong to a cursor and outlive this answer. ``copied``: they leave as a COPY.
+    """
+
+    tag: str
+    rows: RowStream | None = field(default=None, repr=False)
+    counted: bool = False
+    rows_max: int | None = None
+    rows_sent: int = 0
+    timeout_ms: int | None = None
+    shared: bool = False
+    binary: bool = False
+    copied: CopyFormat | None = None
+
+
+@dataclass(slots=True)
+class Portal:
+    """A statement with its parameters, and its answer from the moment it has run."""
+
+    statement: AnyStatement | None
+    sql: str
+    formats: Sequence[int] = ()
+    answer: Answer | None = None
+    prepared: Prepared | None = None
+    hold: bool = False
+    done: bool = False
+
+
+def bound(prepared: Prepared, values: Sequence[str | None], formats: Sequence[int]) -> Portal:
+    """The statement with its parameters in place."""
+    if prepared.source is None:
+        return Portal(None, "", formats)
+    sql = parameters.bind(prepared.source, values, prepared.parameter_oids)
+    ((statement, text),) = parse_text(sql)
+    return Portal(statement, text, formats, prepared=prepared)

@@ -1,0 +1,159 @@
+"""What the wire itself refuses or ends, said as PostgreSQL says it.
+
+The errors of statements are in :mod:`headwater.adapter.errors`; these belong to connections,
+cursors and COPY, which nobody but the wire knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headwater.adapter.errors import AdapterError
+from headwater.adapter.pgwire import messages
+
+
+class Cancelled(AdapterError):
+    """A statement that was ended before it was done."""
+
+    condition = "QUERY_CANCELED"
+    sqlstate = "57014"
+
+    def __init__(self, reason: str) -> None:
+        asked = {"request": "user request", "timeout": "statement timeout"}
+        super().__init__(f"canceling statement due to {asked.get(reason, 'connection loss')}")
+
+
+class BadCopyData(AdapterError):
+    """What a client copies in is not of the form it announced."""
+
+    condition = "BAD_COPY_FILE_FORMAT"
+    sqlstate = "22P04"
+
+
+class CopyGivenUp(AdapterError):
+    """The client ended its COPY by CopyFail."""
+
+    condition = "QUERY_CANCELED"
+    sqlstate = "57014"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"COPY from stdin failed: {reason}")
+
+
+class UnknownCursor(AdapterError):
+    """A cursor or portal that the client never made, or that has ended."""
+
+    condition = "UNDEFINED_CURSOR"
+    sqlstate = "34000"
+
+    def __init__(self, name: str, kind: str = "cursor") -> None:
+        super().__init__(f'{kind} "{name}" does not exist')
+
+
+class DuplicateCursor(AdapterError):
+    """The name of a cursor or portal is taken."""
+
+    condition = "DUPLICATE_CURSOR"
+    sqlstate = "42P03"
+
+    def __init__(self, name: str, kind: str = "cursor") -> None:
+        super().__init__(f'{kind} "{name}" already exists')
+
+
+class DuplicatePrepared(AdapterError):
+    """The name of a prepared statement is taken."""
+
+    condition = "DUPLICATE_PREPARED_STATEMENT"
+    sqlstate = "42P05"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f'prepared statement "{name}" already exists')
+
+
+class NoTransaction(AdapterError):
+    """A statement that makes sense inside a transaction only."""
+
+    condition = "NO_ACTIVE_SQL_TRANSACTION"
+    sqlstate = "25P01"
+
+    def __init__(self, statement: str) -> None:
+        super().__init__(f"{statement} can only be used in transaction blocks")
+
+
+class UnknownDatabase(AdapterError):
+    """There is one database."""
+
+    condition = "UNDEFINED_DATABASE"
+    sqlstate = "3D000"
+
+    def __init__(self, name: str, ours: str) -> None:
+        super().__init__(f'database "{name}" does not exist', hint=f'There is one, "{ours}".')
+
+
+class NoUser(AdapterError):
+    """A client that does not say who it is."""
+
+    condition = "NO_USER_NAME"
+    sqlstate = "28000"
+
+    def __init__(self) -> None:
+        super().__init__("no PostgreSQL user name specified in startup packet")
+
+
+class WrongPassword(AdapterError):
+    """Authentication failed; for an unknown user too, so that names cannot be found out."""
+
+    condition = "INVALID_PASSWORD"
+    sqlstate = "28P01"
+
+    def __init__(self, user: str) -> None:
+        super().__init__(f'password authentication failed for user "{user}"')
+
+
+class TooManyConnections(AdapterError):
+    """The server serves as many clients as it may."""
+
+    condition = "TOO_MANY_CONNECTIONS"
+    sqlstate = "53300"
+
+    def __init__(self) -> None:
+        super().__init__("sorry, too many clients already")
+
+
+class ShuttingDown(AdapterError):
+    """The server stops."""
+
+    condition = "ADMIN_SHUTDOWN"
+    sqlstate = "57P01"
+
+    def __init__(self) -> None:
+        super().__init__("terminating connection due to administrator command")
+
+
+class IdleInTransaction(AdapterError):
+    """A client kept a transaction open and said nothing."""
+
+    condition = "IDLE_IN_TRANSACTION_SESSION_TIMEOUT"
+    sqlstate = "25P03"
+
+    def __init__(self) -> None:
+        super().__init__("terminating connection due to idle-in-transaction timeout")
+
+
+def fields(error: AdapterError, severity: str = "ERROR") -> Mapping[str, str]:
+    """The fields of an ErrorResponse."""
+    told = {
+        "S": severity,
+        "V": severity,
+        "C": error.sqlstate,
+        "M": error.primary,
+        "D": error.detail,
+        "H": error.hint,
+        "P": None if error.position is None else str(error.position),
+    }
+    return {code: value for code, value in told.items() if value is not None}
+
+
+def response(error: AdapterError, severity: str = "ERROR") -> bytes:
+    """The ErrorResponse."""
+    return messages.error_response(fields(error, severity))
