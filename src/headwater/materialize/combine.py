@@ -114,6 +114,11 @@ class Bound:
                     documents.append(msgspec.json.decode(message.doc_json))
                 case LoadedMany():
                     documents += to_documents(message.rows.select(schema.names))
+        nested = [f.name for f in schema if pa.types.is_nested(f.type)]
+        for document in documents:
+            for name in nested:
+                if isinstance(document.get(name), str):  # Kept as text, where there is no JSON.
+                    document[name] = msgspec.json.decode(document[name])
         # There and back: the values are those of our own columns, whatever the endpoint's types.
         rows = to_rows(documents, schema)
         keys = packed_keys(self.index, self.binding.key, rows).to_pylist()

@@ -18,7 +18,7 @@ Relied on by:   the runtime. A feed lives as long as a session; the next begins 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -184,13 +184,15 @@ class Feed:
         self.reached = self._start if position is None else position.time
         """Everything before it was handed out."""
 
-    def wait(self, timeout: float) -> int | None:
-        """Return the next target; ``None`` if there is nothing new in time.
+    def wait(self, timeout: float, stopping: Callable[[], bool] = lambda: False) -> int | None:
+        """Return the next target; ``None`` if there is nothing new in time, or we are stopping.
 
         Raises :class:`CollectionHasErrors` if all that is new has errors.
         """
-        upper = self._client.core.wait(self._newer_upper, timeout)
-        if upper is None:
+        upper = self._client.core.wait(
+            lambda state: -1 if stopping() else self._newer_upper(state), timeout
+        )
+        if upper is None or upper < 0:
             return None
         if not self._inputs:
             for name, read in self._named:

@@ -328,7 +328,7 @@ class Materialization:
         settled = False
         while not self._stopping.is_set():
             try:
-                target = session.feed.wait(WAIT_SECONDS)
+                target = session.feed.wait(WAIT_SECONDS, self._stopping.is_set)
             except persist_errors.CollectionHasErrors as error:
                 # An error in the data may be retracted; the session is as good as it was.
                 self._stall(error)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headwater.base.errors import InvalidUsage
+from headwater.materialize.drivers.postgres import PostgresDriver
 from headwater.materialize.drivers.responder import Responder
 from headwater.materialize.drivers.sqlite import SqliteDriver
 
@@ -40,7 +41,14 @@ class UnknownDriver(InvalidUsage):
         super().__init__(f"there is no driver {name!r}; there are {', '.join(sorted(DRIVERS))}")
 
 
+def _in_schema(target: str) -> Mapping[str, Any]:
+    """``schema.table``, or a table in the default schema."""
+    schema, dot, table = target.partition(".")
+    return {"schema": schema, "table": table} if dot else {"table": target}
+
+
 DRIVERS: Final[Mapping[str, BuiltIn]] = {
+    "postgres": BuiltIn(PostgresDriver, _in_schema, Guarantee.EXACTLY_ONCE),
     "sqlite": BuiltIn(SqliteDriver, lambda target: {"table": target}, Guarantee.EXACTLY_ONCE),
 }
 

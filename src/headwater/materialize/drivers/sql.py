@@ -96,9 +96,9 @@ class Fenced(HeadwaterError):
 class KeyTaken(InvalidUsage):
     """A new row has the key of one that is there."""
 
-    def __init__(self, resource: Sequence[str], keys: Mapping[str, object]) -> None:
+    def __init__(self, resource: Sequence[str], key: object) -> None:
         super().__init__(
-            f"a new row has the key {dict(keys)}, which table {'.'.join(resource)!r} has already: "
+            f"a new row has the key {key}, which table {'.'.join(resource)!r} has already: "
             "two rows have this key, or somebody else wrote it; choose key columns that identify "
             "a row"
         )

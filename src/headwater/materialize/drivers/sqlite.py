@@ -189,7 +189,7 @@ class SqliteDriver(SqlDriver):
         found = list(zip(*rows, strict=True)) or [()] * len(columns)
         return pa.table(
             {
-                column.name: pa.array(values, _ARROW[_NATIVE[column.kind]])
+                column.name: _loaded(column.kind, values)
                 for column, values in zip(columns, found, strict=True)
             }
         )
@@ -324,6 +324,11 @@ def _upsert(binding: BindingSpec, columns: Sequence[Column]) -> str:
     # A table of nothing but a key still has to say what is done with a row that is there.
     put = ", ".join(f"{name} = excluded.{name}" for name in values or [_names(columns[:1])])
     return f"{_insert(binding, columns)} ON CONFLICT ({keys}) DO UPDATE SET {put}"
+
+
+def _loaded(kind: Kind, values: Sequence[Any]) -> pa.Array:
+    found = pa.array(values, _ARROW[_NATIVE[kind]])
+    return found.cast(pa.bool_()) if kind is Kind.BOOLEAN else found
 
 
 def _values(rows: pa.Table) -> list[tuple[Any, ...]]:

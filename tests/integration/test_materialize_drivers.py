@@ -1,0 +1,485 @@
+"""What every driver of an authoritative SQL endpoint must do; run against the real ones.
+
+The n-th message is the last before the process dies, for every n, which includes every moment
+between the endpoint's commit and Acknowledge. The judge reads the endpoint itself: the rows of each
+key range are the view at the time of the range's checkpoint.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import closing, suppress
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from headwater.base.errors import Determinate
+from headwater.base.ids import GlobalId
+from headwater.materialize.changes import changes
+from headwater.materialize.checkpoint import Position, from_checkpoint, from_text
+from headwater.materialize.combine import Bound
+from headwater.materialize.definition import Binding, delivered_schema, to_spec
+from headwater.materialize.delivery import Delivery, Transaction
+from headwater.materialize.drivers.sql import Fenced, KeyTaken
+from headwater.materialize.drivers.sqlite import SqliteDriver
+from headwater.materialize.key_range import KeyRange, key_hash
+from headwater.materialize.protocol import messages as m
+from headwater.materialize.protocol.specs import MaterializationSpec
+from headwater.materialize.selection import FieldRefused
+from headwater.materialize.transport.in_process import InProcess, Watch
+from headwater.materialize.tuples import pack
+from headwater.persist.evolution import updates_schema
+from tests.integration.materialize_places import (
+    NAME,
+    Memory,
+    Place,
+    PostgresPlace,
+    SqlitePlace,
+    asked,
+    prepared,
+)
+from tests.integration.shared_location import Postgres
+
+pytestmark = pytest.mark.server
+
+SCHEMA = pa.schema(
+    [
+        pa.field("k", pa.int64(), nullable=False),
+        pa.field("v", pa.string()),
+        pa.field("n", pa.int64()),
+    ]
+)
+FULL = KeyRange.full()
+TIMES = 6
+KEYS = range(4)
+HASHES = {key: key_hash(pack((key,))) for key in KEYS}
+
+Row = tuple[Any, ...]
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    made: Place
+    if request.param == "sqlite":
+        made = SqlitePlace(tmp_path)
+    else:
+        server: Postgres = request.getfixturevalue("postgres")
+        made = PostgresPlace(server.dsn)
+    with closing(made):
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files here need not survive a loss of power, only a crash of the process."""
+    connect = SqliteDriver._connect
+
+    def without_fsync(self: SqliteDriver, config: Mapping[str, Any]) -> None:
+        connect(self, config)
+        self._open_db.execute("PRAGMA synchronous = OFF")
+
+    monkeypatch.setattr(SqliteDriver, "_connect", without_fsync)
+
+
+BINDING = Binding("orders", GlobalId(1), "target", ("k",))
+
+
+def _spec(place: Place, *, hard_delete: bool = True) -> MaterializationSpec:
+    delivered = delivered_schema(BINDING, SCHEMA, hard_delete=hard_delete)
+    return prepared(place, [BINDING], [delivered], hard_delete=hard_delete)
+
+
+def _nothing(_: m.Message) -> None:
+    return
+
+
+def _open(
+    place: Place, spec: MaterializationSpec, key_range: KeyRange = FULL, watch: Watch = _nothing
+) -> Delivery:
+    return Delivery(InProcess(place.make(), watch), spec, "v1", key_range, Memory(), source=NAME)
+
+
+def _updates(schema: pa.Schema, *triples: tuple[Row, int, int]) -> pa.Table:
+    columns: dict[str, list[Any]] = {
+        name: [row[at] for row, _, _ in triples] for at, name in enumerate(schema.names)
+    }
+    columns |= {"__time": [t for _, t, _ in triples], "__diff": [d for _, _, d in triples]}
+    return pa.table(columns, schema=updates_schema(schema))
+
+
+def _transact(delivery: Delivery, upper: int, *triples: tuple[Row, int, int]) -> None:
+    store = changes(0, ["k"], _updates(SCHEMA, *triples), upper, FULL)
+    delivery.transact(Transaction.of([store], Position(upper)))
+
+
+# ---- Spec, Validate, Apply -----------------------------------------------------------------------
+
+
+def test_it_describes_itself(place: Place) -> None:
+    stream = InProcess(place.make())
+    stream.send(m.Spec())
+    said = stream.receive()
+    assert isinstance(said, m.Specified)
+    assert said.protocol == m.PROTOCOL
+    assert said.documentation_url
+    required = msgspec.json.decode(said.config_schema_json)["required"]
+    assert set(required) <= set(place.config)
+    assert "table" in msgspec.json.decode(said.resource_config_schema_json)["required"]
+    stream.end()
+
+
+def test_apply_is_idempotent_and_a_dry_run_does_nothing(place: Place) -> None:
+    definition, question = asked(place, [BINDING], [SCHEMA])
+    stream = InProcess(place.make())
+    stream.send(question)
+    answer = stream.receive()
+    assert isinstance(answer, m.Validated)
+    assert answer.bindings[0].holds_data is False
+    spec = to_spec(definition, question, answer)
+    stream.send(m.Apply(spec, "v1", dry_run=True))
+    would = stream.receive()
+    assert isinstance(would, m.Applied)
+    assert "CREATE TABLE" in would.action_description
+    stream.send(m.Apply(spec, "v1"))
+    assert stream.receive() == would
+    stream.send(m.Apply(spec, "v1"))
+    assert stream.receive() == m.Applied()
+    stream.end()
+    assert place.select(["k", "v", "n"], "target") == []
+
+
+def test_new_columns_are_added(place: Place) -> None:
+    delivery = _open(place, _spec(place))
+    _transact(delivery, 2, ((1, "a", 1), 1, 1))
+    delivery.end()
+    wider = pa.schema([*SCHEMA, pa.field("w", pa.float64())])
+    spec = prepared(place, [BINDING], [wider])
+    delivery = _open(place, spec)
+    assert delivery.position == Position(2)
+    store = changes(0, ["k"], _updates(wider, ((2, "b", 2, 0.5), 2, 1)), 3, FULL)
+    delivery.transact(Transaction.of([store], Position(3)))
+    delivery.end()
+    assert place.select(["k", "w"], "target") == [(1, None), (2, 0.5)]
+
+
+@pytest.mark.parametrize(
+    ("table", "reason"),
+    [
+        ("CREATE TABLE target (k TEXT PRIMARY KEY, v TEXT, n BIGINT)", "'k'.*not integer"),
+        ("CREATE TABLE target (k INTEGER, v TEXT, n INTEGER)", "primary key is missing"),
+        ("CREATE TABLE target (n INTEGER PRIMARY KEY, k INTEGER, v TEXT)", "primary key is .n"),
+        (
+            "CREATE TABLE target (k INTEGER PRIMARY KEY, v TEXT, n INTEGER, z TEXT NOT NULL)",
+            "'z' is required",
+        ),
+    ],
+)
+def test_a_table_of_another_shape_is_refused_with_the_reason(
+    place: Place, table: str, reason: str
+) -> None:
+    place.execute(table.replace("INTEGER", "INT8" if place.driver == "postgres" else "INTEGER"))
+    with pytest.raises(FieldRefused, match=reason):
+        _spec(place)
+
+
+def test_an_endpoint_that_is_away_says_so(place: Place, tmp_path: Path) -> None:
+    spec = _spec(place)
+    away = {
+        "sqlite": {"path": "/dev/null/e.db"},
+        "postgres": {"dsn": f"host={tmp_path} user=nobody"},
+    }
+    config = msgspec.json.encode(away[place.driver])
+    stream = InProcess(place.make())
+    with pytest.raises(Determinate, match=r"cannot (open|connect)"):
+        stream.send(m.Apply(replace(spec, config_json=config)))
+    stream.abort()
+
+
+# ---- Load and Store ------------------------------------------------------------------------------
+
+EVERYTHING = pa.schema(
+    [
+        pa.field("b", pa.bool_()),
+        pa.field("i", pa.int64()),
+        pa.field("f", pa.float64()),
+        pa.field("d", pa.decimal128(20, 3)),
+        pa.field("s", pa.string()),
+        pa.field("y", pa.binary()),
+        pa.field("day", pa.date32()),
+        pa.field("at", pa.timestamp("us", "UTC")),
+        pa.field("local", pa.timestamp("us")),
+        pa.field("l", pa.list_(pa.int64())),
+    ]
+)
+MOMENT = dt.datetime(2026, 11, 15, 7, 8, 9, 120_000, tzinfo=dt.UTC)
+VALUES: Row = (
+    True, -(2**63), 0.1, Decimal("-12.340"), "ü'\"\\\t\x01", b"\x00\xff", dt.date(1, 1, 1),
+    MOMENT, MOMENT.replace(tzinfo=None), [1, None],
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("key", ["b", "i", "f", "d", "s", "y", "day", "at", "local"])
+def test_every_type_goes_there_and_comes_back(place: Place, key: str) -> None:
+    binding = Binding("orders", GlobalId(1), "target", (key,))
+    spec = prepared(place, [binding], [EVERYTHING])
+    bound = Bound(0, binding, "x", EVERYTHING)
+    nulls = tuple(VALUES[at] if name == key else None for at, name in enumerate(EVERYTHING.names))
+    for row in (VALUES, nulls):
+        with closing(place.make()) as driver:
+            stream = InProcess(driver)
+            delivery = Delivery(stream, spec, "v1", FULL, Memory(), source=NAME)
+            exists = delivery.position is not None
+            updates = _updates(EVERYTHING, (row, 1, 1))
+            (store,) = [changes(0, [key], updates, 2, FULL)]
+            store = m.StoreMany(0, store.keys_packed, store.rows, pa.array([exists]), store.delete)
+            delivery.transact(Transaction.of([store], Position(2)))
+            loaded: list[m.Loaded | m.LoadedMany] = []
+
+            def keep(
+                found: Any, loaded: list[m.Loaded | m.LoadedMany] = loaded
+            ) -> list[m.StoreMany]:
+                loaded += found.get(0, ())
+                return []
+
+            load = m.LoadMany(0, store.keys_packed)
+            delivery.transact(Transaction(Position(3), keep, (load,)))
+            (document,) = bound._by_key(loaded).items()
+            wanted = Bound(0, binding, "x", EVERYTHING)._by_key([m.LoadedMany(0, store.rows)])
+            assert dict([document]) == wanted
+
+
+def test_load_finds_what_is_there_and_nothing_is_open_meanwhile(place: Place) -> None:
+    delivery = _open(place, _spec(place))
+    _transact(delivery, 2, *(((k, f"v{k}", k), 1, 1) for k in (1, 2, 3)))
+    found: list[Any] = []
+
+    def stores(loaded: Any) -> list[m.StoreMany]:
+        assert place.writable_by_others()
+        found.extend(row for message in loaded[0] for row in message.rows.to_pylist())
+        return []
+
+    keys = pa.array([pack((k,)) for k in (1, 3, 9)], pa.large_binary())
+    delivery.transact(Transaction(Position(3), stores, (m.LoadMany(0, keys),)))
+    assert sorted(row["k"] for row in found) == [1, 3]
+    assert place.writable_by_others()
+    delivery.end()
+
+
+def test_insert_update_delete(place: Place) -> None:
+    delivery = _open(place, _spec(place))
+    _transact(delivery, 2, *(((k, "old", k), 1, 1) for k in (1, 2, 3)))
+    _transact(
+        delivery, 3,
+        ((1, "old", 1), 2, -1), ((1, "new", 1), 2, 1), ((2, "old", 2), 2, -1), ((4, "x", 4), 2, 1),
+    )  # fmt: skip
+    assert place.select(["k", "v"], "target") == [(1, "new"), (3, "old"), (4, "x")]
+    # Somebody removed a row: it is put anew; and what is gone is gone.
+    place.execute("DELETE FROM target WHERE k IN (3, 4)")
+    _transact(delivery, 4, ((3, "old", 3), 3, -1), ((3, "y", 3), 3, 1), ((4, "x", 4), 3, -1))
+    assert place.select(["k", "v"], "target") == [(1, "new"), (3, "y")]
+    delivery.end()
+
+
+@pytest.mark.parametrize("hard_delete", [True, False])
+def test_a_second_row_of_a_key_is_refused_by_name(place: Place, *, hard_delete: bool) -> None:
+    spec = _spec(place, hard_delete=hard_delete)
+    bound = Bound(0, BINDING, "x", delivered_schema(BINDING, SCHEMA, hard_delete=hard_delete))
+
+    def transact(delivery: Delivery, upper: int, *triples: tuple[Row, int, int]) -> None:
+        combined = bound.combined(_updates(SCHEMA, *triples), upper, FULL)
+        delivery.transact(Transaction.of([combined.stores(())], Position(upper)))
+
+    delivery = _open(place, spec)
+    transact(delivery, 2, ((41, "a", 1), 1, 1), ((42, "a", 1), 1, 1))
+    for more in ((), (((41, "a", 1), 2, -1), ((41, "b", 1), 2, 1))):
+        with pytest.raises(KeyTaken, match="42"):
+            transact(delivery, 3, ((42, "b", 1), 2, 1), *more)
+        place.kill()
+        delivery = _open(place, spec)
+        assert delivery.position == Position(2)
+    assert [row[0] for row in place.select(["k", "v"], "target")] == [41, 42]
+
+
+def test_soft_deletes_mark_and_revive(place: Place) -> None:
+    spec = _spec(place, hard_delete=False)
+    bound = Bound(0, BINDING, "x", delivered_schema(BINDING, SCHEMA, hard_delete=False))
+    delivery = _open(place, spec)
+    for upper, triples in enumerate(
+        [
+            [((1, "a", 1), 1, 1), ((2, "b", 2), 1, 1)],
+            [((1, "a", 1), 2, -1), ((2, "b", 2), 2, -1), ((2, "c", 2), 2, 1)],
+            [((1, "d", 1), 3, 1)],
+        ],
+        2,
+    ):
+        combined = bound.combined(_updates(SCHEMA, *triples), upper, FULL)
+        delivery.transact(Transaction.of([combined.stores(())], Position(upper)))
+        rows = place.select(["k", "v", "_meta/op"], "target")
+        if upper == 3:
+            assert rows == [(1, "a", "d"), (2, "c", "u")]
+    assert rows == [(1, "d", "c"), (2, "c", "u")]
+    delivery.end()
+
+
+def test_names_are_never_spliced_into_statements(place: Place) -> None:
+    name = 'a"b; DROP TABLE x; -- %s {0} é'
+    schema = pa.schema([pa.field(name, pa.int64(), nullable=False), pa.field("%(x)s", pa.string())])
+    binding = Binding("orders", GlobalId(1), name, (name,))
+    spec = prepared(place, [binding], [schema])
+    delivery = _open(place, spec)
+    for upper, triples in enumerate(
+        [[((1, "'); --"), 1, 1)], [((1, "'); --"), 2, -1), ((1, "%s"), 2, 1), ((2, "x"), 2, 1)]], 2
+    ):
+        store = changes(0, [name], _updates(schema, *triples), upper, FULL)
+        delivery.transact(Transaction.of([store], Position(upper)))
+    delivery.end()
+    assert place.select([name, "%(x)s"], name) == [(1, "%s"), (2, "x")]
+
+
+def test_a_value_that_does_not_fit_changes_nothing(place: Place) -> None:
+    delivery = _open(place, _spec(place))
+    _transact(delivery, 2, ((1, "a", 1), 1, 1))
+    huge = pa.table({"k": [2], "v": ["b"], "n": pa.array([2**63], pa.uint64())})
+    no = pa.array([False])
+    store = m.StoreMany(0, pa.array([pack((2,))], pa.large_binary()), huge, no, no)
+    with pytest.raises(Determinate, match=r"too (large|big)"):
+        delivery.transact(Transaction.of([store], Position(3)))
+    place.kill()
+    delivery = _open(place, _spec(place))
+    assert delivery.position == Position(2)
+    assert place.select(["k"], "target") == [(1,)]
+
+
+# ---- Crashes, zombies, splits, joins -------------------------------------------------------------
+
+
+class Crash(Exception):
+    """The process is gone."""
+
+
+class Source:
+    """A collection with a history: at most one row per key at every time."""
+
+    def __init__(self, seed: int) -> None:
+        random = Random(seed)
+        self.updates: list[tuple[Row, int, int]] = []
+        rows: dict[int, Row] = {}
+        for time in range(TIMES):
+            for key in random.sample(KEYS, random.randint(1, 3)):
+                if key in rows:
+                    self.updates.append((rows.pop(key), time, -1))
+                if random.random() < 0.7:
+                    rows[key] = (key, f"at {time}", random.randint(0, 9))
+                    self.updates.append((rows[key], time, 1))
+
+    def table(self, lower: int, upper: int) -> pa.Table:
+        return _updates(SCHEMA, *(u for u in self.updates if lower <= u[1] < upper))
+
+    def view(self, upper: int, keys: set[int]) -> list[Row]:
+        counts: Counter[Row] = Counter()
+        for row, time, diff in self.updates:
+            if time < upper and row[0] in keys:
+                counts[row] += diff
+        return sorted(row for row, count in counts.items() if count)
+
+
+def _deliver(delivery: Delivery, source: Source, key_range: KeyRange, upper: int) -> None:
+    lower = 0 if delivery.position is None else delivery.position.time
+    store = changes(0, ["k"], source.table(lower, upper), upper, key_range)
+    delivery.transact(Transaction.of([store], Position(upper)))
+
+
+def _judge(place: Place, source: Source) -> None:
+    rows = place.select(SCHEMA.names, "target")
+    owned: set[int] = set()
+    for key_range, _, text in place.fences():
+        position = from_checkpoint(from_text(text), NAME)
+        # A wider row owns what no narrower row does.
+        mine = {key for key, found in HASHES.items() if key_range.owns(found)} - owned
+        owned |= mine
+        expected = source.view(0 if position is None else position.time, mine)
+        assert sorted(row for row in rows if row[0] in mine) == expected
+
+
+def _failing_at(event: int) -> tuple[Watch, Iterator[int]]:
+    count = iter(range(1_000_000))
+
+    def watch(_: m.Message) -> None:
+        if next(count) == event:
+            raise Crash
+
+    return watch, count
+
+
+def _all_of_it(place: Place, spec: MaterializationSpec, source: Source, watch: Watch) -> None:
+    for _ in range(3):
+        driver = place.make()
+        try:
+            delivery = Delivery(InProcess(driver, watch), spec, "v1", FULL, Memory(), source=NAME)
+            start = 0 if delivery.position is None else delivery.position.time
+            for upper in range(start + 2, TIMES + 1, 2):
+                _deliver(delivery, source, FULL, upper)
+            delivery.end()
+            return
+        except Crash:
+            driver.close()
+            _judge(place, source)
+    raise AssertionError("it crashed more than once")
+
+
+def test_killed_at_the_nth_message(place: Place) -> None:
+    source, spec = Source(3), _spec(place)
+    event, done = 0, False
+    while not done:
+        place.execute("DELETE FROM target")
+        with suppress(Exception):
+            place.execute("DELETE FROM flow_checkpoints_v1")
+        watch, count = _failing_at(event)
+        _all_of_it(place, spec, source, watch)
+        _judge(place, source)
+        assert place.select(["k"], "target"), "there is something to judge"
+        done, event = next(count) <= event, event + 1
+    assert event > 20
+
+
+def test_a_zombie_changes_nothing(place: Place) -> None:
+    source, spec = Source(5), _spec(place)
+    zombie = _open(place, spec)
+    _deliver(zombie, source, FULL, 2)
+    owner = _open(place, spec)
+    assert owner.position == Position(2)
+    _deliver(owner, source, FULL, 4)
+    with pytest.raises(Fenced):
+        _deliver(zombie, source, FULL, 3)
+    _judge(place, source)
+    _deliver(owner, source, FULL, TIMES)
+    _judge(place, source)
+    assert [fence for _, fence, _ in place.fences()] == [2]
+
+
+def test_a_split_and_a_join(place: Place) -> None:
+    source, spec = Source(8), _spec(place)
+    parent = _open(place, spec)
+    _deliver(parent, source, FULL, 2)
+    halves = {half: _open(place, spec, half) for half in FULL.split()}
+    with pytest.raises(Fenced):
+        _deliver(parent, source, FULL, 3)
+    for half, delivery in halves.items():
+        assert delivery.position == Position(2)
+        _deliver(delivery, source, half, 4)
+        _judge(place, source)
+    joined = _open(place, spec)
+    assert joined.position == Position(4)
+    for half, delivery in halves.items():
+        with pytest.raises(Fenced):
+            _deliver(delivery, source, half, 5)
+    _deliver(joined, source, FULL, TIMES)
+    _judge(place, source)
