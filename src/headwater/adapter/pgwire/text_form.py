@@ -298,14 +298,22 @@ def _interval(value: str) -> int:
 def _array_from_text(value: str, element: SqlType) -> list[Any]:
     """``{1,NULL,"a b"}``; inner arrays where the element type is one."""
     items, end = _array_items(value, value.find("{"), element)
-    if value[end:].strip() or value[: value.find("{")].strip():
+    if value[end:].strip(_SPACE) or value[: value.find("{")].strip(_SPACE):
         raise InvalidText("array", value)
     return items
 
 
+_SPACE = " \t\n\r\v\f"  # C's, not Python's.
 _ARRAY_ITEM = re.compile(
-    r'\s*(?:"((?:[^"\\]|\\.)*)"|((?:[^{}",\\\s]|\\.|[ \t](?=[^,}]*[^,}\s]))+))\s*', re.DOTALL
+    r'\s*(?:"((?:[^"\\]|\\.)*)"|((?:[^{}",\\\s]|\\.|\s(?=[^,}]*[^,}\s]))+))\s*',
+    re.DOTALL | re.ASCII,
 )
+
+
+def _past_space(value: str, at: int) -> int:
+    while at < len(value) and value[at] in _SPACE:
+        at += 1
+    return at
 
 
 def _array_items(value: str, at: int, element: SqlType) -> tuple[list[Any], int]:
@@ -313,12 +321,11 @@ def _array_items(value: str, at: int, element: SqlType) -> tuple[list[Any], int]
         raise InvalidText("array", value)
     items: list[Any] = []
     at += 1
-    if value[at:].lstrip().startswith("}"):
+    if value[at:].lstrip(_SPACE).startswith("}"):
         return items, value.index("}", at) + 1
     while True:
         if element.name == "array":
-            while value[at : at + 1].isspace():
-                at += 1
+            at = _past_space(value, at)
             inner, at = _array_items(value, at, element.parts[0][1])
             items.append(inner)
         else:
@@ -332,8 +339,7 @@ def _array_items(value: str, at: int, element: SqlType) -> tuple[list[Any], int]
             else:
                 raw = plain if quoted is None else quoted
                 items.append(one_from_text(re.sub(r"\\(.)", r"\1", raw, flags=re.DOTALL), element))
-        while value[at : at + 1].isspace():
-            at += 1
+        at = _past_space(value, at)
         separator = value[at : at + 1]
         at += 1
         if separator == "}":
