@@ -171,7 +171,8 @@ def test_a_step_that_nobody_committed_never_was(spark: Any, client: Client) -> N
     before, known = core.state, {info.key for info in core.blob.list()}
     with core.step() as names:
         group = maintained.plan_group(core.state, [planned])
-        Program(spark, Chain((view.flow,))).run(group.task(place, writing(core, names)))
+        program = Program(spark, Chain((view.flow,)), (view.id,))
+        program.run(group.task(place, writing(core, names), program.views))
     assert core.state is before
     (lost,) = {info.key for info in core.blob.list()} - known
     assert controller.run_once() == ("view",)

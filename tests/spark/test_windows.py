@@ -10,7 +10,7 @@ import pytest
 
 from headwater.compute.controller import ViewController
 from headwater.compute.dataflow.chain import Chain
-from headwater.compute.dataflow.program import Program
+from headwater.compute.dataflow.program import Program, require_no_exchange
 from headwater.compute.maintained import MaintainedView
 from headwater.persist.client import Client
 from headwater.persist.errors import CollectionHasErrors
@@ -85,12 +85,23 @@ def test_a_window_exchanges_nothing(spark: Any, client: Client) -> None:
     story = Story(12)
     story.go_on(client)
     controller = ViewController(client, spark)
-    views = [controller.create_view(name, QUERIES[name]) for name in ("ranks", "ends", "whole")]
-    flows = tuple(view.flow for view in views if isinstance(view, MaintainedView))
-    program = Program(spark, Chain(flows))
+    names = ("ranks", "ends", "whole", "floats")
+    views = [controller.create_view(name, QUERIES[name]) for name in names]
+    kept = [view for view in views if isinstance(view, MaintainedView)]
+    program = Program(spark, Chain(tuple(v.flow for v in kept)), tuple(v.id for v in kept))
     planned = program._frame._jdf.queryExecution().executedPlan().toString()
     assert planned.count("Window") >= len(views)
     assert "Exchange" not in planned
+
+
+def test_a_plan_with_an_exchange_is_refused(spark: Any) -> None:
+    frame = spark.range(0, 10, 1, 2).selectExpr("id % 3 AS k").groupBy("k").count()
+    spark.conf.set("spark.sql.adaptive.enabled", "false")
+    try:
+        with pytest.raises(AssertionError, match="planned with ShuffleExchangeExec"):
+            require_no_exchange(frame.select("*"))
+    finally:
+        spark.conf.unset("spark.sql.adaptive.enabled")
 
 
 def test_an_argument_that_fails_is_data(spark: Any, client: Client) -> None:

@@ -179,6 +179,25 @@ class ViewStep:
 
 
 @dataclass(frozen=True)
+class _Told:
+    """What tasks are told of collections: of the same updates by one object, read once."""
+
+    place: Place
+    state: State
+    _updates: dict[tuple[GlobalId, int, int, bool], Updates] = field(default_factory=dict)
+
+    def updates(self, gid: GlobalId, cut: Cut) -> Updates:
+        reading = Reading.of(self.place, collection_of(self.state, gid))
+        key = (gid, cut.lower, cut.upper, cut.hydrating)
+        return self._updates.setdefault(key, Updates(reading, cut))
+
+    def stored(self, gid: GlobalId) -> Stored:
+        collection = collection_of(self.state, gid)
+        parts = tuple(part for batch in collection.batches for part in batch.parts)
+        return Stored(gid, Reading.of(self.place, collection), parts, Target.of(collection))
+
+
+@dataclass(frozen=True)
 class GroupStep:
     """A step of several views before it runs: from one state, so that all of it agrees."""
 
@@ -186,11 +205,13 @@ class GroupStep:
     views: tuple[ViewStep, ...]
     shared: Mapping[GlobalId, SharedArrangement] = field(default_factory=dict)
 
-    def task(self, place: Place, writing: Writing) -> StepTask:
-        """Return what the tasks are told."""
+    def task(self, place: Place, writing: Writing, among: Sequence[GlobalId]) -> StepTask:
+        """Return what the tasks of a program of these views are told."""
+        told = _Told(place, self.state)
+        views = {step.view.id: self._view_task(told, step) for step in self.views}
         return StepTask(
-            tuple(self._view_task(place, view) for view in self.views),
-            {gid: self._shared_task(place, a) for gid, a in self.shared.items()},
+            tuple(views.get(gid) for gid in among),
+            {gid: self._shared_task(told, a) for gid, a in self.shared.items()},
             writing,
         )
 
@@ -212,24 +233,15 @@ class GroupStep:
     def _collection(self, gid: GlobalId) -> CollectionState:
         return collection_of(self.state, gid)
 
-    def _stored(self, place: Place, gid: GlobalId) -> Stored:
-        collection = self._collection(gid)
-        parts = tuple(part for batch in collection.batches for part in batch.parts)
-        return Stored(gid, Reading.of(place, collection), parts, Target.of(collection))
-
-    def _view_task(self, place: Place, step: ViewStep) -> ViewTask:
+    def _view_task(self, told: _Told, step: ViewStep) -> ViewTask:
         view = step.view
-        readings = {
-            relation: Reading.of(place, self._collection(gid))
-            for relation, gid in view.relations.items()
-        }
         return ViewTask(
             bound(step.interval.lower),
             bound(step.interval.upper),
             step.hydrating,
-            {name: Updates(readings[name], delta) for name, delta in step.deltas.items()},
+            {name: told.updates(view.relations[name], cut) for name, cut in step.deltas.items()},
             view.arrangements,
-            {name: self._stored(place, gid) for name, gid in view.stored.items()},
+            {name: told.stored(gid) for name, gid in view.stored.items()},
             view.output,
             Target.of(self._collection(view.output)),
             view.shown,
@@ -244,11 +256,10 @@ class GroupStep:
         hydrating = own == Frontier.of(arrangement.start)
         return cut(relation, bound(own), bound(upper), hydrating=hydrating)[0]
 
-    def _shared_task(self, place: Place, arrangement: SharedArrangement) -> Shared:
+    def _shared_task(self, told: _Told, arrangement: SharedArrangement) -> Shared:
         since = self._since(arrangement)
-        reading = Reading.of(place, self._collection(arrangement.relation))
-        updates = None if since is None else Updates(reading, since)
-        return Shared(self._stored(place, arrangement.id), updates, self._advances(arrangement))
+        updates = None if since is None else told.updates(arrangement.relation, since)
+        return Shared(told.stored(arrangement.id), updates, self._advances(arrangement))
 
     def _advances(self, arrangement: SharedArrangement) -> bool:
         """Whether this step writes the arrangement.

@@ -13,13 +13,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from headwater.algebra.frontier import Frontier
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import BatchId, GlobalId
 from headwater.persist.batch import Times
 from headwater.persist.state import State, bound
+
+CAUSED_BY: Final = "Caused by: "
 
 
 class StepFailed(HeadwaterError):
@@ -91,8 +93,15 @@ def job_group(session: Any, group: str, description: str) -> Iterator[None]:
 
 
 def last_line(error: BaseException) -> str:
-    """Return the sentence at the end of a Python worker's traceback."""
+    """Return the sentence that says what went wrong, out of a Python or a Java traceback.
+
+    >>> last_line(Exception("Aborted\\n\\tat a.B(B.java:1)\\nCaused by: no memory\\n\\t... 4 more"))
+    'no memory'
+    """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    lines = [line for line in lines if not line.startswith("SQLSTATE:")]
+    lines = [line for line in lines if not line.startswith(("SQLSTATE:", "at ", "... "))]
     ours = [line for line in lines if line.startswith("headwater.")]
-    return (ours or lines or [type(error).__name__])[-1 if not ours else 0]
+    causes = [line for line in lines if line.startswith(CAUSED_BY)]
+    if ours or causes:
+        return ours[0] if ours else causes[-1].removeprefix(CAUSED_BY)
+    return lines[-1] if lines else type(error).__name__

@@ -9,6 +9,11 @@ controller runs by itself, else at once. A hydration writes only what is as new 
 never meets the steps beside it in one collection. Its progress is an estimate, from how fast
 earlier ones were.
 
+Views are *planned* together, as a :class:`Program`, and a program runs any of its views: those that
+have nothing to do in a step are left out of its task, not of its plan. So a set of views that was
+never stepped before needs no planning (a tenth of a second of CPU a view) as long as some program
+has them all; one that comes again and again gets a program of its own, without the others' stages.
+
 A view with a temporal filter may change although no input does. Each of its steps says when it next
 may; until then it is idle like any other. That is remembered, not stored: the first step of a
 process runs.
@@ -22,8 +27,8 @@ Kept by: this module. Relied on by: the controller, which decides when and what.
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from time import monotonic
@@ -54,16 +59,21 @@ from headwater.persist.errors import Stopped
 from headwater.persist.evolution import DIFF, ERROR_SCHEMA, TIME
 from headwater.persist.part import Pending
 from headwater.persist.spark import writing
-from headwater.persist.spark_parts import Place, Reading, Target, place_of
+from headwater.persist.spark_parts import Place, Reading, Target, Writing, place_of
 from headwater.persist.state import State, bound
 
 PROGRAMS_MAX: Final = 16
 """How many sets of views are kept planned; one more is planned again when its turn comes."""
 
+OWN_PROGRAM_AFTER: Final = 32
+"""How many steps a set of views takes in a larger program before it is worth one of its own."""
+
 ROWS_PER_SECOND_GUESS: Final = 200_000
 """How fast hydrations are, until one was seen."""
 
 Stall = Callable[[MaintainedView, HeadwaterError], None]
+Planned = tuple[GlobalId, bytes]
+"""A view as a program knows it: made anew, it has another dataflow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +102,9 @@ class Stepper:
     def __init__(self, core: Core, session: Any) -> None:
         self._core = core
         self._session = session
-        self._programs: OrderedDict[tuple[bytes, ...], Program] = OrderedDict()
+        self._programs: OrderedDict[frozenset[Planned], Program] = OrderedDict()
+        self._borrowed: Counter[frozenset[Planned]] = Counter()
+        """How often a set of views was stepped by a larger program."""
         self._planning = threading.Lock()
         self._background: ThreadPoolExecutor | None = None
         self._begun: dict[GlobalId, _Begun] = {}
@@ -109,7 +121,7 @@ class Stepper:
         busy = [step for step in steps if not self._is_idle(step) and not step.hydrating]
         advanced = self._idle(idle)
         if busy:
-            advanced += self._bisected(busy, stall)
+            advanced += self._bisected(busy, stall, [step.view for step in (*idle, *busy)])
         for step in first:
             if self._background is None:
                 advanced += self._hydrated(step, stall)
@@ -157,7 +169,7 @@ class Stepper:
     def _hydrated(self, step: ViewStep, stall: Stall) -> list[str]:
         begun = monotonic()
         try:
-            advanced = self._bisected([step], stall)
+            advanced = self._bisected([step], stall, [step.view])
             if advanced and step.rows > ROWS_PER_SECOND_GUESS:
                 self._rows_per_second = step.rows / max(monotonic() - begun, 0.001)
             return advanced
@@ -178,9 +190,12 @@ class Stepper:
         command = Atomic(maintained.idle_commands(self._core.state, steps))
         return _advanced(steps, self._core.submit(command).result())
 
-    def _bisected(self, steps: Sequence[ViewStep], stall: Stall) -> list[str]:
+    def _bisected(
+        self, steps: Sequence[ViewStep], stall: Stall, live: Sequence[MaintainedView]
+    ) -> list[str]:
+        """Run steps as one job if possible; ``live`` are views that may need stepping with them."""
         try:
-            return self._together(steps)
+            return self._together(steps, live)
         except Stopped:
             raise
         except HeadwaterError as error:
@@ -188,9 +203,13 @@ class Stepper:
                 stall(steps[0].view, error)
                 return []
         middle = len(steps) // 2
-        return self._bisected(steps[:middle], stall) + self._bisected(steps[middle:], stall)
+        advanced = []
+        for half in (steps[:middle], steps[middle:]):
+            # Planned without the views beside them: one of those may be what cannot be planned.
+            advanced += self._bisected(half, stall, [step.view for step in half])
+        return advanced
 
-    def _together(self, steps: Sequence[ViewStep]) -> list[str]:
+    def _together(self, steps: Sequence[ViewStep], live: Sequence[MaintainedView]) -> list[str]:
         core = self._core
         place = place_of(core)
         assert place is not None, "checked when the view was created"
@@ -201,7 +220,7 @@ class Stepper:
         release = core.pin(group.pinned())
         try:
             with core.step() as step:
-                done = self._computed(group, group.task(place, writing(core, step)))
+                done = self._computed(group, place, writing(core, step), live)
                 done = renew.corrected(place, step, group, done)
                 errors = self._errors(place, step, group, done)
                 made = maintained.commands(group, done, errors)
@@ -217,12 +236,15 @@ class Stepper:
             if step.view.schedules:
                 self._scheduled[step.view.id] = done.scheduled.get(number)
 
-    def _computed(self, group: GroupStep, task: Any) -> Done:
+    def _computed(
+        self, group: GroupStep, place: Place, into: Writing, live: Sequence[MaintainedView]
+    ) -> Done:
         views = [step.view for step in group.views]
         names = ", ".join(view.name for view in views)
         try:
             with job_group(self._session, views[0].reader_id, f"step of {names}"):
-                done = self._program(views).run(task)
+                program = self._program(views, live)
+                done = program.run(group.task(place, into, program.views))
         except OtherMeaning as error:
             raise StepFailed(names, f"{error}; drop the view and create it again") from error
         except HeadwaterError:
@@ -233,25 +255,45 @@ class Stepper:
             raise StepFailed(names, spark_message(error)) from error
         except Exception as error:  # whatever Spark's gateway or a task of ours raises
             raise StepFailed(names, last_line(error)) from error
+        known = {view.id: view.name for view in views}
         self.rows_read = {
-            f"{views[int(key.split('/')[0])].name}/{key.split('/')[1]}": rows
-            for key, rows in done.rows_read.items()
+            f"{known[program.views[int(view)]]}/{operator}": rows
+            for (view, operator), rows in (
+                (key.split("/"), rows) for key, rows in done.rows_read.items()
+            )
         }
-        return done
+        return done.renumbered(
+            {program.views.index(view.id): number for number, view in enumerate(views)}
+        )
 
-    def _program(self, views: Sequence[MaintainedView]) -> Program:
-        key = tuple(view.dataflow for view in views)
+    def _program(self, views: Sequence[MaintainedView], live: Sequence[MaintainedView]) -> Program:
+        wanted = _planned(views)
         with self._planning:
-            program = self._programs.get(key)
-            if program is None:
-                for view in views:
-                    plans.decoded(view.plan).require(self._session.version, MEANING)
-                program = Program(self._session, Chain(tuple(view.flow for view in views)))
-                self._programs[key] = program
-                if len(self._programs) > PROGRAMS_MAX:
-                    self._programs.popitem(last=False)
-            self._programs.move_to_end(key)
-        return program
+            known = wanted if wanted in self._programs else self._larger(wanted)
+            if known is None:
+                own = self._borrowed.pop(wanted, 0) >= OWN_PROGRAM_AFTER
+                known = self._plan(views if own else _united(views, live))
+            self._programs.move_to_end(known)
+            return self._programs[known]
+
+    def _larger(self, wanted: frozenset[Planned]) -> frozenset[Planned] | None:
+        """Return the fewest planned views that have these among them, while it is good enough."""
+        larger = [known for known in self._programs if wanted < known]
+        if not larger or self._borrowed[wanted] >= OWN_PROGRAM_AFTER:
+            return None
+        self._borrowed[wanted] += 1
+        return min(larger, key=len)
+
+    def _plan(self, views: Sequence[MaintainedView]) -> frozenset[Planned]:
+        for view in views:
+            plans.decoded(view.plan).require(self._session.version, MEANING)
+        chain = Chain(tuple(view.flow for view in views))
+        planned = _planned(views)
+        self._programs[planned] = Program(self._session, chain, tuple(v.id for v in views))
+        if len(self._programs) > PROGRAMS_MAX:
+            self._programs.popitem(last=False)
+            self._borrowed.clear()
+        return planned
 
     # ---- errors as data ------------------------------------------------------------------------
 
@@ -305,3 +347,15 @@ def _renewed(state: State, steps: Sequence[ViewStep]) -> list[ViewStep]:
 def _advanced(steps: Sequence[ViewStep], outcome: object) -> list[str]:
     """Return the views that an entry advanced; none if another had stepped one of them first."""
     return [step.view.name for step in steps] if isinstance(outcome, All) else []
+
+
+def _planned(views: Iterable[MaintainedView]) -> frozenset[Planned]:
+    return frozenset((view.id, view.dataflow) for view in views)
+
+
+def _united(
+    views: Sequence[MaintainedView], live: Sequence[MaintainedView]
+) -> list[MaintainedView]:
+    """Return the views and those beside them, in an order that does not depend on the step."""
+    found = {view.id: view for view in (*live, *views)}
+    return [found[gid] for gid in sorted(found)]

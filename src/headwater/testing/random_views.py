@@ -165,7 +165,7 @@ def step_together(
         failures.append(f"{view.name}: {error}")
 
     if first:
-        controller._stepper._bisected(first, stall)
+        controller._stepper._bisected(first, stall, [step.view for step in first])
     controller.run_once()
     return [*failures, *controller.failures().values()]
 

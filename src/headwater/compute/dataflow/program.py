@@ -2,14 +2,17 @@
 
 The plan and the Python functions in it depend on the views alone; what a step reads and where it
 writes is in a local property of the job (``task.py``), which every task sees. So Catalyst plans a
-set of views once. There is no exchange in the plan: one with an exchange, run a second time, would
-silently answer from the first run's shuffle files (``tests/spark/test_segments.py``).
+set of views once, and a step may be of some of them: the others are not in its task. There is no
+exchange in the plan: one with an exchange, run a second time, would silently answer from the first
+run's shuffle files (``tests/spark/test_segments.py``).
 
 Kept by: this module. Relied on by: the stepper.
 """
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import pickle
 from collections.abc import Callable, Iterator
 from functools import lru_cache
@@ -18,6 +21,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark import TaskContext
 
+from headwater.base.ids import GlobalId
 from headwater.compute.catalyst import ordered
 from headwater.compute.catalyst.try_eval import failure_messages, segment_session
 from headwater.compute.dataflow import stage
@@ -36,18 +40,24 @@ Body = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class Program:
-    """The views of a step, planned."""
+    """Views, planned to be stepped together; ``views`` are those of the chain, in its order."""
 
-    def __init__(self, session: Any, chain: Chain) -> None:
+    def __init__(self, session: Any, chain: Chain, views: tuple[GlobalId, ...]) -> None:
         self._session = session = segment_session(session)
         self._chain = chain
+        self.views = views
         pickled = pickle.dumps(chain.prepared(), 5)
         frame = session.range(0, 1, 1, 1)
         for level in range(chain.depth):
             if level:
                 edges, passed = chain.computed(level - 1), chain.passed(level - 1)
                 stream = chain.leaving(level - 1)
-                for layer in window_layers(edges, stream):
+                layers = window_layers(edges, stream)
+                if layers:
+                    # A function in Python (an exact sum) forgets that there is one partition; a
+                    # window would exchange to make sure.
+                    frame = frame.coalesce(1)
+                for layer in layers:
                     ordered.register(session, " ".join(layer))
                     frame = frame.selectExpr(*layer)
                 frame = frame.selectExpr(*segment_sql(edges, stream, chain.entering(level), passed))
@@ -55,9 +65,10 @@ class Program:
             frame = frame.mapInArrow(_body(pickled, level), schema)
         (payload,) = chain.leaving(level).places(NOTE)
         self._frame = frame.selectExpr(LANE, f"{payload} AS payload")
+        require_no_exchange(self._frame)
 
     def run(self, task: StepTask) -> Done:
-        """Run a step; whatever Spark or a task raises passes."""
+        """Run a step of some of the views; whatever Spark or a task raises passes."""
         context = self._session.sparkContext
         context.setLocalProperty(PROPERTY, task.encoded())
         try:
@@ -86,12 +97,32 @@ class Program:
         ]
 
 
+def require_no_exchange(frame: Any) -> None:
+    """Refuse a plan that would answer its second run from the first one's shuffle files."""
+    node = frame._jdf.queryExecution().executedPlan()
+    while True:
+        name = node.getClass().getSimpleName()
+        assert "Exchange" not in name, f"a step of one partition is planned with {name}"
+        if not node.children().size():
+            return
+        node = node.children().apply(0)
+
+
 @lru_cache(maxsize=CHAINS_MAX)
 def _chain(pickled: bytes) -> Chain:
     """Return the chain of a program: a worker reads it once, not for every step."""
     chain = pickle.loads(pickled)  # noqa: S301  # our own driver's
     assert isinstance(chain, Chain)
     return chain
+
+
+def release_memory() -> None:
+    """Give back what a large step left: the worker lives on, and its next steps are small."""
+    gc.collect()
+    pa.default_memory_pool().release_unused()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:  # What numpy had; only glibc keeps it, and only glibc can be asked.
+        trim(0)
 
 
 def _body(pickled: bytes, level: int) -> Body:
@@ -102,5 +133,7 @@ def _body(pickled: bytes, level: int) -> Body:
         assert told is not None, "the job has no step"
         task = StepTask.decoded(told)
         yield from stage.run(_chain(pickled), level, task, batches, this_attempt())
+        if any(view is not None and view.hydrating for view in task.views):
+            release_memory()
 
     return body

@@ -5,7 +5,8 @@
 A stage reads the deltas of stored collections by itself (from their parts, not from a lane), opens
 the histories its operators probe, and writes what they change as **one object**. The first stage
 also writes what shared arrangements got since their own upper. An arrangement of a lane is written
-by the first operator that probes it; every later one sees the same rows, from the lane.
+by the first operator that probes it; every later one sees the same rows, from the lane. Joins that
+several views have in common are run as one (``joint.py``).
 
 No Spark is imported here: :func:`run` is a function from record batches to record batches.
 Kept by: this module, against a whole recomputation in the tests. Relied on by: ``program.py``.
@@ -14,7 +15,7 @@ Kept by: this module, against a whole recomputation in the tests. Relied on by: 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Final
@@ -25,10 +26,12 @@ import pyarrow.compute as pc
 from headwater.base.ids import GlobalId
 from headwater.collection.run import Run, write_run
 from headwater.compute.arrangement import hash_ranges, open_runs
+from headwater.compute.dataflow import joint
 from headwater.compute.dataflow.chain import Chain, Placed
 from headwater.compute.dataflow.graph import (
     Arrangement,
     Constant,
+    DeltaJoin,
     Laned,
     Operator,
     Origin,
@@ -46,6 +49,7 @@ from headwater.compute.dataflow.lanes import (
     split_failures,
 )
 from headwater.compute.dataflow.operator import Given, History, Outcome, update_schema
+from headwater.compute.dataflow.ops import delta_join
 from headwater.compute.dataflow.task import (
     Note,
     RaisedError,
@@ -126,14 +130,18 @@ class _Stage:
     _whole: dict[int, pa.Table] = field(default_factory=dict)
     _read: dict[int, pa.Table] = field(default_factory=dict)
     _shared: dict[GlobalId, tuple[Run, ...]] = field(default_factory=dict)
+    _joined: set[int] = field(default_factory=set)
+    """Operators that were run already, as one with others."""
 
     def run(self) -> None:
         if self.level == 0:
             for gid, shared in self.task.shared.items():
                 self._advance(gid, shared)
+            self._join_jointly()
         for number, placed in enumerate(self.chain.operators):
-            if placed.level == self.level:
-                self._operate(number, placed, self.task.views[placed.view])
+            view = self.task.views[placed.view]
+            if placed.level == self.level and view is not None and number not in self._joined:
+                self._operate(number, placed, view)
 
     # ---- operators -----------------------------------------------------------------------------
 
@@ -197,6 +205,51 @@ class _Stage:
         histories = (*arrangements.values(), *states.values())
         read = sum(d.num_rows for d in deltas.values()) + sum(h.rows_read for h in histories)
         self.rows_read[f"{placed.view}/{number}"] = read
+
+    def _join_jointly(self) -> None:
+        """Run the joins that several views have in common."""
+        same: dict[Hashable, list[int]] = {}
+        for number, placed in enumerate(self.chain.operators):
+            view = self.task.views[placed.view]
+            if isinstance(placed.operator, DeltaJoin) and view is not None:
+                identity = joint.identity(placed.operator, view)
+                if identity is not None:
+                    same.setdefault(identity, []).append(number)
+        for numbers in same.values():
+            if len(numbers) > 1:
+                self._join_as_one(numbers)
+                self._joined.update(numbers)
+
+    def _join_as_one(self, numbers: Sequence[int]) -> None:
+        members = [self.chain.operators[number] for number in numbers]
+        joins = [m.operator for m in members if isinstance(m.operator, DeltaJoin)]
+        wanted = [
+            self.chain.lanes[self._number(member.view, join.output)].names
+            for member, join in zip(members, joins, strict=True)
+        ]
+        one = joint.joint(joins, wanted)
+        view = self.task.views[members[0].view]
+        assert view is not None
+        deltas = {o: self._delta(members[0].view, o, view) for o in one.join.inputs}
+        if not any(delta.num_rows for delta in deltas.values()):
+            return
+        arrangements = {}
+        for hop in (hop for path in one.join.paths for hop in path):
+            origin = one.join.inputs[hop.input]
+            assert isinstance(origin, Scanned)
+            gid = view.shared[hop.arrangement]
+            arrangements[hop.arrangement] = self._shared_history(gid, origin, (), view)
+        given = Given(
+            view.lower, view.upper, False, deltas, arrangements, {}, update_schema(one.output)
+        )
+        found = delta_join.step(one.join, given).output
+        for member, join, taken in zip(members, joins, one.taken, strict=True):
+            schema = update_schema(self.chain.lanes[self._number(member.view, join.output)].columns)
+            columns = [found.column(name) for name in (*taken, TIME, DIFF)]
+            self._emit(member.view, join.output, pa.Table.from_arrays(columns, schema=schema))
+        read = sum(d.num_rows for d in deltas.values())
+        read += sum(history.rows_read for history in arrangements.values())
+        self.rows_read[f"{members[0].view}/{numbers[0]}"] = read
 
     def _output(self, view: ViewTask, updates: pa.Table) -> None:
         names = [*view.output.schema.names, TIME, DIFF]
@@ -272,7 +325,8 @@ class _Stage:
         self, placed: Placed, arrangement: Arrangement, delta: pa.Table, view: ViewTask
     ) -> History:
         if isinstance(arrangement.of, Scanned):
-            return self._shared_history(arrangement, view)
+            gid = view.shared[arrangement.name]
+            return self._shared_history(gid, arrangement.of, arrangement.key, view)
         stored = view.stored[arrangement.name]
         key, schema = arrangement.key, update_schema(arrangement.of.columns)
         runs = list(open_runs(stored.reading, stored.parts))
@@ -288,15 +342,15 @@ class _Stage:
                 return other is placed
         raise AssertionError("the operator itself probes it")
 
-    def _shared_history(self, arrangement: Arrangement, view: ViewTask) -> History:
-        assert isinstance(arrangement.of, Scanned)
-        gid = view.shared[arrangement.name]
+    def _shared_history(
+        self, gid: GlobalId, origin: Scanned, key: tuple[str, ...], view: ViewTask
+    ) -> History:
         shared = self.task.shared[gid]
-        fields = {field.column.name: field.field for field in arrangement.of.fields}
+        fields = {field.column.name: field.field for field in origin.fields}
         runs = self._shared_runs(gid, shared)
         floor = view.lower if view.hydrating else None
-        schema = update_schema(arrangement.of.columns)
-        return RenamedHistory(runs, arrangement.key, schema, view.upper, floor, fields=fields)
+        schema = update_schema(origin.columns)
+        return RenamedHistory(runs, key, schema, view.upper, floor, fields=fields)
 
     def _shared_runs(self, gid: GlobalId, shared: Shared) -> tuple[Run, ...]:
         runs = self._shared.get(gid)

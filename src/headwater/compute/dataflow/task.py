@@ -18,7 +18,7 @@ import base64
 import pickle
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 import pyarrow as pa
@@ -85,7 +85,8 @@ class ViewTask:
 class StepTask:
     """A step."""
 
-    views: tuple[ViewTask, ...]
+    views: tuple[ViewTask | None, ...]
+    """One for each view of the program; ``None``: it has nothing to do."""
     shared: Mapping[GlobalId, Shared]
     writing: Writing
 
@@ -141,6 +142,12 @@ class Done:
         self.rows_read.update(note.rows_read)
         for view, time in note.scheduled.items():
             self.scheduled[view] = min(time, self.scheduled.get(view, time))
+
+    def renumbered(self, numbers: Mapping[int, int]) -> Done:
+        """Return it with the views of a program numbered as those of its step."""
+        errors = [msgspec.structs.replace(e, view=numbers[e.view]) for e in self.errors]
+        scheduled = {numbers[view]: time for view, time in self.scheduled.items()}
+        return replace(self, errors=errors, scheduled=scheduled)
 
 
 def encode_note(note: Note) -> bytes:
