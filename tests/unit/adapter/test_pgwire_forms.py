@@ -28,7 +28,7 @@ from headwater.collection.types import (
     struct as record,
 )
 
-TEXTS = st.text(st.characters(blacklist_characters="\0", blacklist_categories=("Cs",)), max_size=8)
+TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
 INSTANTS = st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999_999))  # noqa: DTZ001
 SCALARS: dict[str, st.SearchStrategy[Any]] = {
     "boolean": st.booleans(),

@@ -7,7 +7,8 @@
   session is asked to end it, and what it then says is the truth. A session that cannot be asked is
   left alone if the call only reads (``abandon``): :class:`~.refusals.Cancelled` is raised at once
   and the call's outcome thrown away when it comes; a write is waited for;
-- the client is gone: the session is asked to end the call, and the connection is over.
+- the client is gone: a read is ended, and the connection is over; a write is done as it was asked,
+  as PostgreSQL does.
 
 To notice the last, one message is read ahead while a call runs. There is at most one reader, so
 messages keep their order; a read that has begun is never given up, so framing cannot slip.
@@ -23,6 +24,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
+from headwater.adapter.pgwire import frontend
 from headwater.adapter.pgwire.backend import CancelReason
 from headwater.adapter.pgwire.framing import Disconnected, Stream
 from headwater.adapter.pgwire.refusals import Cancelled
@@ -132,7 +134,7 @@ class Calls:
                         return running.result()
                 running.add_done_callback(self._dispose)
                 raise Cancelled(reason)
-            if isinstance(reading.exception(), Disconnected):
+            if abandon and _is_gone(reading):
                 self.worker.cancel("gone")
                 running.add_done_callback(self._dispose)
                 raise Disconnected
@@ -150,6 +152,13 @@ class Calls:
         close = getattr(getattr(done.result(), "batches", None), "close", None)
         if close is not None:
             self.forget(close)
+
+
+def _is_gone(reading: asyncio.Task[tuple[bytes, bytes]]) -> bool:
+    """Whether the client has said good-bye, or is gone without."""
+    if reading.exception() is not None:
+        return isinstance(reading.exception(), Disconnected)
+    return reading.result()[0] == frontend.TERMINATE
 
 
 def _ignore(done: asyncio.Future[Any]) -> None:

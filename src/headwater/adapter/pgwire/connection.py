@@ -60,9 +60,8 @@ class Connection:
                 return
             if tag == frontend.TERMINATE:
                 return
-            if self._skipping and tag != frontend.SYNC:
-                continue
-            await self._answer(tag, payload)
+            if not self._skipping or tag == frontend.SYNC:
+                await self._answer(tag, payload)
             if self._calls.waits():
                 await self._stream.drain()
             else:
