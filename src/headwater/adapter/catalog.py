@@ -1,14 +1,23 @@
-"""The SQL catalog: which name means which collection.
+"""The SQL catalog: which name means which object.
 
-Names are the user's and may be dropped and given again; collections have ids of the log and names
-that are never reused. The catalog is kept as items of the commit log (``catalog/<name>``), changed
-in the same entry as what it describes, so DDL is in one total order with everything else.
+Names are the user's and may be dropped, changed and given again; an object has an id of the log
+(``u12``) that is never reused, and what it is never changes into something else. Objects refer to
+each other by id, so a change of a name breaks nothing. The catalog is kept as items of the commit
+log (``catalog/<name>``), changed in the same entry as what it describes, so DDL is in one total
+order with everything else.
+
+A table or materialized view *is* a collection, whose name in persist is its id. A view is a text:
+``query`` in Spark's dialect, in which ``bindings`` say what each name means. :func:`sources` turns
+names of a query into what is read: collections, and a ``WITH`` in front of the query for its views.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import Final, Literal
 
 import msgspec
 
@@ -17,9 +26,11 @@ from headwater.base.ids import GlobalId
 from headwater.persist.commands import SetItem
 from headwater.persist.state import State
 
-PREFIX = "catalog/"
+PREFIX: Final = "catalog/"
 
-Kind = Literal["table", "materialized view", "materialization"]
+RETAIN_MS_DEFAULT: Final = 60_000
+
+Kind = Literal["table", "view", "materialized view", "materialization"]
 
 
 class Object(msgspec.Struct, frozen=True):
@@ -29,35 +40,72 @@ class Object(msgspec.Struct, frozen=True):
     kind: Kind
     sql: str
     collection: str = ""
-    """Name of its collection in persist; empty for a materialization."""
+    """Name of its collection in persist; empty where it has none."""
     uses: tuple[str, ...] = ()
-    """Names of the relations it is made of: they cannot be dropped before it."""
+    """Ids of the objects it is made of: they cannot be dropped before it."""
+    id: str = ""
+    query: str = ""
+    """Of a view: its query, in Spark's dialect."""
+    bindings: dict[str, str] = {}
+    """Of a view: from the names in its query to the ids of objects."""
+    comment: str | None = None
+    column_comments: dict[str, str] = {}
+    retain_ms: int = RETAIN_MS_DEFAULT
+    """How long history is kept for ``AS OF``."""
+
+
+@lru_cache(maxsize=4096)
+def _decoded(value: bytes) -> Object:
+    return msgspec.json.decode(value, type=Object)
 
 
 def find(state: State, name: str) -> Object | None:
     """Return what a name means, if anything."""
     value = state.items.get(PREFIX + name)
-    return None if value is None else msgspec.json.decode(value, type=Object)
+    return None if value is None else _decoded(value)
+
+
+def named(state: State, name: str) -> Object:
+    """Return what a name means; refuse one that means nothing, with those that are near."""
+    found = find(state, name)
+    if found is None:
+        known = [each.name for each in objects(state)]
+        near = get_close_matches(name, known, n=1)
+        raise UnknownRelation(name, hint=f'Perhaps you meant "{near[0]}".' if near else None)
+    return found
+
+
+def by_id(state: State, oid: str) -> Object:
+    """Return the object of an id."""
+    for each in objects(state):
+        if each.id == oid:
+            return each
+    raise UnknownRelation(oid)
 
 
 def relation(state: State, name: str) -> tuple[Object, GlobalId]:
-    """Return the table or view called ``name``, and its collection."""
-    found = find(state, name)
-    if found is None or not found.collection:
-        raise UnknownRelation(name)
+    """Return the table or materialized view called ``name``, and its collection."""
+    found = named(state, name)
+    if not found.collection:
+        raise UnknownRelation(name, hint=f"There is a {found.kind} of that name.")
     return found, state.names[found.collection]
 
 
 def objects(state: State) -> Iterator[Object]:
     """Return everything in the catalog, by name."""
     for key in sorted(key for key in state.items if key.startswith(PREFIX)):
-        yield msgspec.json.decode(state.items[key], type=Object)
+        yield _decoded(state.items[key])
 
 
 def refuse_duplicate(state: State, name: str) -> None:
     """Refuse a name that is taken."""
     if find(state, name) is not None:
         raise DuplicateRelation(name)
+
+
+def users(state: State, oid: str) -> list[Object]:
+    """Return the objects that are made of this one."""
+    return [each for each in objects(state) if oid in each.uses]
 
 
 def put(what: Object) -> SetItem:
@@ -68,3 +116,82 @@ def put(what: Object) -> SetItem:
 def remove(name: str) -> SetItem:
     """Return the command that frees a name."""
     return SetItem(PREFIX + name, None)
+
+
+# ---- what a query reads --------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Sources:
+    """What the names of a query mean."""
+
+    relations: dict[str, str] = field(default_factory=dict)
+    """From names in the text to collections."""
+    views: dict[str, str] = field(default_factory=dict)
+    """From names in the text to the queries of views."""
+    collections: dict[GlobalId, str] = field(default_factory=dict)
+    """Everything that is read, with the name it is known by."""
+    tables: dict[GlobalId, str] = field(default_factory=dict)
+    """The tables that all of it is made of."""
+    derived: dict[GlobalId, str] = field(default_factory=dict)
+    """What is read and is no table: it follows others."""
+
+    def text(self, sql: str) -> str:
+        """Return the query with its views in front."""
+        if not self.views:
+            return sql
+        definitions = ", ".join(f"{quoted(n)} AS ({q})" for n, q in self.views.items())
+        nested = f"({sql})" if sql.lstrip().upper().startswith("WITH") else sql
+        return f"WITH {definitions} {nested}"
+
+
+def sources(state: State, names: Sequence[str]) -> Sources:
+    """Return what the names of a query mean, through views."""
+    found = Sources()
+    for name in names:
+        each = named(state, name)
+        if each.kind == "view":
+            found.views[name] = _view_text(state, each, found)
+        else:
+            found.relations[name] = _read(state, each, found)
+    return found
+
+
+def quoted(name: str) -> str:
+    """Return a name as Spark's parser takes it, whatever its characters."""
+    return f"`{name.replace('`', '``')}`"
+
+
+def _read(state: State, each: Object, found: Sources) -> str:
+    if not each.collection:
+        raise UnknownRelation(each.name, hint=f"There is a {each.kind} of that name.")
+    gid = state.names[each.collection]
+    found.collections[gid] = each.name
+    _add_tables(state, each, found)
+    if each.kind != "table":
+        found.derived[gid] = each.name
+    return each.collection
+
+
+def _add_tables(state: State, each: Object, found: Sources) -> None:
+    if each.kind == "table":
+        found.tables[state.names[each.collection]] = each.name
+    for oid in each.uses:
+        _add_tables(state, by_id(state, oid), found)
+
+
+def _view_text(state: State, view: Object, found: Sources) -> str:
+    definitions = []
+    for name, oid in view.bindings.items():
+        each = by_id(state, oid)
+        if each.kind == "view":
+            body = _view_text(state, each, found)
+        else:
+            # Under a name that no user gives: the same one may mean something else outside.
+            inner = f"__{each.collection}"
+            found.relations[inner] = _read(state, each, found)
+            body = f"SELECT * FROM {quoted(inner)}"  # noqa: S608 - our own name
+        definitions.append(f"{quoted(name)} AS ({body})")
+    if not definitions:
+        return view.query
+    return f"WITH {', '.join(definitions)} ({view.query})"

@@ -1,132 +1,184 @@
 """The coordinator: every statement, in the order of the timeline.
 
-A :class:`Coordinator` is the wire's backend. It turns statements into commands of the layers below:
+A :class:`Coordinator` is the wire's backend; it opens sessions (``adapter/session.py``), which keep
+transactions. It owns what they share: who answers reads (``adapter/reads.py``), who commits writes
+(``adapter/group_commit.py``), and definitions:
 
-- ``CREATE TABLE`` binds a name to a new collection on the default timeline;
-- ``INSERT`` and ``DELETE`` are one log entry each: the updates at ``t``, the seal of the table and
-  the advance of the timeline to ``t + 1``; acknowledged when durable;
+- ``CREATE TABLE`` binds a name to a new collection on the default timeline; with a primary key it
+  is laid out in keyed runs, so that the key is enforced and looked up by probing;
 - ``CREATE MATERIALIZED VIEW`` installs a maintained view; ``CREATE MATERIALIZATION`` a delivery;
-- ``SELECT`` reads at the timeline's time, or at the time of its ``AS OF``; it waits until every
-  collection it reads is complete there, so tables and views are seen at one time.
-
-Errors of the layers below that are the user's doing become errors with an SQLSTATE here.
+- every definition and its catalog entry are one log entry.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
-from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from headwater.adapter import catalog
+from headwater.adapter import catalog, writes
+from headwater.adapter.catalog import Sources
 from headwater.adapter.errors import (
-    CannotBeMaintained,
+    DependentObjects,
     InvalidDefinition,
-    QueryRejected,
-    TimestampNotReadable,
-    UniqueViolation,
     UnknownRelation,
-    UnknownSetting,
     Unsupported,
+    WrongKind,
 )
-from headwater.adapter.pgwire.backend import Column, Result
+from headwater.adapter.group_commit import GroupCommit
+from headwater.adapter.holds import Holds, retained
+from headwater.adapter.keyed_reads import KeyedReads
+from headwater.adapter.pgwire.backend import Result
+from headwater.adapter.ports import Evaluator
+from headwater.adapter.reads import Reads
+from headwater.adapter.session import ClientSession
+from headwater.adapter.sql import dml
+from headwater.adapter.sql.parse import parse
+from headwater.adapter.sql.point import point_key
 from headwater.adapter.sql.spark import to_spark
 from headwater.adapter.sql.statements import (
-    Begin,
-    Commit,
+    Computed,
     CreateMaterialization,
     CreateMaterializedView,
     CreateTable,
     Delete,
     Drop,
     Insert,
-    Rollback,
-    Select,
-    SelectSession,
-    SetVariable,
-    Show,
     ShowTables,
-    Statement,
+    Update,
+    Value,
 )
-from headwater.adapter.sql.values import as_batch
 from headwater.adapter.timeline import DEFAULT, Timeline
-from headwater.algebra.frontier import Frontier
-from headwater.base.ids import GlobalId
+from headwater.adapter.writes import Planned, Target
 from headwater.collection.collections import Collections
-from headwater.compute.controller import ViewController
-from headwater.compute.ir.refusal import NotUnderstood, Refused
-from headwater.compute.select import QueryFailed
+from headwater.collection.run_layout import RunLayout
 from headwater.materialize.controller import Materializations
 from headwater.persist import evolution
-from headwater.persist.client import Client, ReadHandle, WriteHandle
-from headwater.persist.commands import Advance, Atomic, CreateOrLoad, Destroy, Outcome, Seal
+from headwater.persist.client import Client
+from headwater.persist.commands import Command, CreateOrLoad, Destroy
 from headwater.persist.decision import collection_of
-from headwater.persist.errors import AsOfBeforeSince
-from headwater.persist.evolution import DIFF, TIME
+from headwater.persist.layout import PARQUET
 
-READ_TIMEOUT_SECONDS: Final = 300.0
+Definition = CreateTable | CreateMaterializedView | CreateMaterialization | Drop | ShowTables
 
 
 class Coordinator:
-    """Sequences statements for one location."""
+    """What the sessions of one location share."""
 
     def __init__(
         self,
         client: Client,
         timeline: Timeline,
-        views: ViewController,
+        views: Evaluator,
         materializations: Materializations,
+        translate: Callable[[str], str] = to_spark,
     ) -> None:
-        self._client = client
         self._core = client.core
         self._collections = Collections(client)
-        self._timeline = timeline
         self._views = views
         self._materializations = materializations
+        self._translate = translate
+        self.timeline = timeline
+        self.holds = Holds()
+        keyed = KeyedReads(client.core)
+        self.reads = Reads(client, timeline, views, keyed, self.holds, translate)
+        self.commits = GroupCommit(client, timeline, keyed)
+        timeline.also = lambda state, upper: retained(state, upper, self.holds.least())
 
     def open_session(self) -> ClientSession:
         """Return a session for a new connection."""
         return ClientSession(self)
 
-    def execute(self, statement: Statement, sql: str) -> Result:
-        """Execute one statement; what it acknowledges is durable."""
-        try:
-            return self._execute(statement, sql)
-        except (NotUnderstood, QueryFailed) as error:
-            raise QueryRejected(str(error), error.condition, error.sqlstate) from error
-        except Refused as error:
-            raise CannotBeMaintained(
-                f"{error.construct} cannot be kept in a view",
-                detail=f"{error.reason}.",
-                hint=error.hint or None,
-            ) from error
+    def wake(self) -> None:
+        """Let whoever waits look whether it was cancelled."""
+        self._core.wake()
+        self.commits.wake()
 
-    def _execute(self, statement: Statement, sql: str) -> Result:
+    # ---- writing -----------------------------------------------------------------------------
+
+    def target(self, name: str) -> Target:
+        """Return the table that a statement writes."""
+        state = self._core.state
+        found = catalog.named(state, name)
+        if found.kind != "table":
+            raise Unsupported(f'writing to {found.kind} "{name}"')
+        gid = state.names[found.collection]
+        collection = collection_of(state, gid)
+        schema = evolution.from_bytes(collection.schemas[-1])
+        return Target(gid, name, schema, collection.key, _defaults(found.sql))
+
+    def read_by(self, statement: Insert | Update | Delete, target: Target) -> Sources | None:
+        """Return what a statement reads before it writes; None: it writes blindly."""
+        if isinstance(statement, Insert):
+            conflict = statement.on_conflict
+            own = (target.name,) if conflict is not None and conflict.assignments else ()
+            query = () if statement.query is None else statement.query.tables
+            blind = statement.query is None and not own
+            return None if blind else self.reads.sources((*query, *own))
+        return self.reads.sources((target.name, *statement.tables))
+
+    def plan(
+        self,
+        statement: Insert | Update | Delete,
+        target: Target,
+        sources: Sources | None,
+        time: int | None,
+    ) -> Planned:
+        """Return what a statement writes, given what it read at ``time``."""
+        writes.check_returning(statement.returning, target)
+        if isinstance(statement, Insert):
+            return self._plan_insert(statement, target, sources, time)
+        assert sources is not None
+        assert time is not None
+        computed = isinstance(statement, Update) and any(
+            isinstance(each.value, Computed) for each in statement.assignments
+        )
+        key = point_key(statement.where_sql, target.name, target.schema, target.key)
+        if key is not None and not computed:
+            matched = self.reads.by_key(target.id, time, [key])
+        else:
+            assignments = statement.assignments if isinstance(statement, Update) else ()
+            query = dml.matching(target.name, statement.where_sql, assignments)
+            matched = self.reads.rows(query, sources, time)
+        if isinstance(statement, Update):
+            return writes.update(statement, target, matched)
+        return writes.delete(statement, target, matched)
+
+    def _plan_insert(
+        self, statement: Insert, target: Target, sources: Sources | None, time: int | None
+    ) -> Planned:
+        selected = None
+        if statement.query is not None:
+            assert sources is not None
+            assert time is not None
+            selected = self.reads.rows(statement.query.query_sql, sources, time)
+        rows = writes.given_rows(statement, target, selected)
+        conflict = statement.on_conflict
+        if conflict is None or not conflict.assignments:
+            return writes.insert(statement, target, rows)
+        writes.check_conflict_key(conflict, target)
+        assert time is not None
+        keys = list(zip(*(rows.column(name).to_pylist() for name in target.key), strict=True))
+        existing = self.reads.by_key(target.id, time, keys)
+        return writes.upsert(statement, target, rows, existing)
+
+    # ---- definitions -------------------------------------------------------------------------
+
+    def define(self, statement: Definition, sql: str) -> Result:
+        """Execute a statement about definitions; what it acknowledges is durable."""
         match statement:
             case CreateTable():
                 return self._create_table(statement, sql)
-            case Insert():
-                return self._insert(statement)
-            case Delete():
-                return self._delete(statement)
             case CreateMaterializedView():
                 return self._create_view(statement, sql)
             case CreateMaterialization():
                 return self._create_materialization(statement, sql)
-            case Select():
-                return self._select(statement)
             case Drop():
                 return self._drop(statement)
             case ShowTables():
                 return self._show_tables()
-            case Show() | SetVariable():
-                raise UnknownSetting(statement.name)
-            case Begin() | Commit() | Rollback() | SelectSession():
-                raise AssertionError("answered by the session or the wire")
-
-    # ---- definitions -------------------------------------------------------------------------
 
     def _create_table(self, statement: CreateTable, sql: str) -> Result:
         state = self._core.state
@@ -136,16 +188,19 @@ class Coordinator:
         gid = self._collections.new_id()
         name = f"u{gid}"
         schema = evolution.to_bytes(statement.schema)
-        named = catalog.Object(statement.name, "table", sql, name)
+        layout = RunLayout.name if statement.key else PARQUET.name
+        named = catalog.Object(statement.name, "table", sql, name, id=name)
 
-        def commit(time: int) -> Outcome:
+        def commands(time: int) -> Sequence[Command]:
+            catalog.refuse_duplicate(self._core.state, statement.name)
             # The table begins at its creation, and the timeline moves past that: it is readable
             # (and empty) as soon as it is acknowledged.
-            create = CreateOrLoad(name, schema, statement.key, timeline=DEFAULT, start=time, id=gid)
-            advance = Advance(DEFAULT, time + 1)
-            return self._core.submit(Atomic((create, catalog.put(named), advance))).result()
+            create = CreateOrLoad(
+                name, schema, statement.key, layout, timeline=DEFAULT, start=time, id=gid
+            )
+            return create, catalog.put(named)
 
-        self._timeline.write(commit)
+        self.commits.alone(commands)
         return Result("CREATE TABLE")
 
     def _create_view(self, statement: CreateMaterializedView, sql: str) -> Result:
@@ -153,11 +208,15 @@ class Coordinator:
         if statement.if_not_exists and catalog.find(state, statement.name) is not None:
             return Result("CREATE MATERIALIZED VIEW")
         catalog.refuse_duplicate(state, statement.name)
-        relations = self._relations(statement.tables)
+        sources = catalog.sources(state, statement.tables)
+        uses = tuple(catalog.named(state, name).id for name in statement.tables)
         name = f"u{self._collections.new_id()}"
-        named = catalog.Object(statement.name, "materialized view", sql, name, statement.tables)
+        named = catalog.Object(statement.name, "materialized view", sql, name, uses, name)
         self._views.create_view(
-            name, to_spark(statement.query_sql), relations=relations, also=(catalog.put(named),)
+            name,
+            sources.text(self._translate(statement.query_sql)),
+            relations=sources.relations,
+            also=(catalog.put(named),),
         )
         return Result("CREATE MATERIALIZED VIEW")
 
@@ -175,43 +234,45 @@ class Coordinator:
             (b.view, catalog.relation(state, b.view)[1], b.target_table, b.key)
             for b in statement.bindings
         )
-        uses = tuple(binding.view for binding in statement.bindings)
-        named = catalog.Object(statement.name, "materialization", sql, uses=uses)
-        self._materializations.create(
-            statement.name, Path(path), bindings, also=(catalog.put(named),)
-        )
+        uses = tuple(catalog.named(state, binding.view).id for binding in statement.bindings)
+        oid = f"u{self._collections.new_id()}"
+        named = catalog.Object(statement.name, "materialization", sql, uses=uses, id=oid)
+        self._materializations.create(oid, Path(path), bindings, also=(catalog.put(named),))
         return Result("CREATE MATERIALIZATION")
 
     def _drop(self, statement: Drop) -> Result:
         state = self._core.state
         found = catalog.find(state, statement.name)
         tag = f"DROP {statement.kind.upper()}"
-        if found is None and statement.if_exists:
-            return Result(tag)
-        if found is None or found.kind != statement.kind:
-            raise UnknownRelation(
-                statement.name, hint=f"There is no {statement.kind} of that name."
-            )
-        users = [o.name for o in catalog.objects(state) if statement.name in o.uses]
+        if found is None:
+            if statement.if_exists:
+                return Result(tag)
+            catalog.named(state, statement.name)
+            raise UnknownRelation(statement.name)
+        if found.kind != statement.kind:
+            raise WrongKind(statement.name, statement.kind, found.kind)
+        users = catalog.users(state, found.id)
         if users:
-            raise InvalidDefinition(
-                f"cannot drop {statement.kind} {statement.name} because others depend on it",
-                detail=f"Used by {', '.join(users)}.",
-                hint="Drop those first.",
+            raise DependentObjects(
+                statement.kind, statement.name, ", ".join(each.name for each in users)
             )
-        gone = catalog.remove(statement.name)
+        self._drop_one(found)
+        return Result(tag)
+
+    def _drop_one(self, found: catalog.Object) -> None:
+        gone = catalog.remove(found.name)
         match found.kind:
             case "table":
-                self._core.submit(Atomic((Destroy(found.collection), gone))).result()
+                self.commits.alone(lambda _: (Destroy(found.collection), gone))
             case "materialized view":
                 self._views.drop_view(found.collection, also=(gone,))
             case "materialization":
-                self._materializations.drop(statement.name, also=(gone,))
-        return Result(tag)
+                self._materializations.drop(found.id, also=(gone,))
+            case "view":
+                self.commits.alone(lambda _: (gone,))
 
     def _show_tables(self) -> Result:
-        state = self._core.state
-        rows = [(o.name, o.kind) for o in catalog.objects(state)]
+        rows = [(each.name, each.kind) for each in catalog.objects(self._core.state)]
         table = pa.table(
             {
                 "name": pa.array([name for name, _ in rows], pa.string()),
@@ -220,131 +281,13 @@ class Coordinator:
         )
         return Result.of_table(table)
 
-    # ---- writing -----------------------------------------------------------------------------
 
-    def _table(self, name: str) -> tuple[GlobalId, pa.Schema, tuple[str, ...]]:
-        found, gid = catalog.relation(self._core.state, name)
-        if found.kind != "table":
-            raise Unsupported(f'writing to {found.kind} "{name}"')
-        collection = collection_of(self._core.state, gid)
-        return gid, evolution.from_bytes(collection.schemas[-1]), collection.key
-
-    def _insert(self, statement: Insert) -> Result:
-        gid, schema, key = self._table(statement.table)
-        rows = pa.Table.from_batches([as_batch(statement, schema)])
-
-        def commit(time: int) -> Outcome:
-            if key:
-                self._check_unique(gid, statement.table, key, rows)
-            return self._commit(gid, rows, [1] * rows.num_rows, time)
-
-        self._timeline.write(commit)
-        return Result(f"INSERT 0 {rows.num_rows}")
-
-    def _delete(self, statement: Delete) -> Result:
-        gid, _, _ = self._table(statement.table)
-        deleted = 0
-
-        def commit(time: int) -> Outcome:
-            nonlocal deleted
-            where = f" WHERE {statement.where_sql}" if statement.where_sql else ""
-            query = f'SELECT * FROM "{statement.table}"{where}'  # noqa: S608 - parsed again below
-            relations = self._relations((statement.table,))
-            before = self._timeline.upper - 1
-            rows = self._views.select(to_spark(query), before, relations=relations)
-            deleted = rows.num_rows
-            return self._commit(gid, rows, [-1] * deleted, time)
-
-        self._timeline.write(commit)
-        return Result(f"DELETE {deleted}")
-
-    def _commit(self, gid: GlobalId, rows: pa.Table, diffs: list[int], time: int) -> Outcome:
-        updates = rows.append_column(
-            pa.field(TIME, pa.int64(), nullable=False), pa.array([time] * len(diffs), pa.int64())
-        ).append_column(pa.field(DIFF, pa.int64(), nullable=False), pa.array(diffs, pa.int64()))
-        return (
-            self._client.atomic()
-            .write(WriteHandle(self._core, gid), updates)
-            .add(Seal((gid,), Frontier.of(time + 1)))
-            .add(Advance(DEFAULT, time + 1))
-            .commit()
-            .result()
-        )
-
-    def _check_unique(
-        self, gid: GlobalId, table: str, key: tuple[str, ...], rows: pa.Table
-    ) -> None:
-        """Refuse a key that is there already. Reads the table's keys: issue 4 gives it an index."""
-        given = _keys(rows.select(list(key)))
-        if len(set(given)) != len(given):
-            raise UniqueViolation(table, key)
-        before = self._timeline.upper - 1
-        handle = ReadHandle(self._core, gid)
-        if before < handle.since.only():
-            return  # Created at this very time: nothing can be there.
-        there = handle.snapshot(before).select(*key).to_table()
-        there = there.filter(pc.greater(there.column(DIFF), 0)).drop_columns([DIFF])
-        if not set(given).isdisjoint(_keys(there)):
-            raise UniqueViolation(table, key)
-
-    # ---- reading -----------------------------------------------------------------------------
-
-    def _relations(self, tables: tuple[str, ...]) -> dict[str, str]:
-        """Return the collections behind the names of a query."""
-        state = self._core.state
-        return {name: catalog.relation(state, name)[0].collection for name in tables}
-
-    def _select(self, statement: Select) -> Result:
-        relations = self._relations(statement.tables)
-        as_of = self._timeline.read_time() if statement.as_of is None else statement.as_of
-        for name in statement.tables:
-            _, gid = catalog.relation(self._core.state, name)
-            self._wait(name, gid, as_of)
-        table = self._views.select(to_spark(statement.query_sql), as_of, relations=relations)
-        columns = tuple(Column(field.name, field.type) for field in table.schema)
-        return Result("SELECT", columns, table.to_batches())
-
-    def _wait(self, name: str, gid: GlobalId, as_of: int) -> None:
-        """Wait until a collection is complete at ``as_of``; refuse a time it no longer has."""
-        try:
-            ReadHandle(self._core, gid).snapshot(as_of, READ_TIMEOUT_SECONDS)
-        except AsOfBeforeSince as error:
-            since = 0 if error.since.is_closed else error.since.only()
-            raise TimestampNotReadable(name, as_of, since) from error
+@lru_cache(maxsize=1024)
+def _defaults(create_sql: str) -> dict[str, Value]:
+    """Return the defaults of a table, as its definition says them."""
+    (statement,) = parse(create_sql)
+    assert isinstance(statement, CreateTable)
+    return {column.name: column.default for column in statement.columns}
 
 
-def _keys(table: pa.Table) -> list[tuple[object, ...]]:
-    if not table.num_rows:
-        return []
-    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
-
-
-class ClientSession:
-    """One connection: transactions of one statement each, for now."""
-
-    def __init__(self, coordinator: Coordinator) -> None:
-        self._coordinator = coordinator
-        self._in_transaction = False
-
-    def execute(self, statement: Statement, sql: str) -> Result:
-        """Execute a statement of this session."""
-        match statement:
-            case Begin():
-                self._in_transaction = True
-                return Result("BEGIN")
-            case Commit():
-                self._in_transaction = False
-                return Result("COMMIT")
-            case Rollback():
-                self._in_transaction = False
-                return Result("ROLLBACK")
-            case _:
-                if self._in_transaction and not isinstance(statement, Select | Show | ShowTables):
-                    raise Unsupported(
-                        "writing inside a transaction block",
-                        hint="Run it on its own: every statement is a transaction.",
-                    )
-                return self._coordinator.execute(statement, sql)
-
-    def close(self) -> None:
-        """Nothing of a session outlives it."""
+__all__ = ["ClientSession", "Coordinator"]

@@ -235,15 +235,75 @@ class TimestampNotReadable(AdapterError):
     condition = "TIMESTAMP_NOT_READABLE"
     sqlstate = "22023"
 
-    def __init__(self, collection: str, time: int, since: int) -> None:
+    def __init__(self, collection: str, time: int, since: int, upper: int | None = None) -> None:
+        until = "" if upper is None else f"{upper}"
         super().__init__(
             f'collection "{collection}" is not readable at time {time}',
-            detail=f"Its history before time {since} has been compacted.",
+            detail=f"It is readable at times in [{since}, {until}).",
             hint=f"Read at {since} or later, or raise RETAIN HISTORY.",
         )
         self.collection = collection
         self.time = time
         self.since = since
+
+
+class NeverReadable(AdapterError):
+    """A collection nobody may read any more."""
+
+    condition = "COLLECTION_NOT_READABLE"
+    sqlstate = "55000"
+
+    def __init__(self, collection: str) -> None:
+        super().__init__(f'collection "{collection}" is not readable at any time')
+
+
+class StalenessExceeded(AdapterError):
+    """Under bounded staleness, what is complete is older than the bound."""
+
+    condition = "BOUNDED_STALENESS_EXCEEDED"
+    sqlstate = "40001"
+
+    def __init__(self, bound_ms: int, newest: int, oracle: int) -> None:
+        super().__init__(
+            f"the newest complete time is staler than {bound_ms} ms",
+            detail=f"Complete is {newest}; the timeline is at {oracle}.",
+            hint="Try again, or raise the bound.",
+        )
+
+
+class SerializationFailure(AdapterError):
+    """What a transaction read was changed before it could write."""
+
+    condition = "SERIALIZATION_FAILURE"
+    sqlstate = "40001"
+
+    def __init__(self, relation: str) -> None:
+        super().__init__(
+            "could not serialize access due to concurrent update",
+            detail=f'"{relation}" was written after this transaction had read it.',
+            hint="Retry the transaction.",
+        )
+        self.relation = relation
+
+
+class QueryCanceled(AdapterError):
+    """A statement that was ended before it was done, by its client or by its time limit."""
+
+    condition = "QUERY_CANCELED"
+    sqlstate = "57014"
+
+    def __init__(self, why: str, *, detail: str | None = None) -> None:
+        super().__init__(f"canceling statement due to {why}", detail=detail)
+
+
+class ReadOnlyTransaction(AdapterError):
+    """A write in a transaction that was begun READ ONLY."""
+
+    condition = "READ_ONLY_TRANSACTION"
+    sqlstate = "25006"
+
+    def __init__(self, command: str) -> None:
+        super().__init__(f"cannot execute {command} in a read-only transaction")
 
 
 class TransactionFailed(AdapterError):
@@ -287,6 +347,56 @@ class UniqueViolation(AdapterError):
             f'duplicate key value violates unique constraint "{relation}_pkey"',
             detail=f"A row with this key ({', '.join(key)}) exists already.",
         )
+
+
+class AffectedTwice(AdapterError):
+    """Two rows of one INSERT … ON CONFLICT DO UPDATE have the same key."""
+
+    condition = "CARDINALITY_VIOLATION"
+    sqlstate = "21000"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "ON CONFLICT DO UPDATE command cannot affect row a second time",
+            hint="Ensure that no rows proposed for insertion have the same key.",
+        )
+
+
+class NoSuchConstraint(AdapterError):
+    """The target of ON CONFLICT is not the primary key."""
+
+    condition = "INVALID_COLUMN_REFERENCE"
+    sqlstate = "42P10"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "there is no unique or exclusion constraint matching the ON CONFLICT specification",
+            hint="Name the columns of the primary key.",
+        )
+
+
+class DependentObjects(AdapterError):
+    """Something that others are made of, to be dropped without them."""
+
+    condition = "DEPENDENT_OBJECTS_STILL_EXIST"
+    sqlstate = "2BP01"
+
+    def __init__(self, kind: str, name: str, users: str) -> None:
+        super().__init__(
+            f"cannot drop {kind} {name} because other objects depend on it",
+            detail=f"Used by {users}.",
+            hint="Use DROP ... CASCADE to drop the dependent objects too.",
+        )
+
+
+class WrongKind(AdapterError):
+    """An object of another kind than the statement says."""
+
+    condition = "WRONG_OBJECT_TYPE"
+    sqlstate = "42809"
+
+    def __init__(self, name: str, wanted: str, kind: str) -> None:
+        super().__init__(f'"{name}" is not a {wanted}', hint=f"It is a {kind}.")
 
 
 class QueryRejected(AdapterError):

@@ -1,48 +1,93 @@
-"""The timeline: which time a statement happens at.
+"""The timeline's oracle: which time a statement happens at.
 
-Its state is the timeline of the log (``upper``: every time before it is complete). The rules:
+Its state is the timeline of the log (``upper``: every time before it is complete), so it is as
+durable and as ordered as everything else. The four rules:
 
-1. times never decrease; 2. a write is strictly after every read before it; 3. a read is at a time
-its inputs still have; 4. a write is not before the upper of its target.
+1. times never decrease: also over a restart, a take-over, or a clock that is set back, because
+   ``upper`` never does;
+2. a write is strictly after every read before it: a read is at ``upper - 1``, a write at
+   ``t >= upper``;
+3. a read is at a time its inputs still have (``adapter/timestamps.py``, ``adapter/holds.py``);
+4. a write is not before the upper of its target: tables follow the timeline.
 
-A read happens at ``upper - 1``, confirmed by a linearizable read of the log (so a fenced server
-cannot answer from the past). A write happens at ``t >= upper`` and its entry advances the timeline
-to ``t + 1``: whoever reads after the acknowledgement reads at ``t`` or later. Times follow the
-clock and are not ahead of it: a write that would be waits, for a few milliseconds at the most. If
-the clock was set back further than that, the timeline goes on from where it was.
+A write's entry advances the timeline to ``t + 1``: whoever reads after the acknowledgement reads
+at ``t`` or later. All writes of one entry are at one time, and precede the reads at that time.
+
+Times follow the clock and are not ahead of it: a write that would be waits, for
+``WAIT_MAX_MS`` at the most. If the clock was set back further than that, the timeline goes on from
+where it was.
+
+A strictly serializable read is confirmed by a linearizable read of the log, so that a fenced server
+cannot answer from the past. Concurrent reads share one: each joins a confirmation that has not
+begun yet, never one that has, because what was acknowledged in between would not be in it.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Final
 
+from headwater.algebra.frontier import Frontier
 from headwater.base.clock import Clock
+from headwater.base.errors import HeadwaterError
 from headwater.persist.client import Client
-from headwater.persist.commands import Advance, Outcome
+from headwater.persist.commands import Advance, Atomic, Command, Seal
+from headwater.persist.core import Core
+from headwater.persist.state import State
 
 DEFAULT: Final = "default"
 WAIT_MAX_MS: Final = 50
 TICK_SECONDS: Final = 1.0
 
 
+def write_time(upper: int, now_ms: int, waited_ms: int) -> int | None:
+    """Return the time of a write; None: wait for the clock, a millisecond at a time.
+
+    >>> write_time(upper=10, now_ms=12, waited_ms=0), write_time(upper=10, now_ms=9, waited_ms=0)
+    (12, None)
+    >>> write_time(upper=10, now_ms=9, waited_ms=50), write_time(upper=1000, now_ms=9, waited_ms=0)
+    (10, 1000)
+    """
+    if now_ms >= upper:
+        return now_ms
+    return None if upper - now_ms <= WAIT_MAX_MS and waited_ms < WAIT_MAX_MS else upper
+
+
+def advanced(state: State, upper: int) -> tuple[Command, ...]:
+    """Return the commands that move the timeline: tables with writes due before it, too."""
+    timeline = state.timelines[DEFAULT]
+    due = tuple(
+        gid
+        for gid in sorted(timeline.apart)
+        if not state.collections[gid].writers and state.collections[gid].unsealed.time_min < upper
+    )
+    seal = (Seal(due, Frontier.of(upper)),) if due else ()
+    return (*seal, Advance(DEFAULT, upper))
+
+
 class Timeline:
     """The default timeline of a location."""
 
-    def __init__(self, client: Client, clock: Clock) -> None:
-        self._client = client
+    def __init__(self, client: Client, clock: Clock, tick_seconds: float = TICK_SECONDS) -> None:
+        self._core = client.core
         self._clock = clock
-        self._writes = threading.Lock()
+        self._tick_seconds = tick_seconds
+        self._turn = threading.Lock()
+        self._confirmed = Confirmations(client.core)
         self._stopping = threading.Event()
         self._ticker = threading.Thread(target=self._tick, name="headwater-tick", daemon=True)
+        self.also: Callable[[State, int], tuple[Command, ...]] = lambda _state, _upper: ()
+        """What a tick commits beside the advance: retention, by who keeps it."""
         if DEFAULT not in client.core.state.timelines:
             client.core.submit(Advance(DEFAULT, clock.now_ms())).result()
 
     @property
     def upper(self) -> int:
         """Every time before it is complete for every table."""
-        return self._client.core.state.timelines[DEFAULT].upper
+        return self._core.state.timelines[DEFAULT].upper
 
     def start(self) -> None:
         """Let time go on also when nobody writes."""
@@ -55,31 +100,64 @@ class Timeline:
             self._ticker.join()
 
     def read_time(self) -> int:
-        """Return the time of a strictly serializable read."""
-        return self._client.core.confirm().timelines[DEFAULT].upper - 1
+        """Return the time of a strictly serializable read, confirmed."""
+        return self._confirmed().timelines[DEFAULT].upper - 1
 
-    def write(self, commit: Callable[[int], Outcome]) -> int:
-        """Run one write at its time; ``commit(t)`` must advance the timeline to ``t + 1``.
+    @contextmanager
+    def write_turn(self) -> Iterator[int]:
+        """Take the turn to write, at the time that is given: commit to ``time + 1`` inside.
 
-        Writes go one after another: what a write reads is not changed by another before it lands.
+        One at a time: between the choice of a time and its commit nobody else writes.
         """
-        with self._writes:
-            time = self._write_time()
-            commit(time)
-            return time
+        with self._turn:
+            waited = 0
+            while (time := write_time(self.upper, self._clock.now_ms(), waited)) is None:
+                self._clock.sleep(0.001)
+                waited += 1
+            yield time
 
-    def _write_time(self) -> int:
-        now, upper = self._clock.now_ms(), self.upper
-        waited = 0
-        while now < upper and upper - now <= WAIT_MAX_MS and waited < WAIT_MAX_MS:
-            self._clock.sleep(0.001)
-            waited += 1
-            now = self._clock.now_ms()
-        return max(now, upper)
+    def tick(self) -> None:
+        """Let the timeline follow the clock, in one entry; nothing if it is ahead."""
+        with self._turn:
+            now, state = self._clock.now_ms(), self._core.state
+            if now > self.upper:
+                commands = (*advanced(state, now), *self.also(state, now))
+                self._core.submit(Atomic(commands)).result()
 
     def _tick(self) -> None:
-        while not self._stopping.wait(TICK_SECONDS):
-            with self._writes:
-                now = self._clock.now_ms()
-                if now > self.upper:
-                    self._client.core.submit(Advance(DEFAULT, now)).result()
+        while not self._stopping.wait(self._tick_seconds):
+            try:
+                self.tick()
+            except HeadwaterError:
+                # Fenced, stopped, or storage fails: whoever asks for something is told so.
+                if self._core.stopped or self._core.machine is None or self._core.machine.failure:
+                    return
+
+
+class Confirmations:
+    """Linearizable reads of the log, shared by those who ask at the same time."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._joining = threading.Lock()
+        self._reading = threading.Lock()
+        self._next: Future[State] | None = None
+
+    def __call__(self) -> State:
+        """Return a state that has everything acknowledged before this call."""
+        with self._joining:
+            batch, leads = self._next, self._next is None
+            if batch is None:
+                batch = self._next = Future()
+        if leads:
+            with self._reading:
+                with self._joining:
+                    self._next = None  # Who comes from here on is in the next one.
+                try:
+                    batch.set_result(self._core.confirm())
+                except BaseException as error:  # noqa: BLE001 - each who waits is told
+                    batch.set_exception(error)
+        failure = batch.exception()
+        if isinstance(failure, HeadwaterError) and not leads:
+            raise failure.again()
+        return batch.result()

@@ -12,6 +12,13 @@ from headwater.adapter.errors import DuplicateColumn, InvalidDefinition, Unsuppo
 from headwater.adapter.sql import statements
 from headwater.adapter.sql.tokens import Cursor, Source, is_word
 
+LEVELS = (
+    ("SERIALIZABLE",),
+    ("REPEATABLE", "READ"),
+    ("READ", "COMMITTED"),
+    ("READ", "UNCOMMITTED"),
+)
+
 
 def create_materialization(source: Source) -> statements.Statement:
     """``CREATE MATERIALIZATION … INTO SQLITE (…) (binding, …)``."""
@@ -146,23 +153,25 @@ def reset_variable(source: Source) -> statements.Statement:
 
 
 def begin(source: Source) -> statements.Statement:
-    """``BEGIN`` or ``START TRANSACTION``, with an isolation level or none."""
+    """``BEGIN`` or ``START TRANSACTION``, with an isolation level and an access mode, or none."""
     cursor = Cursor(source)
     if not cursor.accept("BEGIN"):
         cursor.expect("START", "TRANSACTION")
     cursor.accept_any("TRANSACTION", "WORK")
-    # What a client asks for here is never more than it gets: strict serializability.
-    while cursor.accept("ISOLATION", "LEVEL"):
-        for level in (("SERIALIZABLE",), ("REPEATABLE", "READ"), ("READ", "COMMITTED")):
-            if cursor.accept(*level):
-                break
-        else:
+    read_only = False
+    while not cursor.at_end:
+        # What a client asks for here is never more than it gets: strict serializability.
+        if cursor.accept("ISOLATION", "LEVEL"):
+            if not any(cursor.accept(*level) for level in LEVELS):
+                raise cursor.error()
+        elif cursor.accept("READ", "ONLY"):
+            read_only = True
+        elif cursor.accept("READ", "WRITE"):
+            read_only = False
+        elif not (cursor.accept("DEFERRABLE") or cursor.accept("NOT", "DEFERRABLE")):
             raise cursor.error()
         cursor.accept(",")
-    if cursor.peek("READ") or cursor.peek("DEFERRABLE") or cursor.peek("NOT"):
-        raise Unsupported("an access mode of a transaction")
-    cursor.finish()
-    return statements.Begin()
+    return statements.Begin(read_only)
 
 
 def end(

@@ -1,9 +1,7 @@
 """Text → :data:`~.statements.Statement`: one function per statement, chosen by its first words.
 
-- Queries, ``CREATE TABLE``, ``INSERT`` and ``DELETE`` are read by sqlglot's PostgreSQL dialect.
-  sqlglot is lenient (it reads ``foo bar`` as an aliased column), so from its trees we take only
-  what we know: :func:`_only` refuses every node with a part that is not on its list. What is not
-  understood is refused, never dropped.
+- Queries, ``CREATE TABLE``, ``INSERT``, ``UPDATE`` and ``DELETE`` are read by sqlglot's PostgreSQL
+  dialect. What is not understood in its trees is refused, never dropped (``sql/trees.py``).
 - Everything that PostgreSQL does not have, or that sqlglot swallows unparsed, is read by
   recursive descent over the same tokens: ``AS OF``, ``CREATE MATERIALIZATION``, ``SHOW``,
   ``SET``, ``DROP``, transactions.
@@ -15,12 +13,10 @@ so that a syntax error anywhere means that nothing of the text was executed.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from sqlglot import exp
-from sqlglot.dialects import Postgres
-from sqlglot.errors import ParseError
-from sqlglot.tokens import TokenType
 
 from headwater.adapter.errors import (
     DuplicateColumn,
@@ -29,10 +25,11 @@ from headwater.adapter.errors import (
     UnknownColumn,
     Unsupported,
 )
-from headwater.adapter.sql import commands, query, statements, text
-from headwater.adapter.sql.tokens import Cursor, Source, is_word, split, syntax_error, unqualified
+from headwater.adapter.sql import commands, dml, query, statements
+from headwater.adapter.sql.tokens import Cursor, Source, is_word, split, syntax_error
+from headwater.adapter.sql.trees import only, parse_tree, relation, strip_as_of, tree_of
 from headwater.adapter.sql.types import arrow_type
-from headwater.adapter.sql.values import evaluate
+from headwater.adapter.sql.values import assign, evaluate
 
 
 def parse(sql: str) -> tuple[statements.Statement, ...]:
@@ -62,8 +59,8 @@ def _statement(source: Source) -> statements.Statement:
 
 
 def _select(source: Source) -> statements.Statement:
-    source, as_of = _strip_as_of(source)
-    tree = _tree(source)
+    source, as_of = strip_as_of(source)
+    tree = tree_of(source)
     if as_of is None:
         session = query.session_columns(tree)
         if session is not None:
@@ -71,42 +68,16 @@ def _select(source: Source) -> statements.Statement:
     return statements.Select(source.text, as_of, query.tables(tree))
 
 
-def _strip_as_of(source: Source) -> tuple[Source, int | None]:
-    """Cut a final ``AS OF <time>`` off: it belongs to the statement, outside parentheses."""
-    depth = 0
-    for index, token in enumerate(source.tokens):
-        depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)
-        cursor = Cursor(source, index)
-        if index == 0 or depth or not cursor.accept("AS", "OF") or not _is_time(cursor):
-            continue  # `AS of` with no time after it is an alias: PostgreSQL does not reserve OF.
-        as_of = _time(cursor)
-        cursor.finish()
-        return Source(source.whole, source.tokens[:index]), as_of
-    return source, None
-
-
-def _is_time(cursor: Cursor) -> bool:
-    return cursor.peek_type(TokenType.NUMBER, TokenType.STRING) or any(
-        cursor.peek(word) for word in ("AT", "TIMESTAMP", "TIMESTAMPTZ")
-    )
-
-
-def _time(cursor: Cursor) -> int:
-    """Milliseconds since the Unix epoch: as a number, or as a timestamp in quotes."""
-    if cursor.accept("AT", "LEAST"):
-        raise Unsupported("AS OF AT LEAST")
-    number = cursor.accept_type(TokenType.NUMBER)
-    if number is not None:
-        if not number.isdigit():
-            raise Unsupported(f"AS OF {number}", detail="A time is whole milliseconds.")
-        return int(number)
-    cursor.accept_any("TIMESTAMP", "TIMESTAMPTZ")
-    written = cursor.string()
-    if written.isascii() and written.isdigit():
-        return int(written)
-    instant = text.timestamp_from_text(written, zoned=True)
-    # Downwards, in whole numbers: a time names the millisecond that contains it.
-    return int(instant.timestamp()) * 1000 + instant.microsecond // 1000
+def _explain(source: Source) -> statements.Statement:
+    cursor = Cursor(source)
+    cursor.expect("EXPLAIN")
+    if not cursor.accept("TIMESTAMP"):
+        raise Unsupported("EXPLAIN other than EXPLAIN TIMESTAMP")
+    cursor.accept("FOR")
+    select = _select(cursor.rest())
+    if not isinstance(select, statements.Select):
+        raise Unsupported("EXPLAIN TIMESTAMP of a query about the session")
+    return statements.ExplainTimestamp(select)
 
 
 def _create_materialized_view(source: Source) -> statements.Statement:
@@ -120,61 +91,26 @@ def _create_materialized_view(source: Source) -> statements.Statement:
         raise Unsupported("an option of a materialized view")
     cursor.expect("AS")
     body = cursor.rest()
-    without_time, as_of = _strip_as_of(body)
+    without_time, as_of = strip_as_of(body)
     if as_of is not None:
         raise Unsupported("AS OF in a materialized view")
-    tables = query.tables(_tree(without_time))
+    tables = query.tables(tree_of(without_time))
     return statements.CreateMaterializedView(name, body.text, tables, if_not_exists)
-
-
-def _tree(source: Source) -> Any:
-    """sqlglot's tree of a query, checked to be one we may run."""
-    tree = _parse_tree(source)
-    if not isinstance(tree, exp.Query | exp.Values):
-        raise syntax_error(source, source.tokens[0])
-    query.check(tree)
-    return tree
-
-
-def _parse_tree(source: Source) -> Any:
-    """What sqlglot makes of exactly this statement."""
-    try:
-        trees = Postgres().parser().parse(list(source.tokens), source.whole)
-    except ParseError as error:
-        raise _from_sqlglot(source, error) from error
-    assert len(trees) == 1, "a statement has no semicolon inside"
-    return trees[0]
-
-
-def _from_sqlglot(source: Source, error: ParseError) -> SqlSyntaxError:
-    """sqlglot says where by line and column of the token's *last* character."""
-    where = error.errors[0] if error.errors else {}
-    for token in source.tokens:
-        if (token.line, token.col) == (where.get("line"), where.get("col")):
-            return syntax_error(source, token)
-    return SqlSyntaxError(None)
-
-
-def _only(node: Any, what: str, *allowed: str) -> None:
-    """Refuse a node that has parts beyond the allowed ones."""
-    for part, value in node.args.items():
-        if value and part not in allowed:
-            raise Unsupported(f"{part.rstrip('_').replace('_', ' ').upper()} in {what}")
 
 
 # --- tables ---------------------------------------------------------------------------------------
 
 
 def _create_table(source: Source) -> statements.Statement:
-    tree = _parse_tree(source)
+    tree = parse_tree(source)
     if not isinstance(tree, exp.Create):
         raise syntax_error(source, source.tokens[0])
     if tree.expression is not None:
         raise Unsupported("CREATE TABLE AS")
-    _only(tree, "CREATE TABLE", "this", "kind", "exists")
+    only(tree, "CREATE TABLE", "this", "kind", "exists")
     if not isinstance(tree.this, exp.Schema):
         raise SqlSyntaxError(None, detail="A table has a list of columns.")
-    name = _relation(tree.this.this, "CREATE TABLE")
+    name = relation(tree.this.this, "CREATE TABLE")
     columns: list[statements.ColumnDef] = []
     key: tuple[str, ...] = ()
     keys: tuple[str, ...]
@@ -212,8 +148,7 @@ def _with_key(
         if name in key[:index]:
             raise DuplicateColumn(name)
     return tuple(
-        statements.ColumnDef(column.name, column.type, column.nullable and column.name not in key)
-        for column in columns
+        replace(column, nullable=column.nullable and column.name not in key) for column in columns
     )
 
 
@@ -221,15 +156,20 @@ def _column(part: Any) -> tuple[statements.ColumnDef, bool]:
     name = query.folded(part.this)
     if part.args.get("kind") is None:
         raise SqlSyntaxError(name, detail=f'Column "{name}" has no type.')
+    type_ = arrow_type(part.args["kind"])
     nullable, is_key = True, False
+    default: statements.Value = None
     for constraint in part.args.get("constraints") or ():
         if isinstance(constraint.kind, exp.NotNullColumnConstraint):
             nullable = bool(constraint.kind.args.get("allow_null"))
         elif isinstance(constraint.kind, exp.PrimaryKeyColumnConstraint):
             is_key = True
+        elif isinstance(constraint.kind, exp.DefaultColumnConstraint):
+            # Kept as it will be stored: a default of a wrong type is refused here.
+            default = assign(evaluate(constraint.kind.this), type_)
         else:
             raise Unsupported(f"the column constraint {constraint.sql(dialect='postgres')}")
-    return statements.ColumnDef(name, arrow_type(part.args["kind"]), nullable), is_key
+    return statements.ColumnDef(name, type_, nullable, default), is_key
 
 
 def _identifier_of(part: Any) -> Any:
@@ -237,54 +177,15 @@ def _identifier_of(part: Any) -> Any:
     return part if isinstance(part, exp.Identifier) else part.find(exp.Identifier)
 
 
-def _relation(table: Any, what: str) -> str:
-    _only(table, what, "this", "db", "catalog")
-    return unqualified([query.folded(part) for part in table.parts])
-
-
-def _insert(source: Source) -> statements.Statement:
-    _refuse_as_of(source)
-    tree = _parse_tree(source)
-    if not isinstance(tree, exp.Insert):
-        raise syntax_error(source, source.tokens[0])
-    _only(tree, "INSERT", "this", "expression")
-    if not isinstance(tree.expression, exp.Values):
-        raise Unsupported("INSERT other than of VALUES")
-    _only(tree.expression, "VALUES", "expressions")
-    columns = None
-    target = tree.this
-    if isinstance(target, exp.Schema):
-        columns = tuple(query.folded(column) for column in target.expressions)
-        target = target.this
-    rows = tuple(
-        tuple(evaluate(value) for value in row.expressions) for row in tree.expression.expressions
-    )
-    return statements.Insert(_relation(target, "INSERT"), columns, rows)
-
-
-def _delete(source: Source) -> statements.Statement:
-    _refuse_as_of(source)
-    tree = _parse_tree(source)
-    if not isinstance(tree, exp.Delete):
-        raise syntax_error(source, source.tokens[0])
-    _only(tree, "DELETE", "this", "where")
-    where = tree.args.get("where")
-    where_sql = None if where is None else where.this.sql(dialect="postgres")
-    return statements.Delete(_relation(tree.this, "DELETE"), where_sql)
-
-
-def _refuse_as_of(source: Source) -> None:
-    if _strip_as_of(source)[1] is not None:
-        raise Unsupported("AS OF in a statement that writes")
-
-
 _STATEMENTS: tuple[tuple[tuple[str, ...], Callable[[Source], statements.Statement]], ...] = (
     (("SELECT",), _select),
     (("WITH",), _select),
     (("VALUES",), _select),
     (("(",), _select),
-    (("INSERT",), _insert),
-    (("DELETE",), _delete),
+    (("EXPLAIN",), _explain),
+    (("INSERT",), dml.insert),
+    (("UPDATE",), dml.update),
+    (("DELETE",), dml.delete),
     (("CREATE", "MATERIALIZATION"), commands.create_materialization),
     (("CREATE", "MATERIALIZED"), _create_materialized_view),
     (("CREATE", "TABLE"), _create_table),
@@ -303,7 +204,7 @@ _STATEMENTS: tuple[tuple[tuple[str, ...], Callable[[Source], statements.Statemen
 # PostgreSQL's and Materialize's statements that we know by name and do not do: 0A000, not 42601.
 _KNOWN_ELSEWHERE = (
     "ALTER", "ANALYZE", "CALL", "CLOSE", "CLUSTER", "COMMENT", "COPY", "CREATE", "DEALLOCATE",
-    "DECLARE", "DISCARD", "DO", "EXECUTE", "EXPLAIN", "FETCH", "GRANT", "LISTEN", "LOCK", "MERGE",
+    "DECLARE", "DISCARD", "DO", "EXECUTE", "FETCH", "GRANT", "LISTEN", "LOCK", "MERGE",
     "MOVE", "NOTIFY", "PREPARE", "REFRESH", "REINDEX", "RELEASE", "REVOKE", "SAVEPOINT",
-    "SUBSCRIBE", "TABLE", "TRUNCATE", "UNLISTEN", "UPDATE", "VACUUM", "VALIDATE",
+    "SUBSCRIBE", "TABLE", "TRUNCATE", "UNLISTEN", "VACUUM", "VALIDATE",
 )  # fmt: skip

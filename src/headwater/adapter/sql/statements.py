@@ -19,17 +19,28 @@ not yet handled.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from types import MappingProxyType
-from typing import Literal
+from typing import Final, Literal
 
 import pyarrow as pa
 
 Value = None | bool | int | Decimal | float | str | bytes | date | datetime
 """A literal. A ``str`` is of unknown type until it meets its column, as in PostgreSQL."""
+
+
+class Keyword(enum.Enum):
+    """A word that stands where a value does."""
+
+    DEFAULT = "DEFAULT"
+
+
+DEFAULT: Final = Keyword.DEFAULT
+"""The column's default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +50,8 @@ class ColumnDef:
     name: str
     type: pa.DataType
     nullable: bool = True
+    default: Value = None
+    """What a row that leaves it out gets; a literal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +72,87 @@ class CreateTable:
 
 
 @dataclass(frozen=True, slots=True)
+class Returned:
+    """``column [AS name]`` of a RETURNING; the column ``*`` is all of them."""
+
+    column: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A literal that is assigned."""
+
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Excluded:
+    """``excluded.column``: that of the row which could not be inserted."""
+
+    column: str
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """Any other expression, in PostgreSQL's dialect."""
+
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """``column = value`` of an UPDATE or of ON CONFLICT DO UPDATE."""
+
+    column: str
+    value: Constant | Excluded | Computed | Keyword
+
+
+@dataclass(frozen=True, slots=True)
+class OnConflict:
+    """``ON CONFLICT [(key)] DO NOTHING`` (no assignments) or ``DO UPDATE SET …``."""
+
+    key: tuple[str, ...]
+    assignments: tuple[Assignment, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Insert:
-    """``INSERT INTO table [(columns)] VALUES (literal, …), …``; ``columns`` None means all."""
+    """``INSERT INTO table [(columns)] VALUES (…), … | query [ON CONFLICT …] [RETURNING …]``.
+
+    ``columns`` None means all. Either ``rows`` or ``query`` has what is inserted.
+    """
 
     table: str
     columns: tuple[str, ...] | None
-    rows: tuple[tuple[Value, ...], ...]
+    rows: tuple[tuple[Value | Keyword, ...], ...]
+    query: Select | None = None
+    on_conflict: OnConflict | None = None
+    returning: tuple[Returned, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """``UPDATE table SET column = value, … [WHERE …] [RETURNING …]``.
+
+    ``tables``: what its expressions read, the table itself not counted.
+    """
+
+    table: str
+    assignments: tuple[Assignment, ...]
+    where_sql: str | None = None
+    returning: tuple[Returned, ...] | None = None
+    tables: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """``DELETE FROM table [WHERE …]``; ``where_sql`` None means every row."""
+    """``DELETE FROM table [WHERE …] [RETURNING …]``; ``where_sql`` None means every row."""
 
     table: str
     where_sql: str | None = None
+    returning: tuple[Returned, ...] | None = None
+    tables: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,15 +192,30 @@ class CreateMaterialization:
 
 
 @dataclass(frozen=True, slots=True)
+class AsOf:
+    """``AS OF [AT LEAST] time``, in milliseconds since the Unix epoch."""
+
+    time: int
+    at_least: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Select:
     """A query over ``tables`` (those outside it, each once).
 
-    ``as_of`` is milliseconds since the Unix epoch; None leaves the choice to the timeline.
+    ``as_of`` None leaves the choice of the time to the timeline.
     """
 
     query_sql: str
-    as_of: int | None
+    as_of: AsOf | None
     tables: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainTimestamp:
+    """``EXPLAIN TIMESTAMP [FOR] query``: the time the query would read at, and why."""
+
+    select: Select
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +271,9 @@ class SetVariable:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """``BEGIN`` or ``START TRANSACTION``."""
+    """``BEGIN`` or ``START TRANSACTION``, ``READ ONLY`` or not."""
+
+    read_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,10 +289,12 @@ class Rollback:
 Statement = (
     CreateTable
     | Insert
+    | Update
     | Delete
     | CreateMaterializedView
     | CreateMaterialization
     | Select
+    | ExplainTimestamp
     | SelectSession
     | Drop
     | Show
@@ -205,3 +304,14 @@ Statement = (
     | Commit
     | Rollback
 )
+
+
+def returns_rows(statement: Statement) -> bool:
+    """Whether a statement answers with rows, known before it runs."""
+    match statement:
+        case Insert() | Update() | Delete():
+            return statement.returning is not None
+        case Select() | SelectSession() | ExplainTimestamp() | Show() | ShowTables():
+            return True
+        case _:
+            return False

@@ -6,14 +6,16 @@
   string of unknown type is read by the type's input function, numbers are rounded (numeric half
   away from zero, float half to even) and range-checked, and what has no such cast is refused.
 - :func:`as_batch`: an :class:`~.statements.Insert` and the table's schema → a batch of exactly
-  that schema: columns in the table's order, those not named NULL, NOT NULL checked.
+  that schema: columns in the table's order, those not named by default, NOT NULL checked.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, time
 from decimal import ROUND_HALF_UP, Decimal, localcontext
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -29,7 +31,7 @@ from headwater.adapter.errors import (
     WrongRowWidth,
 )
 from headwater.adapter.sql import text
-from headwater.adapter.sql.statements import Insert, Value
+from headwater.adapter.sql.statements import Insert, Keyword, Value
 from headwater.adapter.sql.types import arrow_type, wire_type
 
 _DIGITS_MAX = 2_000  # Enough for every finite double written out; a bound on the work per literal.
@@ -188,7 +190,9 @@ def _to_timestamp(value: date, *, zoned: bool) -> datetime:
     return instant if instant.tzinfo is None else instant.astimezone(UTC).replace(tzinfo=None)
 
 
-def as_batch(insert: Insert, schema: pa.Schema) -> pa.RecordBatch:
+def as_batch(
+    insert: Insert, schema: pa.Schema, defaults: Mapping[str, Value] = MappingProxyType({})
+) -> pa.RecordBatch:
     """The rows of ``insert`` as a batch of ``schema``, the schema of its table."""
     named = insert.columns
     if named is None:
@@ -197,23 +201,47 @@ def as_batch(insert: Insert, schema: pa.Schema) -> pa.RecordBatch:
         if width > len(schema.names):
             raise WrongRowWidth(width, len(schema.names))
         named = tuple(schema.names[:width])
-    for index, column in enumerate(named):
-        if column not in schema.names:
-            raise UnknownColumn(column, insert.table)
-        if column in named[:index]:
-            raise DuplicateColumn(column)
+    check_columns(insert.table, named, schema)
     for row in insert.rows:
         if len(row) != len(named):
             raise WrongRowWidth(len(row), len(named))
 
     arrays = []
     for field in schema:
+        default = defaults.get(field.name)
         if field.name in named:
             index = named.index(field.name)
-            stored = [assign(row[index], field.type) for row in insert.rows]
+            given = [row[index] for row in insert.rows]
+            stored = [default if isinstance(v, Keyword) else assign(v, field.type) for v in given]
         else:
-            stored = [None] * len(insert.rows)
+            stored = [default] * len(insert.rows)
         if not field.nullable and None in stored:
             raise NotNullViolation(field.name, insert.table)
         arrays.append(pa.array(stored, field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def check_columns(table: str, named: Sequence[str], schema: pa.Schema) -> None:
+    """Refuse a column that the table does not have, and one that is named twice."""
+    for index, column in enumerate(named):
+        if column not in schema.names:
+            raise UnknownColumn(column, table)
+        if column in named[:index]:
+            raise DuplicateColumn(column)
+
+
+def assign_column(column: Any, target: pa.DataType) -> Any:
+    """A computed column as one of type ``target`` stores it, by the same casts."""
+    if column.type == target:
+        return column
+    if pa.types.is_integer(column.type) and pa.types.is_integer(target):
+        try:
+            return column.cast(target)
+        except pa.ArrowInvalid as error:
+            raise OutOfRange(wire_type(target).name, "of the expression") from error
+    if pa.types.is_large_string(column.type) or pa.types.is_string_view(column.type):
+        column = column.cast(pa.string())
+    if pa.types.is_string(column.type) and not pa.types.is_string(target):
+        # A computed text has a type, unlike a literal: there is no assignment cast from it.
+        raise TypeMismatch(wire_type(target).name, "text")
+    return pa.chunked_array([pa.array([assign(v, target) for v in column.to_pylist()], target)])

@@ -1,0 +1,361 @@
+"""Group commit: the writes of many sessions, decided one after another, in one log entry.
+
+A :class:`Write` is what one transaction wants to have written: updates of some tables, and what it
+had read for them. All writes of a group get one time ``t``, are decided in the order in which they
+came (each sees the ones before it), and commit as one entry that seals their tables and advances
+the timeline to ``t + 1``. What is refused is told so, and is not in the entry.
+
+Decided here, against the state at ``t - 1`` that nobody can change before the entry lands:
+
+- **primary keys**: after the write every key it touches has at most one row. Found by probing the
+  keys (``adapter/keyed_reads.py``), never by reading the table;
+- **conflicts**: a write that rests on reads at ``r`` is refused (40001) if a table it read has
+  updates after ``r``. So no write comes between the reads and the write of a transaction.
+
+There is no thread: who waits for its write and finds nobody committing commits for everybody
+(*leads*). :meth:`GroupCommit.exclusive` keeps other writes off some tables while a statement reads
+and then writes them; those writes wait, all others go on. Gates are granted in the order in which
+they are asked for, and one who has a gate asks for no second, so nobody waits for ever.
+
+Invariant: an acknowledged write is durable, and in every read chosen after its acknowledgement.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+
+from headwater.adapter.errors import (
+    AdapterError,
+    SerializationFailure,
+    UniqueViolation,
+    UnknownRelation,
+)
+from headwater.adapter.keyed_reads import PROBE_INDEX, KeyedReads
+from headwater.adapter.limit import NO_LIMIT, Limit
+from headwater.adapter.timeline import DEFAULT, Timeline, advanced
+from headwater.algebra.frontier import Frontier
+from headwater.base.errors import HeadwaterError
+from headwater.base.ids import GlobalId
+from headwater.persist.client import Client, ReadHandle, WriteHandle
+from headwater.persist.commands import Advance, Atomic, Command, Outcome, Seal
+from headwater.persist.evolution import DIFF, TIME
+from headwater.persist.state import CollectionState, State, bound
+
+Key = tuple[object, ...]
+
+_NAN: Final = object()
+"""Stands for NaN in a key: SQL has it equal to itself."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TableWrite:
+    """Updates of one table: rows of exactly its schema, each with its diff."""
+
+    id: GlobalId
+    name: str
+    key: tuple[str, ...]
+    rows: pa.Table
+    diffs: Sequence[int]
+    skip_existing: bool = False
+    """Leave rows out whose key is there already (``ON CONFLICT DO NOTHING``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSet:
+    """What a transaction read, and when: tables by id, with their names for messages."""
+
+    time: int
+    tables: Mapping[GlobalId, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """When a write happened, and the rows each of its parts really wrote."""
+
+    time: int
+    written: tuple[pa.Table, ...]
+
+
+@dataclass(slots=True, eq=False)
+class Write:
+    """A transaction's writes on their way; ``gate`` if it has the tables for itself."""
+
+    tables: tuple[TableWrite, ...]
+    reads: ReadSet | None = None
+    gate: Gate | None = None
+    outcome: Committed | BaseException | None = None
+
+    @property
+    def touches(self) -> frozenset[GlobalId]:
+        """The tables it writes, or rests on."""
+        read = self.reads.tables if self.reads is not None else ()
+        return frozenset((*(table.id for table in self.tables), *read))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Gate:
+    """The right to be the only writer of some tables, from a time on."""
+
+    tables: frozenset[GlobalId]
+
+
+@dataclass(slots=True)
+class _Counts:
+    """How many rows each key of a table has, with what the group has written so far."""
+
+    by_key: dict[Key, int] = field(default_factory=dict)
+
+
+class GroupCommit:
+    """Commits the writes of all sessions of one location."""
+
+    def __init__(self, client: Client, timeline: Timeline, keyed: KeyedReads) -> None:
+        self._client = client
+        self._core = client.core
+        self._timeline = timeline
+        self._keyed = keyed
+        self._moved = threading.Condition()
+        self._queue: list[Write] = []
+        self._gates: list[Gate] = []
+        self._in_flight: frozenset[GlobalId] | None = None
+        """The tables of the group that is being committed; None: nobody leads."""
+
+    # ---- taking turns ------------------------------------------------------------------------
+
+    def write(self, write: Write, limit: Limit = NO_LIMIT) -> Committed:
+        """Commit; when this returns it is durable."""
+        with self._moved:
+            self._queue.append(write)
+        while True:
+            with self._moved:
+                group = self._await_turn(write, limit)
+                if group is None:
+                    break
+                touched = frozenset(gid for each in group for gid in each.touches)
+                self._in_flight = touched
+            try:
+                self._commit(group)
+            finally:
+                with self._moved:
+                    self._in_flight = None
+                    self._moved.notify_all()
+        if isinstance(write.outcome, HeadwaterError):
+            raise write.outcome.again()
+        if isinstance(write.outcome, BaseException):
+            raise write.outcome
+        assert write.outcome is not None
+        return write.outcome
+
+    def wake(self) -> None:
+        """Let whoever waits look again."""
+        with self._moved:
+            self._moved.notify_all()
+
+    def _await_turn(self, write: Write, limit: Limit) -> list[Write] | None:
+        """Wait until ``write`` is done (None), or there is a group to commit."""
+        while write.outcome is None:
+            if self._in_flight is None:
+                group = [each for each in self._queue if not self._is_barred(each)]
+                if group:
+                    self._queue = [each for each in self._queue if each not in group]
+                    return group
+            if write in self._queue and limit.is_over():
+                self._queue.remove(write)
+                raise limit.error()
+            self._moved.wait(limit.rest_s())
+        return None
+
+    def _is_barred(self, write: Write) -> bool:
+        if write.gate is not None:
+            assert write.touches <= write.gate.tables, "a gate covers what it was taken for"
+            return False  # Whoever else asks for these tables is behind it.
+        return any(not gate.tables.isdisjoint(write.touches) for gate in self._gates)
+
+    @contextmanager
+    def exclusive(self, tables: frozenset[GlobalId], limit: Limit = NO_LIMIT) -> Iterator[Gate]:
+        """Keep everybody else from writing ``tables``; what was written before is readable."""
+        gate = Gate(tables)
+        with self._moved:
+            # From here on nobody begins to write them; who is at it is waited for.
+            self._gates.append(gate)
+        try:
+            with self._moved:
+                while not self._is_granted(gate):
+                    if limit.is_over():
+                        raise limit.error()
+                    self._moved.wait(limit.rest_s())
+            yield gate
+        finally:
+            with self._moved:
+                self._gates.remove(gate)
+                self._moved.notify_all()
+
+    def _is_granted(self, gate: Gate) -> bool:
+        before = self._gates[: self._gates.index(gate)]
+        if not all(gate.tables.isdisjoint(other.tables) for other in before):
+            return False
+        return self._in_flight is None or gate.tables.isdisjoint(self._in_flight)
+
+    def alone(self, commands: Callable[[int], Sequence[Command]]) -> Outcome:
+        """Commit something else at a time of its own (a definition), in turn with the writes."""
+        with self._timeline.write_turn() as time:
+            advance = Advance(DEFAULT, time + 1)
+            return self._core.submit(Atomic((*commands(time), advance))).result()
+
+    # ---- committing --------------------------------------------------------------------------
+
+    def _commit(self, group: Sequence[Write]) -> None:
+        """Give every write of the group its outcome."""
+        try:
+            with self._timeline.write_turn() as time:
+                self._commit_at(time, group)
+        except BaseException as error:
+            for write in group:
+                if write.outcome is None:
+                    write.outcome = error
+            if not isinstance(error, Exception):
+                raise
+
+    def _commit_at(self, time: int, group: Sequence[Write]) -> None:
+        state = self._core.state
+        present = self._present(state, group)
+        accepted: list[tuple[Write, Committed]] = []
+        for write in group:
+            try:
+                _check_unchanged(state, write.reads)
+                accepted.append((write, Committed(time, _admitted(state, write, present))))
+            except AdapterError as refused:
+                write.outcome = refused
+        if accepted:
+            self._append(state, time, accepted)
+        for write, committed in accepted:
+            write.outcome = committed
+
+    def _append(self, state: State, time: int, accepted: Sequence[tuple[Write, Committed]]) -> None:
+        updates: dict[GlobalId, list[pa.Table]] = {}
+        for write, committed in accepted:
+            for table, rows in zip(write.tables, committed.written, strict=True):
+                if rows.num_rows:
+                    updates.setdefault(table.id, []).append(rows)
+        atomic = self._client.atomic()
+        for gid, tables in updates.items():
+            rows = pa.concat_tables(tables)
+            times = pa.repeat(pa.scalar(time, pa.int64()), rows.num_rows)
+            at = rows.schema.get_field_index(DIFF)
+            rows = rows.add_column(at, pa.field(TIME, pa.int64(), nullable=False), times)
+            atomic.write(WriteHandle(self._core, gid), rows)
+        if updates:
+            atomic.add(Seal(tuple(updates), Frontier.of(time + 1)))
+        for command in advanced(state, time + 1):
+            if isinstance(command, Seal):
+                rest = tuple(gid for gid in command.ids if gid not in updates)
+                command = Seal(rest, command.upper)  # noqa: PLW2901 - what is left of it
+            atomic.add(command)
+        atomic.commit().result()
+
+    def _present(self, state: State, group: Sequence[Write]) -> dict[GlobalId, _Counts]:
+        """Return how many rows each key has that the group touches, before it."""
+        asked: dict[GlobalId, list[TableWrite]] = {}
+        for write in group:
+            for table in write.tables:
+                if table.key and table.rows.num_rows and table.id in state.collections:
+                    asked.setdefault(table.id, []).append(table)
+        present: dict[GlobalId, _Counts] = {}
+        for gid, tables in asked.items():
+            key = tables[0].key
+            keys = pa.concat_tables([table.rows.select(list(key)) for table in tables])
+            places: dict[Key, int] = {}
+            for place, name in enumerate(keys_of(keys, key)):
+                places.setdefault(name, place)
+            if len(places) < keys.num_rows:
+                keys = keys.take(pa.array(places.values(), pa.int64()))
+            arrays = [keys.column(name).combine_chunks() for name in key]
+            before = state.timelines[DEFAULT].upper - 1
+            found = self._keyed.lookup(ReadHandle(self._core, gid).snapshot(before), arrays)
+            names, counts = list(places), dict.fromkeys(places, 0)
+            for index, diff in zip(
+                found.column(PROBE_INDEX).to_pylist(), found.column(DIFF).to_pylist(), strict=True
+            ):
+                counts[names[index]] += diff
+            present[gid] = _Counts(counts)
+        return present
+
+
+def keys_of(rows: pa.Table, key: Sequence[str]) -> list[Key]:
+    """Return the keys of rows as values that are equal in Python when they are in SQL."""
+    columns = []
+    for name in key:
+        values = rows.column(name).to_pylist()
+        if pa.types.is_floating(rows.schema.field(name).type):
+            values = [_NAN if value != value else value for value in values]
+        columns.append(values)
+    return list(zip(*columns, strict=True))
+
+
+def _check_unchanged(state: State, reads: ReadSet | None) -> None:
+    if reads is None:
+        return
+    for gid, name in reads.tables.items():
+        collection = state.collections.get(gid)
+        if collection is None or _written_after(collection, reads.time):
+            raise SerializationFailure(name)
+
+
+def _written_after(collection: CollectionState, time: int) -> bool:
+    """Whether there are updates after ``time``; a hold there keeps such times apart."""
+    for batch in reversed(collection.batches):
+        if bound(batch.upper) <= time + 1:
+            return False
+        if any(part.through(time + 1, bound(batch.upper)) is not None for part in batch.parts):
+            return True
+    return False
+
+
+def _admitted(
+    state: State, write: Write, present: Mapping[GlobalId, _Counts]
+) -> tuple[pa.Table, ...]:
+    """Return the updates to be written, or refuse the write as a whole; counts what it does."""
+    done: list[tuple[_Counts, Key, int]] = []
+    admitted = []
+    try:
+        for table in write.tables:
+            if table.id not in state.collections:
+                raise UnknownRelation(table.name)
+            counts = present.get(table.id)
+            rows, diffs = table.rows, list(table.diffs)
+            if counts is not None:
+                keys = keys_of(rows, table.key)
+                if table.skip_existing:
+                    rows, diffs, keys = _absent(rows, diffs, keys, counts)
+                for key, diff in zip(keys, diffs, strict=True):
+                    counts.by_key[key] += diff
+                    done.append((counts, key, diff))
+                if any(counts.by_key[key] > 1 for key in keys):
+                    raise UniqueViolation(table.name, table.key)
+            diff_field = pa.field(DIFF, pa.int64(), nullable=False)
+            admitted.append(rows.append_column(diff_field, pa.array(diffs, pa.int64())))
+    except AdapterError:
+        for counts, key, diff in done:
+            counts.by_key[key] -= diff
+        raise
+    return tuple(admitted)
+
+
+def _absent(
+    rows: pa.Table, diffs: list[int], keys: list[Key], counts: _Counts
+) -> tuple[pa.Table, list[int], list[Key]]:
+    """Keep the first row of each key that is not there yet."""
+    kept: list[int] = []
+    taken: set[Key] = set()
+    for place, key in enumerate(keys):
+        if not counts.by_key[key] and key not in taken:
+            kept.append(place)
+            taken.add(key)
+    left: Any = rows.take(pa.array(kept, pa.int64()))
+    return left, [diffs[place] for place in kept], [keys[place] for place in kept]

@@ -1,0 +1,43 @@
+"""What the adapter needs of those who evaluate queries and keep views.
+
+``compute.controller.ViewController`` is it, on Spark. The mechanics of the adapter (times, turns,
+transactions) do not depend on who evaluates, and are tested with a small evaluator of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+from headwater.persist.commands import Command
+
+
+class Evaluator(Protocol):
+    """Evaluates queries of Spark SQL over collections, and maintains views of them."""
+
+    def select(
+        self, sql: str, as_of: int, *, relations: Mapping[str, str] | None = None
+    ) -> pa.Table:
+        """Return the rows of a query over collections, all at ``as_of``."""
+        ...
+
+    def describe(self, sql: str, *, relations: Mapping[str, str] | None = None) -> pa.Schema:
+        """Return the columns a query would have."""
+        ...
+
+    def create_view(
+        self,
+        name: str,
+        query: str,
+        *,
+        relations: Mapping[str, str] | None = None,
+        also: Sequence[Command] = (),
+    ) -> object:
+        """Keep a view of the query in the collection ``name``; ``also`` commits with it."""
+        ...
+
+    def drop_view(self, name: str, *, also: Sequence[Command] = ()) -> bool:
+        """Drop a view."""
+        ...

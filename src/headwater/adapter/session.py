@@ -1,0 +1,206 @@
+"""A session: one client's statements, its settings, and its transaction.
+
+A statement outside a transaction block is a transaction of its own. The difference shows where it
+reads before it writes: on its own it keeps other writers off its tables meanwhile, so it is never
+refused; inside a block its reads are long past when COMMIT comes, and it is refused with 40001 if
+what it read has changed (``adapter/transaction.py``).
+
+Used by one thread at a time, but for :meth:`ClientSession.cancel`.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from headwater.adapter.catalog import Sources
+from headwater.adapter.errors import UnknownSetting, Unsupported
+from headwater.adapter.group_commit import Write
+from headwater.adapter.limit import Limit
+from headwater.adapter.mistakes import users_mistakes
+from headwater.adapter.pgwire.backend import Result
+from headwater.adapter.settings import Settings
+from headwater.adapter.sql.statements import (
+    Begin,
+    Commit,
+    CreateMaterialization,
+    CreateMaterializedView,
+    CreateTable,
+    Delete,
+    Drop,
+    ExplainTimestamp,
+    Insert,
+    Rollback,
+    Select,
+    SelectSession,
+    SetVariable,
+    Show,
+    ShowTables,
+    Statement,
+    Update,
+)
+from headwater.adapter.timeline import DEFAULT
+from headwater.adapter.timestamps import explained
+from headwater.adapter.transaction import Transaction
+
+if TYPE_CHECKING:
+    from headwater.adapter.coordinator import Coordinator
+
+
+class ClientSession:
+    """One connection."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+        self._settings = Settings()
+        self._transaction: Transaction | None = None
+        self._cancelled = threading.Event()
+        self._reason = "request"
+
+    def execute(self, statement: Statement, sql: str) -> Result:
+        """Execute a statement; what it acknowledges is durable, unless a transaction is open."""
+        self._cancelled.clear()
+        limit = Limit(self._settings.statement_timeout_ms, self._cancelled, lambda: self._reason)
+        with users_mistakes():
+            return self._execute(statement, sql, limit)
+
+    def cancel(self, reason: str = "request") -> None:
+        """End the waiting of the statement that runs, from any thread."""
+        self._reason = reason
+        self._cancelled.set()
+        self._coordinator.wake()
+
+    def close(self) -> None:
+        """Nothing of a session outlives it."""
+        self._end()
+
+    def _execute(self, statement: Statement, sql: str, limit: Limit) -> Result:
+        match statement:
+            case Begin(read_only):
+                self._transaction = Transaction(read_only)
+                return Result("BEGIN")
+            case Commit():
+                return self._commit(limit)
+            case Rollback():
+                self._end()
+                return Result("ROLLBACK")
+            case SetVariable(name, value):
+                self._settings = self._settings.assigned(name, value)
+                return Result("SET")
+            case Show(name):
+                shown = pa.table({name: pa.array([self._settings.show(name)], pa.string())})
+                return Result.of_table(shown, "SHOW")
+            case Select():
+                return self._select(statement, limit)
+            case ExplainTimestamp(select):
+                return self._explain(select)
+            case Insert() | Update() | Delete():
+                return self._write(statement, limit)
+            case (
+                CreateTable()
+                | CreateMaterializedView()
+                | CreateMaterialization()
+                | Drop()
+                | ShowTables()
+            ):
+                if self._transaction is not None and not isinstance(statement, ShowTables):
+                    raise Unsupported("a definition inside a transaction block")
+                return self._coordinator.define(statement, sql)
+            case SelectSession():
+                raise UnknownSetting("answered by the wire")
+
+    # ---- reading -----------------------------------------------------------------------------
+
+    def _select(self, statement: Select, limit: Limit) -> Result:
+        reads = self._coordinator.reads
+        sources = reads.sources(statement.tables)
+        isolation = self._settings.isolation
+        if self._transaction is None or statement.as_of is not None:
+            with reads.chosen(sources, isolation, statement.as_of, limit) as time:
+                return Result.of_table(reads.select(statement, sources, time))
+        self._transaction.admit_read(sources.tables)
+        time = self._read_time(sources, limit)
+        return Result.of_table(reads.select(statement, sources, time))
+
+    def _read_time(self, sources: Sources, limit: Limit) -> int:
+        """Return the time of the open transaction, at which ``sources`` are complete."""
+        reads, transaction = self._coordinator.reads, self._transaction
+        assert transaction is not None
+        if transaction.time is None:
+            with reads.chosen(sources, self._settings.isolation, None, limit) as time:
+                self._coordinator.holds.acquire(time)  # Until the transaction ends.
+        else:
+            time = transaction.time
+            reads.wait(time, sources.collections, limit)
+        # Also what is no table: that it is read at all keeps later writes from going unnoticed.
+        self._transaction = transaction.having_read(time, sources.tables)
+        return time
+
+    def _explain(self, select: Select) -> Result:
+        reads = self._coordinator.reads
+        choice = reads.choose(reads.sources(select.tables), self._settings.isolation, select.as_of)
+        lines = pa.array(explained(choice, DEFAULT), pa.string())
+        return Result.of_table(pa.table({"timestamp": lines}), "EXPLAIN")
+
+    # ---- writing -----------------------------------------------------------------------------
+
+    def _write(self, statement: Insert | Update | Delete, limit: Limit) -> Result:
+        coordinator, transaction = self._coordinator, self._transaction
+        if transaction is not None:
+            transaction.admit_write(type(statement).__name__.upper())
+        target = coordinator.target(statement.table)
+        sources = coordinator.read_by(statement, target)
+        if sources is not None and sources.derived:
+            raise Unsupported(
+                f'writing what depends on the view "{next(iter(sources.derived.values()))}"',
+                detail="Only tables can be read by a statement that writes.",
+            )
+        if transaction is None:
+            if sources is None:
+                planned = coordinator.plan(statement, target, None, None)
+                committed = coordinator.commits.write(Write((planned.table,)), limit)
+                return planned.result(committed.written[0])
+            return self._read_then_write(statement, limit, sources)
+        time = None
+        if sources is not None:
+            transaction.admit_read(sources.tables)
+            time = self._read_time(sources, limit)
+        planned = coordinator.plan(statement, target, sources, time)
+        assert self._transaction is not None
+        self._transaction = self._transaction.having_written(planned.table)
+        return planned.result()
+
+    def _read_then_write(
+        self, statement: Insert | Update | Delete, limit: Limit, sources: Sources
+    ) -> Result:
+        """Run a statement that reads first, with its tables kept from changing meanwhile."""
+        coordinator = self._coordinator
+        target = coordinator.target(statement.table)
+        tables = frozenset((target.id, *sources.tables))
+        with coordinator.commits.exclusive(tables, limit) as gate:
+            time = coordinator.timeline.upper - 1
+            with coordinator.holds.at(time):
+                planned = coordinator.plan(statement, target, sources, time)
+                write = Write((planned.table,), gate=gate)
+                committed = coordinator.commits.write(write, limit)
+        return planned.result(committed.written[0])
+
+    # ---- transactions ------------------------------------------------------------------------
+
+    def _commit(self, limit: Limit) -> Result:
+        transaction = self._transaction
+        try:
+            if transaction is not None and transaction.writes:
+                write = Write(transaction.writes, transaction.read_set)
+                self._coordinator.commits.write(write, limit)
+        finally:
+            self._end()
+        return Result("COMMIT")
+
+    def _end(self) -> None:
+        """Forget the transaction, and let go what it held."""
+        transaction, self._transaction = self._transaction, None
+        if transaction is not None and transaction.time is not None:
+            self._coordinator.holds.release(transaction.time)

@@ -1,0 +1,103 @@
+"""sqlglot's trees of statements, and the refusal of what is in them that we do not know.
+
+sqlglot is lenient (it reads ``foo bar`` as an aliased column), so from its trees we take only what
+we know: :func:`only` refuses every node with a part that is not on its list. What is not understood
+is refused, never dropped. ``AS OF`` is not in its grammar and is cut off first.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlglot import exp
+from sqlglot.dialects import Postgres
+from sqlglot.errors import ParseError
+from sqlglot.tokens import TokenType
+
+from headwater.adapter.errors import SqlSyntaxError, Unsupported
+from headwater.adapter.sql import query, statements, text
+from headwater.adapter.sql.tokens import Cursor, Source, syntax_error, unqualified
+
+
+def strip_as_of(source: Source) -> tuple[Source, statements.AsOf | None]:
+    """Cut a final ``AS OF <time>`` off: it belongs to the statement, outside parentheses."""
+    depth = 0
+    for index, token in enumerate(source.tokens):
+        depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)
+        cursor = Cursor(source, index)
+        if index == 0 or depth or not cursor.accept("AS", "OF") or not _is_time(cursor):
+            continue  # `AS of` with no time after it is an alias: PostgreSQL does not reserve OF.
+        at_least = cursor.accept("AT", "LEAST")
+        as_of = statements.AsOf(_time(cursor), at_least)
+        cursor.finish()
+        return Source(source.whole, source.tokens[:index]), as_of
+    return source, None
+
+
+def _is_time(cursor: Cursor) -> bool:
+    return cursor.peek_type(TokenType.NUMBER, TokenType.STRING) or any(
+        cursor.peek(word) for word in ("AT", "TIMESTAMP", "TIMESTAMPTZ")
+    )
+
+
+def _time(cursor: Cursor) -> int:
+    """Milliseconds since the Unix epoch: as a number, or as a timestamp in quotes."""
+    number = cursor.accept_type(TokenType.NUMBER)
+    if number is not None:
+        if not number.isdigit():
+            raise Unsupported(f"AS OF {number}", detail="A time is whole milliseconds.")
+        return int(number)
+    cursor.accept_any("TIMESTAMP", "TIMESTAMPTZ")
+    written = cursor.string()
+    if written.isascii() and written.isdigit():
+        return int(written)
+    instant = text.timestamp_from_text(written, zoned=True)
+    # Downwards, in whole numbers: a time names the millisecond that contains it.
+    return int(instant.timestamp()) * 1000 + instant.microsecond // 1000
+
+
+def tree_of(source: Source) -> Any:
+    """sqlglot's tree of a query, checked to be one we may run."""
+    tree = parse_tree(source)
+    if not isinstance(tree, exp.Query | exp.Values):
+        raise syntax_error(source, source.tokens[0])
+    query.check(tree)
+    return tree
+
+
+def parse_tree(source: Source) -> Any:
+    """What sqlglot makes of exactly this statement."""
+    try:
+        trees = Postgres().parser().parse(list(source.tokens), source.whole)
+    except ParseError as error:
+        raise _from_sqlglot(source, error) from error
+    assert len(trees) == 1, "a statement has no semicolon inside"
+    return trees[0]
+
+
+def _from_sqlglot(source: Source, error: ParseError) -> SqlSyntaxError:
+    """sqlglot says where by line and column of the token's *last* character."""
+    where = error.errors[0] if error.errors else {}
+    for token in source.tokens:
+        if (token.line, token.col) == (where.get("line"), where.get("col")):
+            return syntax_error(source, token)
+    return SqlSyntaxError(None)
+
+
+def only(node: Any, what: str, *allowed: str) -> None:
+    """Refuse a node that has parts beyond the allowed ones."""
+    for part, value in node.args.items():
+        if value and part not in allowed:
+            raise Unsupported(f"{part.rstrip('_').replace('_', ' ').upper()} in {what}")
+
+
+def relation(table: Any, what: str) -> str:
+    """The name of a table that stands alone, without alias or anything else."""
+    only(table, what, "this", "db", "catalog")
+    return unqualified([query.folded(part) for part in table.parts])
+
+
+def refuse_as_of(source: Source) -> None:
+    """Refuse ``AS OF`` where it has no meaning."""
+    if strip_as_of(source)[1] is not None:
+        raise Unsupported("AS OF in a statement that writes")

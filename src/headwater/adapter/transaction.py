@@ -1,0 +1,63 @@
+"""A transaction: what it has read and wants to write, and what it may still do. Pure.
+
+One time ``r`` for all its reads, chosen by the first of them; its writes are kept here and reach
+storage at COMMIT, together or not at all:
+
+- *read-only*: every read is at ``r``, over whatever collections;
+- *write-only*: over any number of tables; at COMMIT all of it happens at one time;
+- *write after read*: at COMMIT the tables that its reads rest on must not have been written after
+  ``r``; else it is refused with 40001 (``adapter/group_commit.py``).
+
+It may not read what it has written: its writes are not in storage yet, and a read that missed them
+would be wrong. So a read that rests on a table the transaction has written is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from headwater.adapter.errors import ReadOnlyTransaction, Unsupported
+from headwater.adapter.group_commit import ReadSet, TableWrite
+from headwater.base.ids import GlobalId
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """What a transaction has come to."""
+
+    read_only: bool = False
+    time: int | None = None
+    """When it reads; None: it has not read yet."""
+    reads: Mapping[GlobalId, str] = field(default_factory=dict)
+    """The tables that its reads rest on."""
+    writes: tuple[TableWrite, ...] = ()
+
+    def admit_read(self, tables: Mapping[GlobalId, str]) -> None:
+        """Refuse a read that rests on these tables, if it cannot be right."""
+        for write in self.writes:
+            if write.id in tables:
+                raise Unsupported(
+                    f'reading "{write.name}" after writing it in one transaction',
+                    detail="What a transaction writes is stored when it commits, not before.",
+                    hint="Read first, or commit in between.",
+                )
+
+    def admit_write(self, command: str) -> None:
+        """Refuse to write in a transaction that only reads."""
+        if self.read_only:
+            raise ReadOnlyTransaction(command)
+
+    def having_read(self, time: int, tables: Mapping[GlobalId, str]) -> Transaction:
+        """The transaction after a read at its time."""
+        assert self.time in (None, time), "a transaction reads at one time"
+        return replace(self, time=time, reads={**self.reads, **tables})
+
+    def having_written(self, write: TableWrite) -> Transaction:
+        """The transaction after a write."""
+        return replace(self, writes=(*self.writes, write))
+
+    @property
+    def read_set(self) -> ReadSet | None:
+        """What its writes rest on."""
+        return None if self.time is None else ReadSet(self.time, self.reads)

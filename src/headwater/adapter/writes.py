@@ -1,0 +1,233 @@
+"""From a statement that writes to the updates it means. Pure, over the rows it matched.
+
+    INSERT   +row for each row given           (ON CONFLICT DO UPDATE: -old +new if there is one)
+    UPDATE   -old +new for each row matched
+    DELETE   -old for each row matched
+
+Values are stored by PostgreSQL's assignment casts (``sql/values.py``); defaults, NOT NULL and the
+width of rows are checked here, primary keys when the write commits (``adapter/group_commit.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.adapter.errors import (
+    AffectedTwice,
+    NoSuchConstraint,
+    NotNullViolation,
+    UnknownColumn,
+    Unsupported,
+    WrongRowWidth,
+)
+from headwater.adapter.group_commit import TableWrite, keys_of
+from headwater.adapter.keyed_reads import PROBE_INDEX
+from headwater.adapter.pgwire.backend import Result
+from headwater.adapter.sql.dml import NEW
+from headwater.adapter.sql.statements import (
+    Assignment,
+    Computed,
+    Constant,
+    Delete,
+    Excluded,
+    Insert,
+    OnConflict,
+    Returned,
+    Update,
+    Value,
+)
+from headwater.adapter.sql.values import as_batch, assign, assign_column, check_columns
+from headwater.base.ids import GlobalId
+from headwater.persist.evolution import DIFF
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Target:
+    """The table that is written."""
+
+    id: GlobalId
+    name: str
+    schema: pa.Schema
+    key: tuple[str, ...]
+    defaults: Mapping[str, Value]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Planned:
+    """What a statement wants written, and how it answers."""
+
+    table: TableWrite
+    command: str
+    count: int | None
+    """How many rows it is about; None: as many as were written in the end."""
+    returning: tuple[Returned, ...] | None = None
+    returned: pa.Table | None = None
+    """The rows of RETURNING; None: those that were written in the end."""
+
+    def result(self, written: pa.Table | None = None) -> Result:
+        """Answer, ``written`` being what was committed, where that was known only then."""
+        count = self.count
+        if count is None:
+            count = self.table.rows.num_rows if written is None else written.num_rows
+        tag = f"INSERT 0 {count}" if self.command == "INSERT" else f"{self.command} {count}"
+        if self.returning is None:
+            return Result(tag)
+        rows = self.returned
+        if rows is None:
+            rows = self.table.rows if written is None else written
+        return Result.of_table(_returned(rows, self.returning), tag)
+
+
+def given_rows(statement: Insert, target: Target, selected: pa.Table | None) -> pa.Table:
+    """Return the rows that an INSERT gives, as the table stores them."""
+    if statement.query is None:
+        batch = as_batch(statement, target.schema, target.defaults)
+        return pa.Table.from_batches([batch])
+    assert selected is not None, "its query was evaluated"
+    named = statement.columns
+    if named is None:
+        if selected.num_columns > len(target.schema.names):
+            raise WrongRowWidth(selected.num_columns, len(target.schema.names))
+        named = tuple(target.schema.names[: selected.num_columns])
+    check_columns(target.name, named, target.schema)
+    if selected.num_columns != len(named):
+        raise WrongRowWidth(selected.num_columns, len(named))
+    columns = []
+    for field in target.schema:
+        if field.name in named:
+            column = assign_column(selected.column(named.index(field.name)), field.type)
+        else:
+            column = _repeated(target.defaults.get(field.name), field.type, selected.num_rows)
+        columns.append(column)
+    return _checked(columns, target)
+
+
+def insert(statement: Insert, target: Target, rows: pa.Table) -> Planned:
+    """Plan an INSERT whose conflicts, if it may have any, are left out."""
+    skip = statement.on_conflict is not None and bool(target.key)
+    if statement.on_conflict is not None:
+        check_conflict_key(statement.on_conflict, target)
+    write = TableWrite(
+        target.id, target.name, target.key, rows, [1] * rows.num_rows, skip_existing=skip
+    )
+    count = None if skip else rows.num_rows
+    return Planned(write, "INSERT", count, statement.returning)
+
+
+def upsert(statement: Insert, target: Target, rows: pa.Table, existing: pa.Table) -> Planned:
+    """Plan an INSERT that updates the rows it conflicts with: ``existing``, by probe index."""
+    assert statement.on_conflict is not None
+    check_conflict_key(statement.on_conflict, target)
+    keys = keys_of(rows, target.key)
+    if len(set(keys)) != len(keys):
+        raise AffectedTwice
+    places = existing.column(PROBE_INDEX)
+    old = existing.select(target.schema.names).cast(target.schema)
+    excluded = rows.take(places)
+    new = _assigned_rows(statement.on_conflict.assignments, target, old, excluded, None)
+    fresh = rows.take(
+        pc.indices_nonzero(
+            pc.invert(pc.is_in(pa.array(range(len(keys)), pa.int64()), places.combine_chunks()))
+        )
+    )
+    written = pa.concat_tables([old, new, fresh])
+    diffs = [-1] * old.num_rows + [1] * (new.num_rows + fresh.num_rows)
+    write = TableWrite(target.id, target.name, target.key, written, diffs)
+    returned = pa.concat_tables([new, fresh])
+    return Planned(write, "INSERT", rows.num_rows, statement.returning, returned)
+
+
+def update(statement: Update, target: Target, matched: pa.Table) -> Planned:
+    """Plan an UPDATE of the rows matched, beside which stand the values computed for them."""
+    old = matched.select(target.schema.names).cast(target.schema)
+    new = _assigned_rows(statement.assignments, target, old, None, matched)
+    write = TableWrite(
+        target.id,
+        target.name,
+        target.key,
+        pa.concat_tables([old, new]),
+        [-1] * old.num_rows + [1] * new.num_rows,
+    )
+    return Planned(write, "UPDATE", old.num_rows, statement.returning, new)
+
+
+def delete(statement: Delete, target: Target, matched: pa.Table) -> Planned:
+    """Plan a DELETE of the rows matched."""
+    old = matched.select(target.schema.names).cast(target.schema)
+    write = TableWrite(target.id, target.name, target.key, old, [-1] * old.num_rows)
+    return Planned(write, "DELETE", old.num_rows, statement.returning, old)
+
+
+def check_returning(returning: Sequence[Returned] | None, target: Target) -> None:
+    """Refuse what cannot be returned, before anything is written."""
+    for each in returning or ():
+        if each.column not in ("*", *target.schema.names):
+            raise UnknownColumn(each.column, target.name)
+
+
+def check_conflict_key(on_conflict: OnConflict, target: Target) -> None:
+    """Refuse a conflict target that is not the primary key."""
+    if on_conflict.key and set(on_conflict.key) != set(target.key):
+        raise NoSuchConstraint
+    if on_conflict.assignments and not on_conflict.key:
+        raise NoSuchConstraint
+    check_columns(target.name, [each.column for each in on_conflict.assignments], target.schema)
+
+
+def _assigned_rows(
+    assignments: Sequence[Assignment],
+    target: Target,
+    old: pa.Table,
+    excluded: pa.Table | None,
+    matched: pa.Table | None,
+) -> pa.Table:
+    check_columns(target.name, [each.column for each in assignments], target.schema)
+    columns: dict[str, Any] = {name: old.column(name) for name in target.schema.names}
+    for number, each in enumerate(assignments):
+        type_ = target.schema.field(each.column).type
+        match each.value:
+            case Constant(value):
+                new = _repeated(assign(value, type_), type_, old.num_rows)
+            case Excluded(column):
+                if column not in target.schema.names:
+                    raise UnknownColumn(column, "excluded")
+                assert excluded is not None, "the parser knows excluded in ON CONFLICT alone"
+                new = assign_column(excluded.column(column), type_)
+            case Computed(sql):
+                if matched is None:
+                    raise Unsupported(
+                        f"the expression {sql} in ON CONFLICT DO UPDATE",
+                        detail="A literal, excluded.column or DEFAULT can be assigned there.",
+                    )
+                new = assign_column(matched.column(NEW.format(number)), type_)
+            case _:
+                new = _repeated(target.defaults.get(each.column), type_, old.num_rows)
+        columns[each.column] = new
+    return _checked([columns[name] for name in target.schema.names], target)
+
+
+def _repeated(value: Value, type_: pa.DataType, count: int) -> Any:
+    return pa.chunked_array([pa.array([value] * count, type_)])
+
+
+def _checked(columns: Sequence[Any], target: Target) -> pa.Table:
+    for field, column in zip(target.schema, columns, strict=True):
+        if not field.nullable and column.null_count:
+            raise NotNullViolation(field.name, target.name)
+    return pa.Table.from_arrays(list(columns), schema=target.schema)
+
+
+def _returned(rows: pa.Table, returning: Sequence[Returned]) -> pa.Table:
+    arrays, fields = [], []
+    data = [name for name in rows.schema.names if name != DIFF]
+    for each in returning:
+        for column in data if each.column == "*" else [each.column]:
+            arrays.append(rows.column(column))
+            name = column if each.column == "*" else each.name
+            fields.append(pa.field(name, rows.schema.field(column).type))
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))

@@ -1,0 +1,159 @@
+"""A server without Spark and without a wire: the adapter's mechanics, rows evaluated by DuckDB.
+
+    with SqlServer() as server:
+        alice = server.session()
+        alice("CREATE TABLE t (k bigint PRIMARY KEY, v text)")
+        alice("INSERT INTO t VALUES (1, 'a')")
+        alice("SELECT * FROM t")                                  # [(1, 'a')], sorted
+
+Everything but the evaluation of queries is the real thing: location, timeline, group commit,
+transactions. A server can be opened on the location of another, to restart or to take it over.
+Views are not maintained: what is about views is tested with Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+import sqlglot
+from sqlglot import exp
+
+from headwater.adapter.coordinator import Coordinator
+from headwater.adapter.session import ClientSession
+from headwater.adapter.sql.parse import parse_with_text
+from headwater.adapter.timeline import Timeline
+from headwater.base.clock import Clock, ManualClock
+from headwater.collection.run_layout import LAYOUTS
+from headwater.materialize.controller import Materializations
+from headwater.persist.blob.memory import MemoryBlob
+from headwater.persist.client import Client, open_location
+from headwater.persist.commands import Command
+from headwater.persist.consensus.memory import MemoryConsensus
+from headwater.persist.core import Settings
+from headwater.persist.evolution import DIFF
+from headwater.testing.duck import Duck
+
+Rows = list[tuple[Any, ...]]
+
+
+class DuckRows:
+    """Evaluates queries over snapshots; keeps no views."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.evaluated = 0
+        """How many queries came here: those that need more than a probe."""
+
+    def select(
+        self, sql: str, as_of: int, *, relations: Mapping[str, str] | None = None
+    ) -> pa.Table:
+        """Return the rows of a query of Spark SQL."""
+        self.evaluated += 1
+        names = {table.name for table in sqlglot.parse_one(sql, read="spark").find_all(exp.Table)}
+        tables = {
+            name: _repeated(self._client.reader(collection).snapshot(as_of).to_table())
+            for name, collection in (relations or {}).items()
+            if name in names
+        }
+        duck = Duck(tables)
+        try:
+            return duck.answer(sql)
+        finally:
+            duck.close()
+
+    def describe(self, sql: str, *, relations: Mapping[str, str] | None = None) -> pa.Schema:
+        """Return the columns of a query."""
+        raise NotImplementedError("nothing in the mechanics asks for it")
+
+    def create_view(
+        self,
+        name: str,
+        query: str,
+        *,
+        relations: Mapping[str, str] | None = None,
+        also: Sequence[Command] = (),
+    ) -> object:
+        """Refuse: views are maintained by Spark."""
+        raise NotImplementedError("views are tested with Spark")
+
+    def drop_view(self, name: str, *, also: Sequence[Command] = ()) -> bool:
+        """Refuse: there are none."""
+        raise NotImplementedError("views are tested with Spark")
+
+
+def _repeated(rows: pa.Table) -> pa.Table:
+    counts = rows.column(DIFF).to_numpy()
+    places = np.repeat(np.arange(counts.size), counts)
+    return rows.drop_columns([DIFF]).take(pa.array(places))
+
+
+class SqlSession:
+    """One client, who writes texts and gets rows."""
+
+    def __init__(self, session: ClientSession) -> None:
+        self.session = session
+
+    def __call__(self, sql: str) -> Rows:
+        """Execute statements; return the rows of all of them, sorted."""
+        rows: Rows = []
+        for statement, text in parse_with_text(sql):
+            result = self.session.execute(statement, text)
+            for batch in result.batches:
+                rows.extend(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+        return sorted(rows, key=repr)
+
+    def tag(self, sql: str) -> str:
+        """Execute one statement; return its tag."""
+        ((statement, text),) = parse_with_text(sql)
+        return self.session.execute(statement, text).tag
+
+
+class SqlServer:
+    """A server on a location in memory, or wherever ``client`` is."""
+
+    client: Client
+
+    def __init__(
+        self,
+        clock: Clock | None = None,
+        *,
+        client: Client | None = None,
+        on: SqlServer | None = None,
+        take_over: bool = False,
+    ) -> None:
+        self.clock = clock or ManualClock(1_000)
+        if client is None:
+            blob = MemoryBlob() if on is None else on.client.core.blob
+            consensus = MemoryConsensus() if on is None else on.client.core.consensus
+            client = open_location(
+                blob=blob,
+                consensus=consensus,
+                layouts=LAYOUTS,
+                settings=Settings(maintenance=False),
+                clock=self.clock,
+                take_over=take_over,
+            )
+        self.client = client
+        self.timeline = Timeline(client, self.clock)
+        self.evaluator = DuckRows(client)
+        self.coordinator = Coordinator(
+            client, self.timeline, self.evaluator, Materializations(client)
+        )
+
+    def session(self) -> SqlSession:
+        """Open a session."""
+        return SqlSession(self.coordinator.open_session())
+
+    def stop(self) -> None:
+        """Stop; the location stays as it is."""
+        self.timeline.stop()
+        self.client.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
