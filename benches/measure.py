@@ -30,6 +30,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from headwater.testing.process_tree import anonymous_mib, descendants
+
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 SCHEMA = pa.schema(
@@ -72,31 +74,6 @@ def scrambled(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 # ---- cost ------------------------------------------------------------------------------------
 
 
-def _stat(pid: str) -> list[str]:
-    # The name of the program may contain anything; what follows its last parenthesis may not.
-    return Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()
-
-
-def _descendants() -> dict[str, list[str]]:
-    """Return what ``stat`` says of every living process below this one, by its number."""
-    known: dict[str, list[str]] = {}
-    for entry in os.scandir("/proc") if Path("/proc/self/stat").exists() else ():
-        if entry.name.isdigit():
-            try:
-                known[entry.name] = _stat(entry.name)
-            except OSError:
-                continue
-    me = str(os.getpid())
-    found = {}
-    for pid, fields in known.items():
-        above = fields[1]
-        while above in known and above != me:
-            above = known[above][1]
-        if above == me and pid != me:
-            found[pid] = fields
-    return found
-
-
 _seen: dict[tuple[str, str], float] = {}
 """The CPU of every descendant but our own children when it was last seen, by number and start."""
 
@@ -109,7 +86,7 @@ def tree_cpu_s() -> float:
     """
     own, me = os.times(), str(os.getpid())
     total = time.process_time() + own.children_user + own.children_system
-    for pid, fields in _descendants().items():
+    for pid, fields in descendants().items():
         used = (int(fields[11]) + int(fields[12])) / TICKS_PER_S
         if fields[1] == me:
             total += used
@@ -151,26 +128,7 @@ def spread_ms(samples_s: Sequence[float]) -> list[str]:
 
 def resident_anonymous_mib() -> float:
     """Return the anonymous memory of this process: what it holds itself, without mapped files."""
-    return _anonymous_mib("self")
-
-
-def _anonymous_mib(pid: str) -> float:
-    for line in Path("/proc", pid, "status").read_text().splitlines():
-        if line.startswith("RssAnon:"):
-            return int(line.split()[1]) / 1024
-    return float("nan")
-
-
-def tree_anonymous_mib() -> dict[str, float]:
-    """Return the anonymous memory of the process tree, by the name of the program."""
-    found: dict[str, float] = {}
-    for pid in ("self", *_descendants()):
-        try:
-            name = Path("/proc", pid, "comm").read_text().strip()
-            found[name] = found.get(name, 0.0) + _anonymous_mib(pid)
-        except OSError:  # it has just ended
-            continue
-    return found
+    return anonymous_mib()
 
 
 def calibrator_s() -> float:

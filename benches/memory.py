@@ -14,10 +14,11 @@ import sys
 import threading
 from pathlib import Path
 
-from measure import arguments, begin, directory_bytes, scratch, show, tree_anonymous_mib
+from measure import arguments, begin, directory_bytes, scratch, show
 from shop import Shop
 
 from headwater.compute.session import SparkSettings, close_session, open_session
+from headwater.testing.process_tree import tree_anonymous_mib
 
 VIEWS = {
     "sums": "SELECT d.region, count(*) AS n, sum(f.x) AS x FROM facts f JOIN dims d "

@@ -1,0 +1,55 @@
+"""The process tree below this process: who is in it, its CPU and its own memory (Linux only).
+
+A view's step runs in a driver, a JVM and Python workers; a figure of one of them says little. What
+``/proc`` says of all of them is what benches print and long tests watch.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def descendants() -> dict[str, list[str]]:
+    """Return what ``stat`` says of every living process below this one, by its number."""
+    known: dict[str, list[str]] = {}
+    for entry in os.scandir("/proc") if Path("/proc/self/stat").exists() else ():
+        if entry.name.isdigit():
+            try:
+                known[entry.name] = _stat(entry.name)
+            except OSError:  # it has just ended
+                continue
+    me = str(os.getpid())
+    found = {}
+    for pid, fields in known.items():
+        above = fields[1]
+        while above in known and above != me:
+            above = known[above][1]
+        if above == me and pid != me:
+            found[pid] = fields
+    return found
+
+
+def _stat(pid: str) -> list[str]:
+    # The name of the program may contain anything; what follows its last parenthesis may not.
+    return Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()
+
+
+def anonymous_mib(pid: str = "self") -> float:
+    """Return the anonymous memory of a process: what it holds itself, without mapped files."""
+    for line in Path("/proc", pid, "status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) / 1024
+    return 0.0  # a zombie has none
+
+
+def tree_anonymous_mib() -> dict[str, float]:
+    """Return the anonymous memory of the process tree, by the name of the program."""
+    found: dict[str, float] = {}
+    for pid in ("self", *descendants()):
+        try:
+            name = Path("/proc", pid, "comm").read_text().strip()
+            found[name] = found.get(name, 0.0) + anonymous_mib(pid)
+        except OSError:  # it has just ended
+            continue
+    return found
