@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,40 @@ from headwater.materialize.checkpoint import Position
 from headwater.materialize.definition import Binding, Definition, Endpoint, to_validate
 from headwater.materialize.definition import to_spec as spec_of
 from headwater.materialize.drivers.registry import driver
-from headwater.materialize.drivers.sql import SqlDriver
+from headwater.materialize.drivers.responder import Responder
 from headwater.materialize.key_range import KeyHash, KeyRange
 from headwater.materialize.protocol import messages as m
+from headwater.materialize.protocol.machine import Side
 from headwater.materialize.protocol.specs import MaterializationSpec
 from headwater.materialize.recovery import RecoveryEntry
+from headwater.materialize.resources import resource_config
 from headwater.materialize.transport.in_process import InProcess
+from headwater.materialize.wire.framing import Codec, FrameReader, frame
+from headwater.materialize.wire.runs import Gathering, Splitting
 
 NAME = "acme/sink"
+
+
+class OverTheWire:
+    """A driver to which every message comes as bytes, and from which every one goes as bytes."""
+
+    def __init__(self, driver: Responder, codec: Codec) -> None:
+        self._driver = Gathering(driver, rows_at_once=2)
+        self._codec = codec
+        self._there, self._back = Splitting(codec), Splitting(codec)
+
+    def respond(self, request: m.Request) -> Iterator[m.Response]:
+        for single in self._there.split(request):
+            (heard,) = FrameReader(Side.RUNTIME, self._codec).feed(
+                frame(single, Side.RUNTIME, self._codec)
+            )
+            for response in self._driver.respond(heard):  # type: ignore[arg-type]
+                for said in self._back.split(response):
+                    sent = frame(said, Side.DRIVER, self._codec)
+                    yield from FrameReader(Side.DRIVER, self._codec).feed(sent)  # type: ignore[misc]
+
+    def close(self) -> None:
+        self._driver.close()
 
 
 class Place(ABC):
@@ -34,15 +60,19 @@ class Place(ABC):
     driver: str
     config: Mapping[str, Any]
 
-    def __init__(self) -> None:
-        self.made: list[SqlDriver] = []
+    def __init__(self, codec: Codec | None = None) -> None:
+        self.made: list[Responder] = []
+        self._codec = codec
 
-    def make(self) -> SqlDriver:
-        """Return a new driver of the place's kind."""
+    @property
+    def in_process(self) -> bool:
+        return self._codec is None
+
+    def make(self) -> Responder:
+        """Return a new driver of the place's kind, perhaps behind a wire."""
         made = driver(self.driver).make()
-        assert isinstance(made, SqlDriver)
         self.made.append(made)
-        return made
+        return made if self._codec is None else OverTheWire(made, self._codec)
 
     def kill(self) -> None:
         """End the newest driver, as the end of its process would."""
@@ -52,8 +82,10 @@ class Place(ABC):
         for made in self.made:
             made.close()
 
-    def resource(self, target: str) -> Mapping[str, Any]:
-        return driver(self.driver).resource(self.target(target))
+    def resource(self, target: str, *, delta_updates: bool) -> Mapping[str, Any]:
+        (said,) = self.make().respond(m.Spec())
+        assert isinstance(said, m.Specified)
+        return resource_config(said, self.target(target), delta_updates=delta_updates)
 
     def target(self, table: str) -> str:
         return table
@@ -81,8 +113,8 @@ class Place(ABC):
 class SqlitePlace(Place):
     driver = "sqlite"
 
-    def __init__(self, directory: Path) -> None:
-        super().__init__()
+    def __init__(self, directory: Path, codec: Codec | None = None) -> None:
+        super().__init__(codec)
         self.path = directory / f"{uuid.uuid4().hex}.db"
         self.config = {"path": str(self.path)}
 
@@ -107,8 +139,8 @@ class SqlitePlace(Place):
 class PostgresPlace(Place):
     driver = "postgres"
 
-    def __init__(self, dsn: str) -> None:
-        super().__init__()
+    def __init__(self, dsn: str, codec: Codec | None = None) -> None:
+        super().__init__(codec)
         self.dsn = dsn
         self.schema = f"s{uuid.uuid4().hex[:12]}"
         self.config = {"dsn": dsn, "schema": self.schema}
@@ -155,7 +187,7 @@ def asked(
     """Return a materialization into a place, and the question whether it can be."""
     endpoint = Endpoint(place.driver, place.config)
     definition = Definition(NAME, "i", endpoint, tuple(bindings), (), **more)
-    resources = [place.resource(binding.target) for binding in bindings]
+    resources = [place.resource(b.target, delta_updates=b.delta_updates) for b in bindings]
     return definition, to_validate(definition, resources, delivered)
 
 

@@ -28,6 +28,7 @@ from headwater.materialize.checkpoint import Position, from_checkpoint, from_tex
 from headwater.materialize.combine import Bound
 from headwater.materialize.definition import Binding, delivered_schema, to_spec
 from headwater.materialize.delivery import Delivery, Transaction
+from headwater.materialize.documents import NotARow
 from headwater.materialize.drivers.sql import Fenced, KeyTaken
 from headwater.materialize.drivers.sqlite import SqliteDriver
 from headwater.materialize.key_range import KeyRange, key_hash
@@ -36,6 +37,7 @@ from headwater.materialize.protocol.specs import MaterializationSpec
 from headwater.materialize.selection import FieldRefused
 from headwater.materialize.transport.in_process import InProcess, Watch
 from headwater.materialize.tuples import pack
+from headwater.materialize.wire.framing import Codec
 from headwater.persist.evolution import updates_schema
 from tests.integration.materialize_places import (
     NAME,
@@ -65,14 +67,16 @@ HASHES = {key: key_hash(pack((key,))) for key in KEYS}
 Row = tuple[Any, ...]
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", "sqlite json", "postgres", "postgres proto"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    kind, _, wire = request.param.partition(" ")
+    codec = Codec(wire) if wire else None
     made: Place
-    if request.param == "sqlite":
-        made = SqlitePlace(tmp_path)
+    if kind == "sqlite":
+        made = SqlitePlace(tmp_path, codec)
     else:
         server: Postgres = request.getfixturevalue("postgres")
-        made = PostgresPlace(server.dsn)
+        made = PostgresPlace(server.dsn, codec)
     with closing(made):
         yield made
 
@@ -142,14 +146,17 @@ def test_apply_is_idempotent_and_a_dry_run_does_nothing(place: Place) -> None:
     stream.send(question)
     answer = stream.receive()
     assert isinstance(answer, m.Validated)
-    assert answer.bindings[0].holds_data is False
+    assert not answer.bindings[0].holds_data
     spec = to_spec(definition, question, answer)
-    stream.send(m.Apply(spec, "v1", dry_run=True))
-    would = stream.receive()
-    assert isinstance(would, m.Applied)
-    assert "CREATE TABLE" in would.action_description
+    would: m.Response | None = None
+    if place.in_process:  # Flow's wire has no word for it, and refuses to say another.
+        stream.send(m.Apply(spec, "v1", dry_run=True))
+        would = stream.receive()
     stream.send(m.Apply(spec, "v1"))
-    assert stream.receive() == would
+    did = stream.receive()
+    assert isinstance(did, m.Applied)
+    assert "CREATE TABLE" in did.action_description
+    assert would in (None, did)
     stream.send(m.Apply(spec, "v1"))
     assert stream.receive() == m.Applied()
     stream.end()
@@ -263,7 +270,11 @@ def test_load_finds_what_is_there_and_nothing_is_open_meanwhile(place: Place) ->
 
     def stores(loaded: Any) -> list[m.StoreMany]:
         assert place.writable_by_others()
-        found.extend(row for message in loaded[0] for row in message.rows.to_pylist())
+        for message in loaded[0]:
+            if isinstance(message, m.LoadedMany):
+                found.extend(message.rows.to_pylist())
+            else:
+                found.append(msgspec.json.decode(message.doc_json))
         return []
 
     keys = pa.array([pack((k,)) for k in (1, 3, 9)], pa.large_binary())
@@ -350,7 +361,7 @@ def test_a_value_that_does_not_fit_changes_nothing(place: Place) -> None:
     huge = pa.table({"k": [2], "v": ["b"], "n": pa.array([2**63], pa.uint64())})
     no = pa.array([False])
     store = m.StoreMany(0, pa.array([pack((2,))], pa.large_binary()), huge, no, no)
-    with pytest.raises(Determinate, match=r"too (large|big)"):
+    with pytest.raises((Determinate, NotARow), match=r"too (large|big)"):
         delivery.transact(Transaction.of([store], Position(3)))
     place.kill()
     delivery = _open(place, _spec(place))

@@ -195,7 +195,7 @@ def spec_of(path: Path, driver: SqliteDriver) -> MaterializationSpec:
     """Return the materialization into a file, validated and applied."""
     endpoint = Endpoint("sqlite", {"path": str(path)})
     definition = Definition(NAME, "", endpoint, BINDINGS, ())
-    resources = [{"table": binding.target} for binding in BINDINGS]
+    resources = [{"table": b.target, "delta_updates": b.delta_updates} for b in BINDINGS]
     asked = to_validate(definition, resources, DELIVERED)
     stream = InProcess(driver)
     stream.send(asked)

@@ -15,13 +15,14 @@ import typer
 from typer.core import TyperGroup
 
 from headwater.base.errors import HeadwaterError
-from headwater.cli import demo, exit_status, fsck, inspect, serve, version
+from headwater.cli import connector, demo, exit_status, fsck, inspect, serve, version
 
 COMMANDS: Final[tuple[Callable[..., None], ...]] = (
     demo.demo,
     serve.serve,
     inspect.inspect,
     fsck.fsck,
+    connector.connector,
     version.version,
 )
 

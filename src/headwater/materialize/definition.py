@@ -54,6 +54,10 @@ from headwater.materialize.wire.protobuf import encode_value
 ROWS: Final = "_headwater_rows"
 """The column of a REDUCE binding that counts the rows of its key."""
 
+CONNECTOR: Final = "connector"
+"""The driver that is somebody else's program; it is configured by its command and its own config.
+"""
+
 _VERSION_BYTES: Final = 8
 _DECIMAL_DIGITS_MAX: Final = 38
 
@@ -75,7 +79,10 @@ class CannotSum(InvalidUsage):
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """Where to: the name of a driver, and its configuration."""
+    """Where to: the name of a driver, and its configuration.
+
+    That of :data:`CONNECTOR` has ``command`` (a list), ``config``, and perhaps ``codec``.
+    """
 
     driver: str
     config: Mapping[str, Any]
@@ -180,7 +187,7 @@ def to_validate(
         config_json(definition),
         tuple(
             ValidateBinding(
-                resource_config_json=_resource_json(resource, binding),
+                resource_config_json=msgspec.json.encode(resource, order="deterministic"),
                 collection=collection_spec(binding.name, schema, binding.key),
                 group_by=binding.key,
             )
@@ -233,13 +240,11 @@ def version_of(spec: MaterializationSpec) -> str:
 
 def config_json(definition: Definition) -> bytes:
     """Return the endpoint's configuration, as the driver reads it."""
-    config = {**definition.endpoint.config, "hardDelete": definition.hard_delete}
+    given = definition.endpoint.config
+    if definition.endpoint.driver == CONNECTOR:
+        return msgspec.json.encode(given.get("config", {}), order="deterministic")
+    config = {**given, "hardDelete": definition.hard_delete}
     return msgspec.json.encode(config, order="deterministic")
-
-
-def _resource_json(resource: Mapping[str, Any], binding: Binding) -> bytes:
-    said = {**resource, "delta_updates": True} if binding.delta_updates else dict(resource)
-    return msgspec.json.encode(said, order="deterministic")
 
 
 def _check_mode(binding: Binding, answer: ValidatedBinding) -> None:
@@ -247,3 +252,5 @@ def _check_mode(binding: Binding, answer: ValidatedBinding) -> None:
         raise InvalidUsage(
             f"binding {binding.name!r}: the endpoint takes only delta updates; say DELTA UPDATES"
         )
+    if binding.delta_updates and not answer.delta_updates:
+        raise InvalidUsage(f"binding {binding.name!r}: the endpoint takes no delta updates")

@@ -1,7 +1,7 @@
 """A running materialization: sessions, one after the other, each a row of transactions.
 
-    take the role ─▶ Validate, Apply ─▶ Open ─▶ deliver, deliver, … ─▶ (failed) wait, and again
-        └─ epoch in our log        └─ fence in the endpoint
+    take the role ─▶ Spec, Validate, Apply ─▶ Open ─▶ deliver, deliver, … ─▶ (failed) wait, again
+        └─ epoch in our log              └─ fence in the endpoint
 
 A session begins at the position that the endpoint returns, or the recovery log's, and follows the
 inputs from there. A transaction is delivered whenever something has changed; a time at which
@@ -28,12 +28,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
-from headwater.base.errors import HeadwaterError
+from headwater.base.errors import HeadwaterError, InvalidUsage
 from headwater.collection.capability import ReadCapability
 from headwater.materialize.checkpoint import Position
 from headwater.materialize.combine import Bound, Combined
 from headwater.materialize.definition import (
+    CONNECTOR,
     Definition,
+    config_json,
     delivered_schema,
     to_spec,
     to_validate,
@@ -49,13 +51,18 @@ from headwater.materialize.protocol.messages import (
     Apply,
     Loaded,
     LoadedMany,
+    Spec,
+    Specified,
     StoreMany,
     Validated,
 )
-from headwater.materialize.protocol.specs import MaterializationSpec
+from headwater.materialize.protocol.specs import ConnectorType, MaterializationSpec
 from headwater.materialize.recovery import ShardLog
 from headwater.materialize.reduction.merge_patch import updated_state
+from headwater.materialize.resources import resource_config
+from headwater.materialize.transport.child_process import ChildProcess
 from headwater.materialize.transport.in_process import InProcess
+from headwater.materialize.wire.framing import Codec
 from headwater.materialize.wire.protobuf import decode_value, encode_value
 from headwater.persist import errors as persist_errors
 from headwater.persist import evolution
@@ -67,6 +74,7 @@ LOG: Final = logging.getLogger(__name__)
 WAIT_SECONDS: Final = 0.5
 RETRY_SECONDS: Final = 1.0
 RETRY_SECONDS_MAX: Final = 30.0
+STOP_SECONDS: Final = 30.0
 
 
 class State(enum.Enum):
@@ -102,8 +110,19 @@ Streams = Callable[[], Stream]
 
 def streams(definition: Definition) -> Streams:
     """Return how the driver of a materialization is reached."""
-    make = driver(definition.endpoint.driver).make
-    return lambda: InProcess(make())
+    endpoint = definition.endpoint
+    if endpoint.driver != CONNECTOR:
+        make = driver(endpoint.driver).make
+        return lambda: InProcess(make())
+    command = endpoint.config.get("command")
+    if not isinstance(command, list) or not command or not all(map(_is_text, command)):
+        raise InvalidUsage("a connector needs its command, as a list of texts")
+    codec = Codec(endpoint.config.get("codec", Codec.PROTOBUF.value))
+    return lambda: ChildProcess(command, codec)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
 
 
 def validated_spec(
@@ -115,12 +134,18 @@ def validated_spec(
 ) -> tuple[MaterializationSpec, tuple[Bound, ...], Validated]:
     """Ask a driver whether it can; return the spec, and the bindings as combining sees them."""
     state = client.core.state
-    kind = driver(definition.endpoint.driver)
     delivered = []
     for binding in definition.bindings:
         schema = evolution.from_bytes(collection_of(state, binding.collection).schemas[-1])
         delivered.append(delivered_schema(binding, schema, hard_delete=definition.hard_delete))
-    resources = [kind.resource(binding.target) for binding in definition.bindings]
+    stream.send(Spec(ConnectorType.LOCAL, config_json(definition)))
+    specified = stream.receive()
+    if not isinstance(specified, Specified):
+        raise UnexpectedResponse(f"{type(specified).__name__} instead of Specified")
+    resources = [
+        resource_config(specified, binding.target, delta_updates=binding.delta_updates)
+        for binding in definition.bindings
+    ]
     asked = to_validate(definition, resources, delivered, last, last_version)
     stream.send(asked)
     validated = stream.receive()
@@ -265,6 +290,7 @@ class Materialization:
         self._reads = tuple(reads)
         self._connect = connect or streams(definition)
         self._retry_seconds = retry_seconds
+        self._stream: Stream | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name=f"headwater-{self.name}", daemon=True
@@ -275,9 +301,13 @@ class Materialization:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop after the transaction in hand."""
+        """Stop after the transaction in hand; one that does not end is broken off."""
         self._stopping.set()
         self._client.core.wake()
+        self._thread.join(STOP_SECONDS)
+        stream = self._stream
+        if self._thread.is_alive() and stream is not None:
+            stream.abort()
         self._thread.join()
 
     def _run(self) -> None:
@@ -307,7 +337,7 @@ class Materialization:
         self.status = replace(self.status, state=State.STALLED, error=told)
 
     def _session(self) -> None:
-        stream = self._connect()
+        stream = self._stream = self._connect()
         session: Session | None = None
         try:
             session = Session(self._client, self._definition, self._reads, KeyRange.full(), stream)

@@ -1,7 +1,7 @@
 """Which drivers are built in, and what each can promise.
 
-A driver is added here and in a file of its own. ``resource`` says where the target of a binding, as
-the user wrote it, is to be found in the endpoint.
+A driver is added here and in a file of its own. Where a binding goes in the endpoint is said by the
+driver's own resource schema (``resources``).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from headwater.base.errors import InvalidUsage
 from headwater.materialize.drivers.postgres import PostgresDriver
@@ -30,7 +30,6 @@ class BuiltIn:
     """A driver that we have."""
 
     make: Callable[[], Responder]
-    resource: Callable[[str], Mapping[str, Any]]
     guarantee: Guarantee
 
 
@@ -41,15 +40,9 @@ class UnknownDriver(InvalidUsage):
         super().__init__(f"there is no driver {name!r}; there are {', '.join(sorted(DRIVERS))}")
 
 
-def _in_schema(target: str) -> Mapping[str, Any]:
-    """``schema.table``, or a table in the default schema."""
-    schema, dot, table = target.partition(".")
-    return {"schema": schema, "table": table} if dot else {"table": target}
-
-
 DRIVERS: Final[Mapping[str, BuiltIn]] = {
-    "postgres": BuiltIn(PostgresDriver, _in_schema, Guarantee.EXACTLY_ONCE),
-    "sqlite": BuiltIn(SqliteDriver, lambda target: {"table": target}, Guarantee.EXACTLY_ONCE),
+    "postgres": BuiltIn(PostgresDriver, Guarantee.EXACTLY_ONCE),
+    "sqlite": BuiltIn(SqliteDriver, Guarantee.EXACTLY_ONCE),
 }
 
 

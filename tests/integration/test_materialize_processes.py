@@ -1,0 +1,170 @@
+"""Connectors as processes: our driver behind a pipe, and programs that do everything wrong."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headwater.materialize.controller import Materializations
+from headwater.materialize.definition import Binding, Endpoint
+from headwater.materialize.protocol import messages as m
+from headwater.materialize.protocol.machine import ProtocolViolation
+from headwater.materialize.runtime import State
+from headwater.materialize.transport.child_process import ChildProcess, ConnectorFailed
+from headwater.materialize.wire.framing import Codec
+from headwater.materialize.wire.protobuf import MalformedMessage
+from headwater.persist.client import Client, open_location
+from headwater.persist.evolution import updates_schema
+
+pytestmark = pytest.mark.server
+
+CONNECTOR = [sys.executable, "-m", "headwater", "connector", "sqlite"]
+SCHEMA = pa.schema([pa.field("k", pa.int64()), pa.field("v", pa.string())])
+WAIT_SECONDS = 60.0
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[Client]:
+    with open_location(tmp_path / "data") as opened:
+        yield opened
+
+
+def _eventually(condition: Callable[[], bool]) -> None:
+    deadline = monotonic() + WAIT_SECONDS
+    while not condition():
+        assert monotonic() < deadline, "it never came"
+        sleep(0.02)
+
+
+def _updates(*triples: tuple[tuple[int, str], int, int]) -> pa.Table:
+    columns: dict[str, list[Any]] = {
+        "k": [row[0] for row, _, _ in triples],
+        "v": [row[1] for row, _, _ in triples],
+        "__time": [time for _, time, _ in triples],
+        "__diff": [diff for _, _, diff in triples],
+    }
+    return pa.table(columns, schema=updates_schema(SCHEMA))
+
+
+def _rows(path: Path, columns: str, table: str) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(path)) as db:
+        try:
+            return sorted(db.execute(f"SELECT {columns} FROM {table}").fetchall(), key=repr)
+        except sqlite3.OperationalError:
+            return []  # The table is not there yet.
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_a_driver_behind_a_pipe_is_killed_and_goes_on(
+    client: Client, tmp_path: Path, codec: Codec
+) -> None:
+    endpoint = tmp_path / "e.db"
+    write, read = client.create_or_load("c", SCHEMA, key=("k",))
+    running = Materializations(client)
+    config = {"command": CONNECTOR, "codec": codec.value, "config": {"path": str(endpoint)}}
+    running.install(
+        "m",
+        Endpoint("connector", config),
+        (
+            Binding("c", read.id, "rows", ("k",)),
+            Binding("c", read.id, "sums", ("v",), reduce=(("k", "sum"),)),
+            Binding("c", read.id, "log", ("k",), delta_updates=True),
+        ),
+    )
+    found = running.get("m")
+    assert found is not None
+    found._retry_seconds = 0.05
+    write.compare_and_append(_updates(((1, "a"), 1, 1), ((2, "a"), 1, 1)), 0, 2).result()
+    _eventually(lambda: found.status.checkpoint == 2)
+    stream = found._stream
+    assert isinstance(stream, ChildProcess)
+    os.kill(stream.pid, signal.SIGKILL)
+    changed = _updates(((1, "a"), 2, -1), ((1, "b"), 2, 1), ((3, "a"), 2, 1))
+    write.compare_and_append(changed, 2, 3).result()
+    _eventually(lambda: found.status.checkpoint == 3)
+    running.stop()
+    assert found.status.state is State.STOPPED
+    assert _rows(endpoint, "k, v", "rows") == [(1, "b"), (2, "a"), (3, "a")]
+    assert _rows(endpoint, "v, k", "sums") == [("a", 5), ("b", 1)]
+    log = _rows(endpoint, 'k, v, "_meta/op"', "log")
+    assert log == [(1, "a", "c"), (1, "a", "d"), (1, "b", "c"), (2, "a", "c"), (3, "a", "c")]
+
+
+def _program(text: str, receive_seconds: float = 30.0) -> ChildProcess:
+    return ChildProcess([sys.executable, "-c", text], receive_seconds=receive_seconds)
+
+
+def _ask(stream: ChildProcess, request: m.Request) -> m.Response:
+    stream.send(request)
+    return stream.receive()
+
+
+OUT_OF_TURN = """
+import sys
+sys.stdin.buffer.read(4)
+sys.stdout.buffer.write(bytes([2, 0, 0, 0, 0x22, 0]))  # Opened
+sys.stdout.buffer.flush()
+sys.stdin.buffer.read()
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "told"),
+    [
+        ("print('hello, I am starting up')", MalformedMessage, "standard output"),
+        ("import sys; sys.exit('no such host')", ConnectorFailed, "status 1.*no such host"),
+        ("import os; os.kill(os.getpid(), 9)", ConnectorFailed, "signal 9"),
+        (OUT_OF_TURN, ProtocolViolation, "sent Opened"),
+    ],
+)
+def test_what_a_connector_does_wrong_is_told(text: str, error: type[Exception], told: str) -> None:
+    stream = _program(text)
+    try:
+        with pytest.raises(error, match=told):
+            _ask(stream, m.Spec())
+    finally:
+        stream.abort()
+
+
+def test_a_connector_that_hangs_is_given_up() -> None:
+    stream = _program("import sys; sys.stdin.buffer.read(); sys.stdin.buffer.read()", 0.3)
+    try:
+        stream.send(m.Spec())
+        with pytest.raises(ConnectorFailed, match=r"said nothing for 0\.3 s while Spec is unans"):
+            stream.receive()
+    finally:
+        stream.abort()
+
+
+def test_a_connector_that_cannot_be_started_is_told() -> None:
+    with pytest.raises(ConnectorFailed, match="cannot be started"):
+        ChildProcess(["headwater-there-is-no-such-program"])
+
+
+def test_a_clean_end() -> None:
+    stream = ChildProcess(CONNECTOR)
+    stream.send(m.Spec())
+    said = stream.receive()
+    assert isinstance(said, m.Specified)
+    assert said.protocol == m.PROTOCOL
+    stream.end()
+    assert stream._process.returncode == 0
+
+
+def test_an_error_of_the_driver_is_the_last_line_of_its_log(tmp_path: Path) -> None:
+    stream = ChildProcess(CONNECTOR)
+    try:
+        with pytest.raises(ConnectorFailed, match="cannot open SQLite endpoint"):
+            _ask(stream, m.Validate("m", config_json=b'{"path":"/dev/null/e.db"}'))
+    finally:
+        stream.abort()
