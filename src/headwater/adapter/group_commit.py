@@ -23,7 +23,7 @@ Invariant: an acknowledged write is durable, and in every read chosen after its 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -226,10 +226,12 @@ class GroupCommit:
         state = self._core.state
         present = self._present(state, group)
         accepted: list[tuple[Write, Committed]] = []
+        changed: set[GlobalId] = set()
         for write in group:
             try:
-                _check_unchanged(state, write.reads)
+                _check_unchanged(state, write.reads, changed)
                 accepted.append((write, Committed(time, _admitted(state, write, present))))
+                changed.update(table.id for table in write.tables)
             except AdapterError as refused:
                 write.outcome = refused
         if accepted:
@@ -298,12 +300,13 @@ def keys_of(rows: pa.Table, key: Sequence[str]) -> list[Key]:
     return list(zip(*columns, strict=True))
 
 
-def _check_unchanged(state: State, reads: ReadSet | None) -> None:
+def _check_unchanged(state: State, reads: ReadSet | None, changed: Container[GlobalId]) -> None:
+    """Refuse reads of tables that have been written since, or are by who is before in the group."""
     if reads is None:
         return
     for gid, name in reads.tables.items():
         collection = state.collections.get(gid)
-        if collection is None or _written_after(collection, reads.time):
+        if gid in changed or collection is None or _written_after(collection, reads.time):
             raise SerializationFailure(name)
 
 
