@@ -1,0 +1,279 @@
+"""Aggregates and window functions.
+
+Results have PostgreSQL's types: counts and ranks are bigint, ``sum(bigint)`` is a numeric that
+cannot overflow, ``avg`` of integers has nine digits of a fraction (``collection/meaning.py``).
+Aggregates of doubles follow the order of rows in PostgreSQL and are the correctly rounded sum here;
+both agree where every partial sum is exact. ``string_agg`` without ORDER BY is in the order of its
+values: PostgreSQL leaves it open, we do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from headwater.adapter.dialect.casts import coerce
+from headwater.adapter.dialect.literals import string
+from headwater.adapter.dialect.number_functions import same_type
+from headwater.adapter.dialect.refusal import refuse
+from headwater.adapter.dialect.signatures import no_function
+from headwater.adapter.dialect.typed import (
+    BIGINT,
+    BOOLEAN,
+    DOUBLE,
+    INTEGER,
+    INTEGERS,
+    INTERVAL,
+    PRECISION_MAX,
+    REAL,
+    TEXT,
+    UNKNOWN,
+    Typed,
+    cast_sql,
+    quotient,
+    scale_is_shown,
+)
+from headwater.collection.types import numeric
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of an aggregate or window function, its arguments translated."""
+
+    node: Any
+    name: str
+    arguments: list[Typed]
+    star: bool = False
+    distinct: bool = False
+    order: tuple[str, ...] = ()
+    """``x ASC NULLS LAST`` of an ORDER BY inside the call."""
+    ordered_by: tuple[str, ...] = ()
+    """The expressions of that order."""
+    condition: str | None = None
+    """Of FILTER."""
+    window: str | None = None
+    """What stands in ``OVER (…)``."""
+    window_ordered: bool = False
+
+    def of(self, name: str, argument: str) -> str:
+        """``name([DISTINCT] argument) [FILTER …] [OVER …]``."""
+        if self.distinct:
+            argument = f"DISTINCT {argument}"
+        elif self.condition and self.window is not None:
+            # Spark has no FILTER over a window; NULLs are skipped by all of these.
+            argument = f"CASE WHEN {self.condition} THEN {argument} END"
+        text = f"{name}({argument})"
+        if self.condition and self.window is None:
+            text += f" FILTER (WHERE {self.condition})"
+        return text if self.window is None else f"{text} OVER ({self.window})"
+
+
+Rule = Callable[[Call], Typed]
+_EXACT: Final = numeric(19, 0)
+
+
+def _count(call: Call) -> Typed:
+    if call.star:
+        return Typed(call.of("count", "1"), BIGINT, call.node)
+    argument = call.arguments[0]
+    value = coerce(argument, TEXT) if argument.type == UNKNOWN else argument
+    return Typed(call.of("count", value.sql), BIGINT, call.node)
+
+
+def _sum(call: Call) -> Typed:
+    argument = call.arguments[0]
+    x, type_ = argument.sql, argument.type
+    if type_ in INTEGERS[:2]:
+        return Typed(call.of("sum", x), BIGINT, call.node)
+    if type_ == BIGINT:
+        return Typed(
+            cast_sql(_exact_sum(call, argument), numeric(38, 0)), numeric(38, 0), call.node
+        )
+    if type_.name == "numeric":
+        precision, scale = type_.args
+        total = numeric(min(PRECISION_MAX, precision + 10), scale)
+        return Typed(call.of("sum", x), total, call.node, scale_shown=argument.scale_shown)
+    if type_ == REAL:
+        return Typed(cast_sql(call.of("sum", x), REAL), REAL, call.node)
+    if type_ in (DOUBLE, INTERVAL):
+        return Typed(call.of("sum", x), type_, call.node)
+    raise no_function(call.node, call.name, call.arguments)
+
+
+def _exact_sum(call: Call, argument: Typed) -> str:
+    return call.of("sum", cast_sql(argument.sql, _EXACT))
+
+
+def _avg(call: Call) -> Typed:
+    argument = call.arguments[0]
+    type_ = argument.type
+    if type_ in (REAL, DOUBLE):
+        return Typed(call.of("avg", cast_sql(argument.sql, DOUBLE)), DOUBLE, call.node)
+    count = cast_sql(f"nullif({call.of('count', argument.sql)}, 0)", _EXACT)
+    if type_ in INTEGERS:
+        sql = cast_sql(f"{_exact_sum(call, argument)} / {count}", numeric(38, 9))
+        return Typed(sql, numeric(38, 9), call.node, scale_shown=False)
+    if type_.name == "numeric":
+        precision, scale = type_.args
+        total = numeric(min(PRECISION_MAX, precision + 10), scale)
+        sql = f"({call.of('sum', argument.sql)} / {count})"
+        return Typed(sql, quotient(total, _EXACT), call.node, scale_shown=False)
+    raise no_function(call.node, call.name, call.arguments)
+
+
+_ORDERED: Final = frozenset(
+    {
+        *("smallint", "integer", "bigint", "numeric", "real", "double precision"),
+        *("text", "date", "timestamp", "timestamptz", "interval"),
+    }
+)
+
+
+def _extreme(call: Call) -> Typed:
+    argument = call.arguments[0]
+    value = coerce(argument, TEXT) if argument.type == UNKNOWN else argument
+    if value.type.name not in _ORDERED:
+        raise no_function(call.node, call.name, call.arguments)
+    sql = call.of(call.name, value.sql)
+    return Typed(sql, value.type, call.node, scale_shown=value.scale_shown)
+
+
+def _logical(call: Call) -> Typed:
+    name = "bool_or" if call.name == "bool_or" else "bool_and"
+    return Typed(call.of(name, coerce(call.arguments[0], BOOLEAN).sql), BOOLEAN, call.node)
+
+
+def _string_agg(call: Call) -> Typed:
+    value, separator = call.arguments
+    if value.type not in (TEXT, UNKNOWN):
+        raise no_function(call.node, call.name, call.arguments)
+    if separator.literal is None:
+        refuse(call.node, "string_agg with a separator that is no literal")
+    if call.window is not None:
+        refuse(call.node, "string_agg over a window")
+    x = coerce(value, TEXT).sql
+    if call.distinct and call.ordered_by not in ((), (x,)):
+        refuse(call.node, "string_agg(DISTINCT …) in another order than its own")
+    order = ", ".join(call.order) or f"{x} ASC NULLS LAST"
+    distinct = "DISTINCT " if call.distinct else ""
+    sql = f"listagg({distinct}{x}, {string(separator.literal)}) WITHIN GROUP (ORDER BY {order})"
+    if call.condition:
+        sql += f" FILTER (WHERE {call.condition})"
+    return Typed(sql, TEXT, call.node)
+
+
+# --- window functions -----------------------------------------------------------------------------
+
+
+def _ranked(name: str) -> Rule:
+    def rule(call: Call) -> Typed:
+        _needs_order(call)
+        return Typed(cast_sql(f"{name}() OVER ({call.window})", BIGINT), BIGINT, call.node)
+
+    return rule
+
+
+def _fraction(name: str) -> Rule:
+    def rule(call: Call) -> Typed:
+        _needs_order(call)
+        return Typed(f"{name}() OVER ({call.window})", DOUBLE, call.node)
+
+    return rule
+
+
+def _ntile(call: Call) -> Typed:
+    _needs_order(call)
+    count = _literal_integer(call, 0)
+    return Typed(f"ntile({count}) OVER ({call.window})", INTEGER, call.node)
+
+
+def _shifted(call: Call) -> Typed:
+    _needs_order(call)
+    offset = _literal_integer(call, 1) if len(call.arguments) > 1 else 1
+    values = [call.arguments[0], *call.arguments[2:]]
+    if all(value.type == UNKNOWN for value in values):
+        refuse(call.node, f"{call.name} of an untyped literal")
+    taken = same_type(call.node, values)
+    default = f", {taken[1].sql}" if len(taken) > 1 else ""
+    return Typed(
+        f"{call.name}({taken[0].sql}, {offset}{default}) OVER ({call.window})",
+        taken[0].type,
+        call.node,
+        scale_shown=scale_is_shown(values, taken[0].type),
+    )
+
+
+def _positioned(call: Call) -> Typed:
+    _needs_order(call)
+    value = call.arguments[0]
+    if value.type == UNKNOWN:
+        value = coerce(value, TEXT)
+    place = f", {_literal_integer(call, 1)}" if call.name == "nth_value" else ""
+    sql = f"{call.name}({value.sql}{place}) OVER ({call.window})"
+    return Typed(sql, value.type, call.node, scale_shown=value.scale_shown)
+
+
+def _needs_order(call: Call) -> None:
+    if call.window is None:
+        refuse(call.node, f"{call.name} without OVER")
+    if not call.window_ordered:
+        refuse(call.node, f"{call.name} over rows in no order", "Add ORDER BY to the window.")
+
+
+def _literal_integer(call: Call, place: int) -> int:
+    argument = call.arguments[place]
+    if argument.type != INTEGER or not argument.sql.isdigit():
+        refuse(call.node, f"{call.name} with a count that is no literal")
+    return int(argument.sql)
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """An allowed aggregate or window function."""
+
+    least: int
+    most: int
+    rule: Rule
+    only_over: bool = False
+
+
+AGGREGATES: Final = {
+    "count": Aggregate(1, 1, _count),
+    "sum": Aggregate(1, 1, _sum),
+    "avg": Aggregate(1, 1, _avg),
+    "min": Aggregate(1, 1, _extreme),
+    "max": Aggregate(1, 1, _extreme),
+    "bool_and": Aggregate(1, 1, _logical),
+    "bool_or": Aggregate(1, 1, _logical),
+    "every": Aggregate(1, 1, _logical),
+    "string_agg": Aggregate(2, 2, _string_agg),
+    "row_number": Aggregate(0, 0, _ranked("row_number"), only_over=True),
+    "rank": Aggregate(0, 0, _ranked("rank"), only_over=True),
+    "dense_rank": Aggregate(0, 0, _ranked("dense_rank"), only_over=True),
+    "percent_rank": Aggregate(0, 0, _fraction("percent_rank"), only_over=True),
+    "cume_dist": Aggregate(0, 0, _fraction("cume_dist"), only_over=True),
+    "ntile": Aggregate(1, 1, _ntile, only_over=True),
+    "lag": Aggregate(1, 3, _shifted, only_over=True),
+    "lead": Aggregate(1, 3, _shifted, only_over=True),
+    "first_value": Aggregate(1, 1, _positioned, only_over=True),
+    "last_value": Aggregate(1, 1, _positioned, only_over=True),
+    "nth_value": Aggregate(2, 2, _positioned, only_over=True),
+}
+
+
+def aggregate(call: Call) -> Typed:
+    """Translate the call."""
+    known = AGGREGATES[call.name]
+    if call.star:
+        if call.name != "count":
+            refuse(call.node, f"{call.name}(*)")
+    elif not known.least <= len(call.arguments) <= known.most:
+        raise no_function(call.node, call.name, call.arguments)
+    if call.distinct and (call.window is not None or call.star):
+        refuse(call.node, "DISTINCT over a window")
+    if call.order and call.name != "string_agg":
+        refuse(call.node, f"ORDER BY inside {call.name}")
+    if known.only_over and (call.condition or call.distinct or call.window is None):
+        refuse(call.node, f"{call.name} in this place")
+    return known.rule(call)

@@ -1,0 +1,422 @@
+"""Expressions: a node of the tree → Spark SQL with its type. What has no method here is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from sqlglot import exp
+
+from headwater.adapter.dialect import calls, operators
+from headwater.adapter.dialect.aggregates import AGGREGATES, aggregate
+from headwater.adapter.dialect.casts import cast, coerce, written_type
+from headwater.adapter.dialect.literals import number
+from headwater.adapter.dialect.number_functions import NUMBER_FUNCTIONS, element, same_type
+from headwater.adapter.dialect.refusal import only, refuse, refused
+from headwater.adapter.dialect.scope import Aliases, Column, Scope
+from headwater.adapter.dialect.signatures import Function, call
+from headwater.adapter.dialect.text_functions import TEXT_FUNCTIONS, trimmed
+from headwater.adapter.dialect.time_functions import TIME_FUNCTIONS, extract
+from headwater.adapter.dialect.typed import (
+    BOOLEAN,
+    DATE,
+    TEXT,
+    TIMESTAMPTZ,
+    UNKNOWN,
+    Typed,
+    cast_sql,
+    common,
+    scale_is_shown,
+)
+from headwater.adapter.sql.query import folded
+from headwater.collection.types import SqlType, array
+
+FUNCTIONS: Final[dict[str, Function]] = {**TEXT_FUNCTIONS, **NUMBER_FUNCTIONS, **TIME_FUNCTIONS}
+
+STEPS_MAX: Final = 100_000
+
+
+class Queries(Protocol):
+    """Who translates the queries inside expressions."""
+
+    aliases: Aliases
+
+    def nested(
+        self, node: Any, scope: Scope, wanted: list[SqlType] | None = None
+    ) -> tuple[str, tuple[Column, ...]]:
+        """The text and columns of a query inside ``scope``."""
+        ...
+
+
+class Expressions:
+    """Translates expressions; one per query text."""
+
+    def __init__(self, queries: Queries) -> None:
+        self._queries = queries
+        self._steps = 0
+
+    def translate(self, node: Any, scope: Scope) -> Typed:
+        """``node`` as Spark SQL, in ``scope``."""
+        self._steps += 1
+        if self._steps > STEPS_MAX:
+            refuse(node, "a query this large")
+        method = _METHODS.get(type(node))
+        if method is None:
+            refuse(node, f"{node.key} expression")
+        return method(self, node, scope)
+
+    def condition(self, node: Any, scope: Scope) -> str:
+        """A boolean, for WHERE and its like."""
+        return operators.boolean(self.translate(node, scope)).sql
+
+    def _both(self, node: Any, scope: Scope) -> tuple[Typed, Typed]:
+        return self.translate(node.this, scope), self.translate(node.expression, scope)
+
+    # --- leaves -----------------------------------------------------------------------------------
+
+    def _literal(self, node: Any, _scope: Scope) -> Typed:
+        if node.is_string:
+            return Typed("", UNKNOWN, node, str(node.this))
+        return number(node, str(node.this))
+
+    def _raw_string(self, node: Any, _scope: Scope) -> Typed:
+        return Typed("", UNKNOWN, node, str(node.this))
+
+    def _boolean(self, node: Any, _scope: Scope) -> Typed:
+        return Typed("TRUE" if node.this else "FALSE", BOOLEAN, node)
+
+    def _null(self, node: Any, _scope: Scope) -> Typed:
+        return Typed("NULL", UNKNOWN, node)
+
+    def _column(self, node: Any, scope: Scope) -> Typed:
+        only(node, "this", "table", "db", "catalog")
+        if isinstance(node.this, exp.Star):
+            refuse(node, "* in this place")
+        return scope.column(node)
+
+    def _paren(self, node: Any, scope: Scope) -> Typed:
+        return self.translate(node.this, scope)
+
+    # --- operators --------------------------------------------------------------------------------
+
+    def _arithmetic(self, node: Any, scope: Scope) -> Typed:
+        return operators.arithmetic(node, _ARITHMETIC[type(node)], *self._both(node, scope))
+
+    def _compare(self, node: Any, scope: Scope) -> Typed:
+        operator = _COMPARISONS[type(node)]
+        right = node.expression
+        if isinstance(right, exp.Any | exp.All) or (
+            isinstance(right, exp.Anonymous) and str(right.this).lower() == "all"
+        ):
+            return self._quantified(node, operator, scope)
+        if isinstance(node.this, exp.Tuple):
+            return self._rows(node, operator, node.this, right, scope)
+        return operators.compare(node, operator, *self._both(node, scope))
+
+    def _rows(self, node: Any, operator: str, left: Any, right: Any, scope: Scope) -> Typed:
+        if operator != "=" or not isinstance(right, exp.Tuple):
+            refuse(node, "this comparison of rows", "Compare column by column.")
+        if len(left.expressions) != len(right.expressions):
+            refuse(node, "a comparison of rows of different widths")
+        pairs = zip(left.expressions, right.expressions, strict=True)
+        equal = [
+            operators.compare(node, "=", self.translate(a, scope), self.translate(b, scope)).sql
+            for a, b in pairs
+        ]
+        return Typed(f"({' AND '.join(equal)})", BOOLEAN, node)
+
+    def _quantified(self, node: Any, operator: str, scope: Scope) -> Typed:
+        right = node.expression
+        every = not isinstance(right, exp.Any)
+        inner = right.expressions[0] if isinstance(right, exp.Anonymous) else right.this
+        if isinstance(inner, exp.Subquery | exp.Query):
+            if (operator, every) not in (("=", False), ("<>", True)):
+                refuse(node, f"{operator} {'ALL' if every else 'ANY'} (query)")
+            return self._in_query(node, node.this, inner, scope, negated=every)
+        values = self.translate(inner, scope)
+        if values.type.name != "array":
+            refuse(node, f"ANY or ALL of {values.type.postgres}")
+        left = self.translate(node.this, scope)
+        name = self._queries.aliases.fresh("e")
+        test = operators.compare(node, operator, left, Typed(name, values.type.parts[0][1], node))
+        return Typed(
+            f"{'forall' if every else 'exists'}({values.sql}, {name} -> {test.sql})", BOOLEAN, node
+        )
+
+    def _negative(self, node: Any, scope: Scope) -> Typed:
+        if isinstance(node.this, exp.Literal) and not node.this.is_string:
+            return number(node, f"-{node.this.this}")  # PostgreSQL folds the sign into it
+        return operators.negated(node, self.translate(node.this, scope))
+
+    def _and_or(self, node: Any, scope: Scope) -> Typed:
+        left, right = (operators.boolean(side).sql for side in self._both(node, scope))
+        return Typed(
+            f"({left} {'AND' if isinstance(node, exp.And) else 'OR'} {right})", BOOLEAN, node
+        )
+
+    def _not(self, node: Any, scope: Scope) -> Typed:
+        return Typed(f"(NOT {self.condition(node.this, scope)})", BOOLEAN, node)
+
+    def _is(self, node: Any, scope: Scope) -> Typed:
+        only(node, "this", "expression", "negate")
+        operand = self.translate(node.this, scope)
+        negation = "NOT " if node.args.get("negate") else ""
+        match node.expression:
+            case exp.Null():
+                value = coerce(operand, TEXT) if operand.type == UNKNOWN else operand
+                return Typed(f"({value.sql} IS {negation}NULL)", BOOLEAN, node)
+            case exp.Boolean():
+                word = "TRUE" if node.expression.this else "FALSE"
+                tested = operators.boolean(operand).sql
+                return Typed(f"({tested} IS {negation}{word})", BOOLEAN, node)
+            case _:
+                raise refused(node, "this IS test")
+
+    def _distinct_from(self, node: Any, scope: Scope) -> Typed:
+        same = isinstance(node, exp.NullSafeEQ)
+        return operators.distinct_from(node, *self._both(node, scope), same=same)
+
+    def _between(self, node: Any, scope: Scope) -> Typed:
+        only(node, "this", "low", "high", "symmetric", "negate")
+        value, low, high = (
+            self.translate(part, scope) for part in (node.this, node.args["low"], node.args["high"])
+        )
+
+        def within(lower: Typed, upper: Typed) -> str:
+            at_least = operators.compare(node, ">=", value, lower).sql
+            return f"({at_least} AND {operators.compare(node, '<=', value, upper).sql})"
+
+        sql = within(low, high)
+        if node.args.get("symmetric"):
+            sql = f"({sql} OR {within(high, low)})"
+        return Typed(f"(NOT {sql})" if node.args.get("negate") else sql, BOOLEAN, node)
+
+    def _like(self, node: Any, scope: Scope) -> Typed:
+        only(node, "this", "expression", "negate")
+        return self._pattern(node, scope, "\\")
+
+    def _escape(self, node: Any, scope: Scope) -> Typed:
+        if not isinstance(node.this, exp.Like | exp.ILike) or not node.expression.is_string:
+            refuse(node, "this ESCAPE")
+        return self._pattern(node.this, scope, str(node.expression.this))
+
+    def _pattern(self, node: Any, scope: Scope, escape: str) -> Typed:
+        if isinstance(node.expression, exp.Any | exp.All):
+            refuse(node, "LIKE ANY")
+        operand, pattern = self._both(node, scope)
+        found = operators.like(node, operand, pattern, escape, fold=isinstance(node, exp.ILike))
+        return found if not node.args.get("negate") else found.of(f"(NOT {found.sql})", BOOLEAN)
+
+    def _regex(self, node: Any, scope: Scope) -> Typed:
+        only(node, "this", "expression")
+        fold = isinstance(node, exp.RegexpILike)
+        return operators.regex(node, *self._both(node, scope), fold=fold)
+
+    def _concatenate(self, node: Any, scope: Scope) -> Typed:
+        return operators.concatenated(node, *self._both(node, scope))
+
+    def _in(self, node: Any, scope: Scope) -> Typed:
+        only(node, "this", "expressions", "query")
+        query = node.args.get("query")
+        if query is not None:
+            return self._in_query(node, node.this, query, scope, negated=False)
+        if isinstance(node.this, exp.Tuple):
+            rows = [self._rows(node, "=", node.this, row, scope).sql for row in node.expressions]
+            return Typed(f"({' OR '.join(rows)})", BOOLEAN, node)
+        operand = self.translate(node.this, scope)
+        listed = [self.translate(item, scope) for item in node.expressions]
+        tests = [operators.compare(node, "=", operand, item).sql for item in listed]
+        types = {operators.matched(node, "=", operand, item)[0].sql for item in listed}
+        if len(types) == 1:
+            items = [operators.matched(node, "=", operand, item)[1].sql for item in listed]
+            return Typed(f"({types.pop()} IN ({', '.join(items)}))", BOOLEAN, node)
+        return Typed(f"({' OR '.join(tests)})", BOOLEAN, node)
+
+    def _in_query(
+        self, node: Any, operand_node: Any, query: Any, scope: Scope, *, negated: bool
+    ) -> Typed:
+        if isinstance(operand_node, exp.Tuple):
+            refuse(node, "rows IN a query", "Use EXISTS.")
+        operand = self.translate(operand_node, scope)
+        _, columns = self._queries.nested(query, scope)
+        if len(columns) != 1:
+            refuse(node, "IN a query of several columns")
+        type_ = common(node, [operand, Typed("", columns[0].type, node)])
+        text, _ = self._queries.nested(query, scope, [type_])
+        word = "NOT IN" if negated else "IN"
+        return Typed(f"({coerce(operand, type_).sql} {word} ({text}))", BOOLEAN, node)
+
+    # --- queries and cases ------------------------------------------------------------------------
+
+    def _subquery(self, node: Any, scope: Scope) -> Typed:
+        text, columns = self._queries.nested(node, scope)
+        if len(columns) != 1:
+            refuse(node, "a subquery of several columns as a value")
+        return Typed(f"({text})", columns[0].type, node, scale_shown=columns[0].scale_shown)
+
+    def _exists(self, node: Any, scope: Scope) -> Typed:
+        text, _ = self._queries.nested(node.this, scope)
+        return Typed(f"EXISTS ({text})", BOOLEAN, node)
+
+    def _case(self, node: Any, scope: Scope) -> Typed:
+        only(node, "this", "ifs", "default")
+        operand = None if node.this is None else self.translate(node.this, scope)
+        conditions = []
+        for branch in node.args["ifs"]:
+            if operand is None:
+                conditions.append(self.condition(branch.this, scope))
+            else:
+                value = self.translate(branch.this, scope)
+                conditions.append(operators.compare(branch, "=", operand, value).sql)
+        values = [self.translate(branch.args["true"], scope) for branch in node.args["ifs"]]
+        if node.args.get("default") is not None:
+            values.append(self.translate(node.args["default"], scope))
+        taken = same_type(node, values)
+        text = "".join(
+            f" WHEN {condition} THEN {value.sql}"
+            for condition, value in zip(conditions, taken, strict=False)
+        )
+        if len(taken) > len(conditions):
+            text += f" ELSE {taken[-1].sql}"
+        shown = scale_is_shown(values, taken[0].type)
+        return Typed(f"(CASE{text} END)", taken[0].type, node, scale_shown=shown)
+
+    def _cast(self, node: Any, scope: Scope) -> Typed:
+        only(node, "this", "to")
+        type_ = written_type(node, node.args["to"])
+        if isinstance(node.this, exp.Array) and not node.this.expressions:
+            return Typed(cast_sql("array()", type_), type_, node)
+        return cast(self.translate(node.this, scope), type_)
+
+    def _array(self, node: Any, scope: Scope) -> Typed:
+        only(node, "expressions")
+        if not node.expressions:
+            refuse(node, "an empty array of no type", "Cast it: ARRAY[]::integer[].")
+        taken = same_type(node, [self.translate(item, scope) for item in node.expressions])
+        if taken[0].type.name == "array":
+            refuse(node, "an array of arrays")
+        return Typed(f"array({', '.join(t.sql for t in taken)})", array(taken[0].type), node)
+
+    def _element(self, node: Any, scope: Scope) -> Typed:
+        only(node, "this", "expressions")
+        if len(node.expressions) != 1 or isinstance(node.expressions[0], exp.Slice):
+            refuse(node, "a slice of an array")
+        values = self.translate(node.this, scope)
+        return element(node, values, self.translate(node.expressions[0], scope))
+
+    # --- calls ------------------------------------------------------------------------------------
+
+    def _dot(self, node: Any, scope: Scope) -> Typed:
+        named = isinstance(node.this, exp.Identifier) and folded(node.this) == "pg_catalog"
+        if not named or not isinstance(node.expression, exp.Anonymous):
+            refuse(node, "this qualified name")
+        return self.translate(node.expression, scope)
+
+    def _call(self, node: Any, scope: Scope) -> Typed:
+        name = calls.function_name(node)
+        if name in AGGREGATES:
+            return aggregate(calls.aggregate_call(self, node, scope))
+        function = FUNCTIONS.get(name)
+        if function is None:
+            refuse(node, f"function {name}")
+        return call(node, name, function, [self.translate(a, scope) for a in node.expressions])
+
+    def _filter(self, node: Any, scope: Scope) -> Typed:
+        return aggregate(calls.aggregate_call(self, node, scope))
+
+    def _window(self, node: Any, scope: Scope) -> Typed:
+        return aggregate(calls.window_call(self, node, scope))
+
+    # --- syntax of its own ------------------------------------------------------------------------
+
+    def _substring(self, node: Any, scope: Scope) -> Typed:
+        only(node, "this", "start", "length")
+        parts = (node.this, node.args.get("start"), node.args.get("length"))
+        arguments = [self.translate(part, scope) for part in parts if part is not None]
+        if len(arguments) > 1 and arguments[1].type in (UNKNOWN, TEXT):
+            refuse(node, "substring by a regular expression")
+        return call(node, "substring", FUNCTIONS["substring"], arguments)
+
+    def _trim(self, node: Any, scope: Scope) -> Typed:
+        only(node, "this", "position", "expression")
+        parts = [node.this, node.args.get("expression")]
+        arguments = [self.translate(part, scope) for part in parts if part is not None]
+        return trimmed(node, node.args.get("position") or "BOTH", arguments)
+
+    def _position(self, node: Any, scope: Scope) -> Typed:
+        only(node, "this", "substr")
+        arguments = [self.translate(part, scope) for part in (node.this, node.args["substr"])]
+        return call(node, "position", FUNCTIONS["strpos"], arguments)
+
+    def _extract(self, node: Any, scope: Scope) -> Typed:
+        return extract(node, str(node.this.name), self.translate(node.expression, scope))
+
+    def _at_time_zone(self, node: Any, scope: Scope) -> Typed:
+        zone = self.translate(node.args["zone"], scope)
+        if zone.literal is None:
+            refuse(node, "a time zone that is no literal")
+        return operators.at_utc(node, self.translate(node.this, scope), zone.literal)
+
+    def _now(self, node: Any, _scope: Scope) -> Typed:
+        only(node)
+        if isinstance(node, exp.CurrentDate):
+            return Typed("current_date()", DATE, node)
+        return Typed("current_timestamp()", TIMESTAMPTZ, node)
+
+
+_ARITHMETIC: Final = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}
+_COMPARISONS: Final = {
+    exp.EQ: "=",
+    exp.NEQ: "<>",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+}
+
+Method = Callable[[Expressions, Any, Scope], Typed]
+E_ = Expressions
+_METHODS: Final[dict[type, Method]] = {
+    exp.Literal: E_._literal,
+    exp.RawString: E_._raw_string,
+    exp.Boolean: E_._boolean,
+    exp.Null: E_._null,
+    exp.Column: E_._column,
+    exp.Paren: E_._paren,
+    **dict.fromkeys(_ARITHMETIC, E_._arithmetic),
+    **dict.fromkeys(_COMPARISONS, E_._compare),
+    exp.Neg: E_._negative,
+    exp.And: E_._and_or,
+    exp.Or: E_._and_or,
+    exp.Not: E_._not,
+    exp.Is: E_._is,
+    exp.NullSafeEQ: E_._distinct_from,
+    exp.NullSafeNEQ: E_._distinct_from,
+    exp.Between: E_._between,
+    exp.Like: E_._like,
+    exp.ILike: E_._like,
+    exp.Escape: E_._escape,
+    exp.RegexpLike: E_._regex,
+    exp.RegexpILike: E_._regex,
+    exp.DPipe: E_._concatenate,
+    exp.In: E_._in,
+    exp.Subquery: E_._subquery,
+    exp.Exists: E_._exists,
+    exp.Case: E_._case,
+    exp.Cast: E_._cast,
+    exp.Array: E_._array,
+    exp.Bracket: E_._element,
+    exp.Dot: E_._dot,
+    exp.Anonymous: E_._call,
+    exp.Filter: E_._filter,
+    exp.Window: E_._window,
+    exp.Substring: E_._substring,
+    exp.Trim: E_._trim,
+    exp.StrPosition: E_._position,
+    exp.Extract: E_._extract,
+    exp.AtTimeZone: E_._at_time_zone,
+    exp.CurrentDate: E_._now,
+    exp.CurrentTimestamp: E_._now,
+}
+NODES: Final = tuple(sorted(node.__name__ for node in _METHODS))
+"""Every kind of expression that is allowed."""

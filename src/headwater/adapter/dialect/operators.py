@@ -1,0 +1,273 @@
+"""Operators: arithmetic, comparison, concatenation, patterns; each with the types it takes.
+
+PostgreSQL's integers divide by truncation and overflow loudly (as Spark does under ANSI); its
+numerics are exact; a real meets any other number as a double. Float arithmetic is IEEE's in both,
+with one exception that is left: PostgreSQL refuses a finite product that overflows to infinity,
+Spark returns the infinity.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from headwater.adapter.dialect import time_functions
+from headwater.adapter.dialect.casts import can_coerce, cast, coerce, like_literal, to_numeric
+from headwater.adapter.dialect.literals import string
+from headwater.adapter.dialect.refusal import UndefinedFunction, position, refuse
+from headwater.adapter.dialect.typed import (
+    BOOLEAN,
+    DOUBLE,
+    INTEGERS,
+    INTERVAL,
+    TEXT,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    UNKNOWN,
+    Typed,
+    added,
+    cast_sql,
+    common_number,
+    divided,
+    is_number,
+    multiplied,
+)
+from headwater.collection.types import numeric
+
+_TIMES: Final = ("date", "timestamp", "timestamptz")
+ARITHMETIC: Final = ("+", "-", "*", "/", "%")
+COMPARISONS: Final = ("=", "<>", "<", "<=", ">", ">=")
+_COMPARABLE: Final = frozenset(
+    {
+        *("boolean", "smallint", "integer", "bigint", "numeric", "real", "double precision"),
+        *("text", "bytea", "date", "timestamp", "timestamptz", "interval", "uuid"),
+    }
+)
+
+
+def no_operator(node: Any, operator: str, *operands: Typed) -> UndefinedFunction:
+    """No such operator for these types."""
+    types = [("unknown" if o.type == UNKNOWN else o.type.postgres) for o in operands]
+    shown = f" {operator} ".join(types) if len(types) > 1 else f"{operator} {types[0]}"
+    return UndefinedFunction(
+        f"operator does not exist: {shown}",
+        hint="No operator matches the given name and argument types. You might need to add"
+        " explicit type casts.",
+        position=position(node),
+    )
+
+
+def arithmetic(node: Any, operator: str, left: Typed, right: Typed) -> Typed:
+    """``left operator right``."""
+    if left.type == UNKNOWN and right.type == UNKNOWN:
+        raise no_operator(node, operator, left, right)
+    times = time_functions.arithmetic(node, operator, left, right)
+    if times is not None:
+        return times
+    if left.type == UNKNOWN and is_number(right.type):
+        left = like_literal(left, right.type)
+    if right.type == UNKNOWN and is_number(left.type):
+        right = like_literal(right, left.type)
+    if not (is_number(left.type) and is_number(right.type)):
+        raise no_operator(node, operator, left, right)
+    type_ = common_number(left.type, right.type, operator=True)
+    if type_.name == "numeric":
+        return _numeric(node, operator, to_numeric(left), to_numeric(right))
+    left, right = coerce(left, type_), coerce(right, type_)
+    if operator == "%" and type_ not in INTEGERS:
+        raise no_operator(node, operator, left, right)
+    if operator == "/" and type_ in INTEGERS:
+        return Typed(cast_sql(f"{left.sql} div {right.sql}", type_), type_, node)
+    if operator == "/":
+        # Spark divides floats as doubles.
+        return Typed(cast_sql(f"{left.sql} / {right.sql}", type_), type_, node)
+    if type_ == DOUBLE or type_ in INTEGERS[1:]:
+        return Typed(f"({left.sql} {operator} {right.sql})", type_, node)
+    return Typed(cast_sql(f"{left.sql} {operator} {right.sql}", type_), type_, node)
+
+
+def _numeric(node: Any, operator: str, left: Typed, right: Typed) -> Typed:
+    match operator:
+        case "+" | "-":
+            return added(node, left, right, operator)
+        case "*":
+            return multiplied(node, left, right)
+        case "/":
+            return divided(node, left, right)
+        case _:
+            (p1, s1), (p2, s2) = left.type.args, right.type.args
+            scale = max(s1, s2)
+            type_ = numeric(min(38, min(p1 - s1, p2 - s2) + scale) or 1, scale)
+            shown = left.scale_shown and right.scale_shown
+            sql = cast_sql(f"{left.sql} % {right.sql}", type_)
+            return Typed(sql, type_, node, scale_shown=shown)
+
+
+def negated(node: Any, operand: Typed) -> Typed:
+    """``- operand``."""
+    if not (is_number(operand.type) or operand.type == INTERVAL):
+        raise no_operator(node, "-", operand)
+    sql = f"(- {operand.sql})"
+    if operand.type == INTEGERS[0]:
+        sql = cast_sql(sql, operand.type)
+    return Typed(sql, operand.type, node, scale_shown=operand.scale_shown)
+
+
+def matched(node: Any, operator: str, left: Typed, right: Typed) -> tuple[Typed, Typed]:
+    """Both operands of a comparison, in the type they are compared in."""
+    if left.type == UNKNOWN and right.type == UNKNOWN:
+        return coerce(left, TEXT), coerce(right, TEXT)
+    if left.type == UNKNOWN:
+        return like_literal(left, right.type), right
+    if right.type == UNKNOWN:
+        return left, like_literal(right, left.type)
+    if is_number(left.type) and is_number(right.type):
+        type_ = common_number(left.type, right.type, operator=True)
+        if type_.name == "numeric":
+            return to_numeric(left), to_numeric(right)  # Spark compares any two decimals
+        return coerce(left, type_), coerce(right, type_)
+    if left.type != right.type:
+        if can_coerce(left, right.type):
+            left = coerce(left, right.type)
+        elif can_coerce(right, left.type):
+            right = coerce(right, left.type)
+        else:
+            raise no_operator(node, operator, left, right)
+    return left, right
+
+
+def compare(node: Any, operator: str, left: Typed, right: Typed) -> Typed:
+    """``left operator right``, a boolean."""
+    left, right = matched(node, operator, left, right)
+    for operand in (left, right):
+        if operand.type.name not in _COMPARABLE:
+            refuse(node, f"a comparison of {operand.type.postgres}")
+    return Typed(f"({left.sql} {operator} {right.sql})", BOOLEAN, node)
+
+
+def distinct_from(node: Any, left: Typed, right: Typed, *, same: bool) -> Typed:
+    """``IS [NOT] DISTINCT FROM``."""
+    left, right = matched(node, "=", left, right)
+    equal = compare(node, "<=>", left, right).sql
+    return Typed(equal if same else f"(NOT {equal})", BOOLEAN, node)
+
+
+def boolean(operand: Typed) -> Typed:
+    """An operand of AND, OR, NOT, WHERE."""
+    if operand.type not in (BOOLEAN, UNKNOWN):
+        raise UndefinedFunction(
+            f"argument must be type boolean, not type {operand.type.postgres}",
+            position=position(operand.node),
+        )
+    return coerce(operand, BOOLEAN)
+
+
+def concatenated(node: Any, left: Typed, right: Typed) -> Typed:
+    """``left || right`` of texts; anything with a text form meets text as text."""
+    if TEXT not in (left.type, right.type) and UNKNOWN not in (left.type, right.type):
+        if "array" in (left.type.name, right.type.name):
+            refuse(node, "concatenation of arrays")
+        raise no_operator(node, "||", left, right)
+    if "array" in (left.type.name, right.type.name):
+        refuse(node, "concatenation of arrays")
+    pieces = [coerce(o, TEXT) if o.type == UNKNOWN else cast(o, TEXT) for o in (left, right)]
+    return Typed(f"({pieces[0].sql} || {pieces[1].sql})", TEXT, node)
+
+
+# --- patterns -------------------------------------------------------------------------------------
+
+
+def like(node: Any, operand: Typed, pattern: Typed, escape: str, *, fold: bool) -> Typed:
+    """``LIKE`` and ``ILIKE`` with a literal pattern."""
+    if pattern.literal is None:
+        refuse(node, "LIKE with a pattern that is no literal")
+    operand = _text(node, "LIKE", operand)
+    if len(escape) > 1:
+        refuse(node, "an escape of several characters")
+    written = _like_pattern(node, pattern.literal, escape)
+    if fold:
+        return Typed(f"(lower({operand.sql}) LIKE lower({string(written)}))", BOOLEAN, node)
+    return Typed(f"({operand.sql} LIKE {string(written)})", BOOLEAN, node)
+
+
+def _like_pattern(node: Any, pattern: str, escape: str) -> str:
+    """The pattern with a backslash before what is meant literally, and nowhere else."""
+    written, place = [], 0
+    while place < len(pattern):
+        character = pattern[place]
+        if escape and character == escape:
+            place += 1
+            if place == len(pattern):
+                refuse(node, "a LIKE pattern that ends with its escape character")
+            character = pattern[place]
+            written.append("\\" + character if character in "%_\\" else character)
+        else:
+            written.append("\\\\" if character == "\\" else character)
+        place += 1
+    return "".join(written)
+
+
+_REGEX_PLAIN: Final = frozenset(" !\"#%&',-/:;<=>@_`~")
+
+
+def regex(node: Any, operand: Typed, pattern: Typed, *, fold: bool) -> Typed:
+    """``~`` and ``~*`` with a literal pattern of the syntax both engines read alike."""
+    if pattern.literal is None:
+        refuse(node, "a regular expression that is no literal")
+    operand = _text(node, "~", operand)
+    flags = "(?siu)" if fold else "(?s)"
+    written = flags + _java_regex(node, pattern.literal)
+    return Typed(f"({operand.sql} RLIKE {string(written)})", BOOLEAN, node)
+
+
+def _java_regex(node: Any, pattern: str) -> str:
+    written: list[str] = []
+    place, bracket = 0, False
+    hint = "Letters, digits, . ^ $ * + ? | ( ) {n,m} [a-z] and \\ before punctuation are read."
+    while place < len(pattern):
+        character = pattern[place]
+        following = pattern[place + 1 : place + 2]
+        if bracket:
+            if character in "[\\&~" or (character == "]" and written[-1] in ("[", "[^")):
+                refuse(node, "this bracket expression", hint)
+            bracket = character != "]"
+            written.append(character)
+        elif character == "[":
+            bracket = True
+            written.append("[^" if following == "^" else "[")
+            place += following == "^"
+        elif character == "\\":
+            if not following or following.isalnum() or ord(following) > 127:
+                refuse(node, "this escape of a regular expression", hint)
+            written.append("\\" + following)
+            place += 1
+        elif character == "$":
+            written.append("\\z")  # Java's $ also matches before a last line feed.
+        elif character in "*+?}" and following in ("?", "+", "*"):
+            refuse(node, "a quantifier after a quantifier", hint)
+        elif character == "(" and following in ("?", "*"):
+            refuse(node, "a group of this kind", hint)
+        elif character.isalnum() or character in ".^*+?|(){}" or character in _REGEX_PLAIN:
+            written.append(character)
+        else:
+            refuse(node, "this character in a regular expression", hint)
+        place += 1
+    if bracket:
+        refuse(node, "this bracket expression", hint)
+    return "".join(written)
+
+
+def _text(node: Any, operator: str, operand: Typed) -> Typed:
+    if operand.type not in (TEXT, UNKNOWN):
+        raise no_operator(node, operator, operand, operand)
+    return coerce(operand, TEXT)
+
+
+def at_utc(node: Any, operand: Typed, zone: str) -> Typed:
+    """``AT TIME ZONE 'UTC'``, the one zone everything runs in."""
+    if zone.upper() not in ("UTC", "Z", "GMT"):
+        refuse(node, f"time zone {zone!r}", "Everything is in UTC.")
+    if operand.type == TIMESTAMPTZ:
+        return cast(operand, TIMESTAMP)
+    if operand.type.name in _TIMES:
+        return coerce(operand, TIMESTAMPTZ)
+    raise no_operator(node, "AT TIME ZONE", operand, operand)

@@ -1,0 +1,52 @@
+"""A real PostgreSQL that holds the corpus's tables, and what it answers."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from headwater.adapter.shadow import bootstrap
+from headwater.adapter.shadow.instance import Instance
+from tests.unit.adapter_dialect.corpus import RELATIONS, rows
+
+COUNTS = {"x": 40, "y": 25}
+
+
+@contextlib.contextmanager
+def loaded(seed: int) -> Iterator[psycopg.Connection[Any]]:
+    """A connection to an instance with the tables of ``seed``."""
+    with tempfile.TemporaryDirectory(prefix="headwater-") as name:
+        Path(name).chmod(0o755)
+        instance = Instance(Path(name) / "postgres")
+        instance.start()
+        try:
+            with instance.connect(bootstrap.ADMIN) as connection:
+                for relation, columns in RELATIONS.items():
+                    listed = ", ".join(
+                        f'"{c}" {_declared(c, t.postgres)}' for c, t in columns.items()
+                    )
+                    connection.execute(f"create table {relation} ({listed})".encode())
+                    marks = ", ".join(["%s"] * len(columns))
+                    connection.cursor().executemany(
+                        f"insert into {relation} values ({marks})".encode(),
+                        list(rows(seed, relation, COUNTS[relation])),
+                    )
+                yield connection
+        finally:
+            instance.stop()
+
+
+def _declared(column: str, type_: str) -> str:
+    return "numeric" if column == "z" else type_
+
+
+def ask(connection: psycopg.Connection[Any], sql: str) -> tuple[list[str], list[int], list[Any]]:
+    """(names, type OIDs, rows)."""
+    cursor = connection.execute(sql.encode())
+    described = cursor.description or []
+    return [c.name for c in described], [c.type_code for c in described], cursor.fetchall()
