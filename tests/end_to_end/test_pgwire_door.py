@@ -1,0 +1,179 @@
+"""The door: users, passwords, TLS, addresses. Real clients, a real certificate, a real liar."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from headwater.adapter.pgwire import NotLoopback, WireServer
+from headwater.adapter.pgwire import tls as wire_tls
+from headwater.adapter.pgwire.users import UserList, new_verifier
+from headwater.base.errors import InvalidUsage
+from tests.end_to_end.memory_backend import WAIT_SECONDS, Memory
+
+pytestmark = pytest.mark.server
+
+USERS = UserList({"alice": new_verifier("sesame ☃"), "bob": new_verifier("b")})
+
+
+@contextmanager
+def serving(memory: Memory, **options: Any) -> Iterator[WireServer]:
+    with WireServer("127.0.0.1", 0, memory, **options) as running:
+        yield running
+    assert memory.sessions_open == 0
+
+
+def connect(server: WireServer, **options: Any) -> psycopg.Connection[Any]:
+    return psycopg.connect(
+        port=server.port,
+        connect_timeout=WAIT_SECONDS,
+        autocommit=True,
+        **{
+            "host": server.host,
+            "user": "alice",
+            "password": "sesame ☃",
+            "dbname": "headwater",
+            **options,
+        },
+    )
+
+
+def one(server: WireServer, **options: Any) -> Any:
+    with connect(server, **options) as connection:
+        return connection.execute("select one").fetchone()
+
+
+@pytest.fixture(scope="module", params=["rsa:2048", "ec"])
+def certificate(request: pytest.FixtureRequest, tmp_path_factory: Any) -> tuple[Path, Path]:
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("openssl is not on this machine")
+    folder: Path = tmp_path_factory.mktemp("certificate")
+    key = ["-newkey", request.param]
+    if request.param == "ec":
+        key += ["-pkeyopt", "ec_paramgen_curve:prime256v1", "-sha384"]
+    subprocess.run(
+        [openssl, "req", "-x509", *key, "-nodes", "-days", "2", "-subj", "/CN=localhost",
+         "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1",
+         "-keyout", folder / "key.pem", "-out", folder / "certificate.pem"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return folder / "certificate.pem", folder / "key.pem"
+
+
+# --- users ----------------------------------------------------------------------------------------
+
+
+def test_the_password_is_wanted_and_checked(memory: Memory) -> None:
+    with serving(memory, users=USERS) as server:
+        assert one(server) == (1,)
+        assert one(server, user="bob", password="b") == (1,)
+        for wrong in (
+            {"password": "sesame"},
+            {"password": "b"},
+            {"user": "mallory"},
+            {"user": "mallory", "password": "b"},
+        ):
+            with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
+                one(server, **wrong)
+        with pytest.raises(psycopg.OperationalError, match="no password supplied"):
+            one(server, password="")
+        assert one(server) == (1,)  # Those did not disturb anybody.
+        with connect(server) as connection:
+            assert connection.execute("select current_user").fetchone() == ("alice",)
+
+
+def test_psql_with_a_password(memory: Memory) -> None:
+    psql = shutil.which("psql")
+    if psql is None:
+        pytest.skip("psql is not on this machine (Debian: postgresql-client)")
+    with serving(memory, users=USERS) as server:
+        command = [psql, "-X", "-At", "-h", server.host, "-p", str(server.port), "-U", "bob",
+                   "-d", "headwater", "-w", "-c", "select one"]  # fmt: skip
+        for password, outcome in (("b", 0), ("c", 2)):
+            done = subprocess.run(
+                command, env={"PGPASSWORD": password}, timeout=WAIT_SECONDS,
+                check=False, capture_output=True, text=True,
+            )  # fmt: skip
+            assert done.returncode == outcome, done.stderr
+
+
+def test_an_address_others_can_reach_needs_users(memory: Memory) -> None:
+    for host in ("0.0.0.0", "192.0.2.1", "example.org", "", "::"):
+        for users in (None, UserList({})):
+            with pytest.raises(NotLoopback) as refused:
+                WireServer(host, 0, memory, users=users)
+            assert "headwater user" in str(refused.value)
+            assert "127.0.0.1" in str(refused.value)
+    with WireServer("0.0.0.0", 0, memory, users=USERS) as server:
+        assert one(server, host="127.0.0.1") == (1,)
+
+
+# --- TLS ------------------------------------------------------------------------------------------
+
+
+def test_encrypted_connections(memory: Memory, certificate: tuple[Path, Path]) -> None:
+    with serving(memory, users=USERS, tls=wire_tls.of_files(*certificate)) as server:
+        for options in (
+            {"sslmode": "disable"},
+            {"sslmode": "require"},
+            {"sslmode": "verify-full", "sslrootcert": str(certificate[0])},
+            {"sslmode": "require", "channel_binding": "require"},
+            {"sslmode": "require", "channel_binding": "disable"},
+        ):
+            with connect(server, **options) as connection:
+                assert connection.execute("select one").fetchone() == (1,)
+                assert connection.pgconn.ssl_in_use == (options["sslmode"] != "disable")
+
+
+def test_plain_connections_are_refused_when_told_so(
+    memory: Memory, certificate: tuple[Path, Path]
+) -> None:
+    tls = wire_tls.of_files(*certificate, required=True)
+    with serving(memory, tls=tls) as server:
+        with pytest.raises(psycopg.OperationalError, match="encrypted connections only"):
+            one(server, sslmode="disable")
+        assert one(server, sslmode="prefer") == (1,)
+        with connect(server, sslmode="require") as connection:
+            connection.cancel_safe(timeout=WAIT_SECONDS)  # Encrypted too.
+
+
+def test_without_a_certificate_there_is_no_encryption(memory: Memory) -> None:
+    with serving(memory) as server:
+        with pytest.raises(psycopg.OperationalError, match="does not support SSL"):
+            one(server, sslmode="require")
+        assert one(server, sslmode="prefer") == (1,)
+
+
+def test_much_data_over_tls_in_both_directions(
+    memory: Memory, certificate: tuple[Path, Path]
+) -> None:
+    with (
+        serving(memory, tls=wire_tls.of_files(*certificate)) as server,
+        connect(server, sslmode="require") as connection,
+    ):
+        connection.execute("create table t (s text)")
+        lines = b"".join(b"%07d%s\n" % (number, b"x" * 200) for number in range(20_000))
+        with connection.cursor().copy("copy t from stdin") as copy:
+            copy.write(lines)
+        with connection.cursor().copy("copy t to stdout") as copy:
+            assert b"".join(copy) == lines
+
+
+def test_files_that_are_no_certificate_are_refused(
+    certificate: tuple[Path, Path], tmp_path: Path
+) -> None:
+    rubbish = tmp_path / "rubbish"
+    rubbish.write_text("rubbish")
+    for pair in ((rubbish, certificate[1]), (certificate[0], rubbish), (rubbish / "no", rubbish)):
+        with pytest.raises(InvalidUsage, match="PEM"):
+            wire_tls.of_files(*pair)
+    assert wire_tls.channel_of(b"\x30\x03abc") is None
+    assert wire_tls.channel_of(b"") is None
