@@ -64,7 +64,9 @@ def _rows(path: Path, columns: str, table: str) -> list[tuple[Any, ...]]:
             return []  # The table is not there yet.
 
 
-@pytest.mark.parametrize("codec", Codec)
+@pytest.mark.parametrize(
+    "codec", [Codec.PROTOBUF, pytest.param(Codec.JSON, marks=pytest.mark.soak)]
+)
 def test_a_driver_behind_a_pipe_is_killed_and_goes_on(
     client: Client, tmp_path: Path, codec: Codec
 ) -> None:

@@ -1,0 +1,169 @@
+"""The real thing: our process and PostgreSQL are killed under load, at random moments.
+
+PostgreSQL is killed by killing one of its own processes: the server then ends all others at once
+and recovers from its log, as after a loss of power. After every kill the endpoint is the view at
+its checkpoint's time: the judge reads both in the state in which the kill left them, PostgreSQL in
+one transaction, our location read-only.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+import psycopg
+import pytest
+from psycopg import sql
+
+from headwater.materialize.checkpoint import from_checkpoint, from_text
+from headwater.materialize.controller import PREFIX
+from headwater.materialize.definition import Definition
+from headwater.persist.client import open_location
+from headwater.testing.servers import postgres_server
+from tests.integration.materialize_story import ACCOUNTS, rows_at
+from tests.integration.shared_location import Postgres
+
+pytestmark = pytest.mark.server
+
+WAIT_SECONDS = 60.0
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def own_postgres() -> Iterator[Postgres]:
+    """A server that nobody else needs: it is killed."""
+    with postgres_server() as dsn:
+        yield Postgres(dsn)
+
+
+class Story:
+    """The process, started again and again on the same location and endpoint."""
+
+    def __init__(self, root: Path, postgres: Postgres) -> None:
+        self._root, self._postgres = root, postgres
+        self.schema = "bank"
+        with psycopg.connect(postgres.dsn, autocommit=True) as db:
+            db.execute("CREATE SCHEMA bank")
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self, seed: int) -> None:
+        program = [sys.executable, "-m", "tests.integration.materialize_story"]
+        self._process = subprocess.Popen(
+            [*program, str(self._root), self._postgres.dsn, self.schema, str(seed)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
+
+    def read(self, lines: int) -> None:
+        """Wait for so many transfers."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        for _ in range(lines):
+            assert self._process.stdout.readline(), "it ended by itself"
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._reap()
+
+    def end(self) -> None:
+        """Let it deliver all it has."""
+        assert self._process is not None
+        self._process.communicate(timeout=WAIT_SECONDS)
+        assert self._process.returncode == 0
+
+    def _reap(self) -> None:
+        assert self._process is not None
+        self._process.communicate()
+
+    def close(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self.kill()
+
+    def kill_postgres(self) -> None:
+        with self._connected() as db:
+            db.autocommit = True
+            (row,) = db.execute(
+                "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'"
+            ).fetchall()
+        os.kill(row[0], signal.SIGKILL)
+
+    def _connected(self) -> psycopg.Connection[Any]:
+        """Connect, as soon as the server has recovered."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while True:
+            try:
+                return psycopg.connect(self._postgres.dsn)
+            except psycopg.OperationalError:
+                assert time.monotonic() < deadline, "it never came back"
+                time.sleep(0.05)
+
+    def judge(self) -> int:
+        """Compare endpoint and view; return the checkpoint's time."""
+        with self._connected() as db:
+            db.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            (text,) = self._select(db, "flow_checkpoints_v1", "checkpoint")[0]
+            sums = dict(self._select(db, "sums", "account", "amount"))
+            log = self._select(db, "log", "account", "seq", "amount", "balance")
+            accounts = self._select(db, "accounts", "account", "balance")
+        with open_location(self._root, read_only=True) as client:
+            stored = client.core.state.items[PREFIX + "m"]
+            definition = msgspec.json.decode(stored, type=Definition)
+            position = from_checkpoint(from_text(text), definition.source)
+            upper = 0 if position is None else position.time
+            view = rows_at(client.reader("transfers"), upper - 1) if upper else []
+            assert log == view
+            assert accounts == (rows_at(client.reader("accounts"), upper - 1) if upper else [])
+        assert sums == dict(accounts)
+        assert sum(sums.values()) == 0
+        assert set(sums) <= set(ACCOUNTS)
+        return upper
+
+    def _select(
+        self, db: psycopg.Connection[Any], table: str, *columns: str
+    ) -> list[tuple[Any, ...]]:
+        query = sql.SQL("SELECT {} FROM {}").format(
+            sql.SQL(", ").join(map(sql.Identifier, columns)), sql.Identifier(self.schema, table)
+        )
+        return sorted(db.execute(query).fetchall())
+
+
+@pytest.mark.parametrize(("kills", "seed"), [(5, 1), pytest.param(50, 2, marks=pytest.mark.soak)])
+def test_nothing_is_lost_or_doubled(
+    own_postgres: Postgres, tmp_path: Path, kills: int, seed: int
+) -> None:
+    print(f"seed {seed}")
+    random = Random(seed)
+    story = Story(tmp_path / "data", own_postgres)
+    try:
+        story.start(seed)
+        story.read(20)
+        checkpoints = []
+        for round_ in range(kills):
+            story.read(random.randint(5, 40))
+            time.sleep(random.random() * 0.05)
+            if round_ % 2:
+                story.kill_postgres()
+                story.read(random.randint(1, 20))  # It goes on to book, and to try.
+            else:
+                story.kill()
+                checkpoints.append(story.judge())
+                story.start(random.randint(0, 1 << 30))
+                story.read(10)
+            checkpoints.append(story.judge())
+        story.end()
+        checkpoints.append(story.judge())
+    finally:
+        story.close()
+    assert checkpoints == sorted(checkpoints)
+    assert checkpoints[-1] > checkpoints[0] > 0
