@@ -51,6 +51,9 @@ Longs = npt.NDArray[np.int64]
 VERSION: Final = 2
 BLOCK_LENGTH: Final = 4096
 INDEX_STRIDE: Final = 64
+SHORT_BLOCKS: Final = 32
+"""Up to so many blocks are all verified when a run is opened: a probe of a thousand keys touches
+most of them anyway, and finding out which takes longer than the checksums do."""
 ALIGNMENT: Final = 64
 """Segments begin at multiples of this in their object; :func:`encode` keeps it by its padding."""
 
@@ -188,10 +191,12 @@ class RunFile:
     """The bytes by whole pieces; none where there are no sums of them."""
     sums: npt.NDArray[np.uint32]
     verified: npt.NDArray[np.uint8] = field(repr=False)
+    whole: bool = False
+    """Whether all of it was verified when it was opened, because it is short."""
 
     def verify(self, starts: Longs, stops: Longs) -> None:
         """Verify what holds the byte ranges ``[start, stop)`` of the Arrow bytes."""
-        if not len(starts):
+        if self.whole or not len(starts):
             return
         if self.head.piece_length and self._is_sparse(starts, stops):
             self._verify_pieces(_spanned(starts, stops, self.head.piece_length))
@@ -246,7 +251,7 @@ class RunFile:
 
 
 def decode(segment: pa.Buffer, name: str) -> RunFile:
-    """Open a segment; footer and metadata are verified here, the rows are not."""
+    """Open a segment; footer and metadata are verified here, the rows only where they are few."""
     footer, trailer_start = _decode_envelope(segment, name)
     view = memoryview(footer)
     try:
@@ -275,7 +280,11 @@ def decode(segment: pa.Buffer, name: str) -> RunFile:
         pieces=pieces,
         sums=np.frombuffer(view, "<u4", len(pieces), end),
         verified=np.zeros(blocks, np.uint8),
+        whole=blocks <= SHORT_BLOCKS,
     )
+    if run_file.whole:
+        run_file.verify_all()
+        return run_file
     body_end = head.body_offset + head.body_length
     run_file.verify(np.array([0, body_end]), np.array([head.body_offset, head.arrow_length]))
     return run_file

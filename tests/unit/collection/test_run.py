@@ -241,6 +241,18 @@ def test_every_flipped_byte_is_caught() -> None:
         assert caught.value.region, position
 
 
+def test_a_short_run_is_verified_when_it_is_opened() -> None:
+    written = write_run(many(1_000), ["k"])
+    run = Run.open(written)
+    assert run.arrow_bytes <= run_file.SHORT_BLOCKS * run_file.BLOCK_LENGTH
+    assert run.verified_bytes >= run.arrow_bytes
+    for position in range(0, len(written), 211):
+        damaged = bytearray(written)
+        damaged[position] ^= 0x40
+        with pytest.raises(CorruptRun):
+            Run.open(bytes(damaged))
+
+
 def test_the_damaged_block_is_named() -> None:
     written = write_run(many(20_000), ["k"])
     arrow = Run.open(written).arrow_bytes
