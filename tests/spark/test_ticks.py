@@ -1,7 +1,7 @@
 """Many ticks leave nothing behind: memory, files and log stay as large as the views are.
 
-Every tick is a time; every second one changes something, with deletes as often as inserts, so the
-tables and the views keep their size. ``HEADWATER_TICKS`` says how many; what was seen is printed.
+Every tick is a time; one in five changes something, with deletes as often as inserts, so the tables
+and the views keep their size. ``HEADWATER_TICKS`` says how many; what was seen is printed.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(4 * 3600)
 TICKS = int(os.environ.get("HEADWATER_TICKS", "50000"))
 SAMPLES = 50
 RETAINED = 20
+QUIET = 5
 KEYS = 500
 
 ORDERS = pa.schema([("id", pa.int64()), ("customer", pa.int64()), ("amount", pa.int64())])
@@ -90,10 +91,10 @@ class _Tables:
         }
 
     def tick(self) -> None:
-        """Replace a few orders at every second time; seal."""
+        """Replace a few orders now and then; seal."""
         self.time += 1
         write = self.client.atomic()
-        if self.time % 2:
+        if self.time % QUIET == 0:
             rows = []
             for number in self.random.sample(sorted(self.live), 5):
                 rows.append((self.live.pop(number), self.time, -1))
