@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,11 +12,13 @@ from typing import Any
 
 import psycopg
 import pytest
+from typer.testing import CliRunner
 
 from headwater.adapter.pgwire import NotLoopback, WireServer
 from headwater.adapter.pgwire import tls as wire_tls
 from headwater.adapter.pgwire.users import UserList, new_verifier
 from headwater.base.errors import InvalidUsage
+from headwater.cli.main import app
 from tests.end_to_end.memory_backend import WAIT_SECONDS, Memory
 
 pytestmark = pytest.mark.server
@@ -114,6 +117,39 @@ def test_an_address_others_can_reach_needs_users(memory: Memory) -> None:
             assert "127.0.0.1" in str(refused.value)
     with WireServer("0.0.0.0", 0, memory, users=USERS) as server:
         assert one(server, host="127.0.0.1") == (1,)
+
+
+@pytest.fixture
+def own_signals() -> Iterator[None]:
+    """`headwater serve` takes the signals of its process, which here is ours."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("own_signals")
+def test_users_are_made_by_the_command_line(memory: Memory, tmp_path: Path) -> None:
+    path = tmp_path / "users"
+    run = CliRunner()
+    made = run.invoke(app, ["user", "carol", "--users", str(path)], input="geheim\n")
+    assert made.exit_code == 0, made.output
+    assert "geheim" not in path.read_text() + made.output
+    with serving(memory, users=UserList.of_file(path)) as server:
+        assert one(server, user="carol", password="geheim") == (1,)
+    assert run.invoke(app, ["user", "carol", "--users", str(path), "--remove"]).exit_code == 0
+    assert len(UserList.of_file(path)) == 0
+    for arguments, sentence in (
+        (["user", "carol", "--users", str(path), "--remove"], "no user"),
+        (["user", "carol", "--users", str(path)], "empty password"),
+        (["serve", "--data", str(tmp_path / "d"), "--host", "0.0.0.0"], "headwater user NAME"),
+        (["serve", "--data", str(tmp_path / "d"), "--tls-required"], "--tls-certificate"),
+        (["serve", "--data", str(tmp_path / "d"), "--users", str(tmp_path / "no")], "users"),
+    ):
+        refused = run.invoke(app, arguments, input="\n")
+        assert refused.exit_code != 0
+        assert sentence in refused.output
+    assert not (tmp_path / "d").exists()
 
 
 # --- TLS ------------------------------------------------------------------------------------------

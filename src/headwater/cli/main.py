@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from headwater.base.errors import HeadwaterError
-from headwater.cli import connector, demo, exit_status, fsck, inspect, serve, version
+from headwater.cli import connector, demo, exit_status, fsck, inspect, serve, user, version
 
 COMMANDS: Final[tuple[Callable[..., None], ...]] = (
     demo.demo,
@@ -23,6 +23,7 @@ COMMANDS: Final[tuple[Callable[..., None], ...]] = (
     inspect.inspect,
     fsck.fsck,
     connector.connector,
+    user.user,
     version.version,
 )
 

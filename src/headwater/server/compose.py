@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Self
 
 from headwater.adapter.coordinator import Coordinator
-from headwater.adapter.pgwire.server import WireServer
+from headwater.adapter.pgwire.server import WireServer, check_address
+from headwater.adapter.pgwire.tls import Tls
+from headwater.adapter.pgwire.users import Users
 from headwater.adapter.timeline import Timeline
 from headwater.base.clock import SystemClock
 from headwater.base.errors import HeadwaterError
@@ -33,6 +35,9 @@ class ServerConfig:
     port: int = 6875
     take_over: bool = False
     spark_master: str = ""
+    users: Users | None = None
+    """Who may connect; None: whoever is on this machine."""
+    tls: Tls | None = None
 
 
 def reentrance_id(data: Path) -> str:
@@ -48,6 +53,7 @@ class Server:
     """A running server."""
 
     def __init__(self, config: ServerConfig) -> None:
+        check_address(config.host, config.users)  # Before anything is opened or started.
         clock = SystemClock()
         self.client = open_location(
             config.data,
@@ -61,7 +67,9 @@ class Server:
         self.views = ViewController(self.client, self.session)
         self.materializations = Materializations(self.client)
         coordinator = Coordinator(self.client, self.timeline, self.views, self.materializations)
-        self.wire = WireServer(config.host, config.port, coordinator)
+        self.wire = WireServer(
+            config.host, config.port, coordinator, users=config.users, tls=config.tls
+        )
 
     def start(self) -> Self:
         """Start everything; when this returns, clients can connect."""
