@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 import pyarrow as pa
 
+from headwater.base.errors import HeadwaterError
 from headwater.materialize.changes import changes, deltas, packed_keys, with_op
 from headwater.materialize.definition import Binding
 from headwater.materialize.documents import to_documents, to_rows
@@ -25,9 +26,19 @@ from headwater.materialize.projections import OP
 from headwater.materialize.protocol.messages import Loaded, LoadedMany, LoadMany, StoreMany
 from headwater.materialize.reduced import Reducing
 from headwater.materialize.reduction.value import Json
+from headwater.persist.evolution import DIFF, TIME
+
+_SYSTEM: Final = (TIME, DIFF)
 
 ANY_KEY: Final = b"\xff"
 """Greater than every packed key: nothing is known, and everything must be loaded."""
+
+
+class ColumnsChanged(HeadwaterError):
+    """A collection has got a column since the session began; the endpoint must get it first."""
+
+    def __init__(self, binding: str) -> None:
+        super().__init__(f"the columns of {binding!r} have changed; the session begins anew")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +83,8 @@ class Bound:
     binding: Binding
     state_key: str
     delivered: pa.Schema
+    columns: tuple[str, ...] = ()
+    """Those of the collection, as they were when the session began; empty: not checked."""
     _reducing: Reducing | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -86,6 +99,8 @@ class Bound:
 
     def combined(self, updates: pa.Table, upper: int, key_range: KeyRange) -> Combined:
         """Combine the updates before ``upper``."""
+        if self.columns and self.columns != tuple(updates.column_names[: -len(_SYSTEM)]):
+            raise ColumnsChanged(self.binding.name)
         if self._reducing is not None:
             documents = self._reducing.documents(updates, upper, key_range)
             return Combined(self, None, tuple(documents))

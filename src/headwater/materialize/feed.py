@@ -195,8 +195,7 @@ class Feed:
         if upper is None or upper < 0:
             return None
         if not self._inputs:
-            for name, read in self._named:
-                self._inputs.append(Input(self._client, name, read, self._position, self._start))
+            self._begin(upper)
         for one in self._inputs:
             one.follow(upper)
         if upper == _FOR_EVER:
@@ -210,6 +209,25 @@ class Feed:
                 if span.begin <= self.reached < span.end:
                     raise CollectionHasErrors(name, self.reached, span.messages)
         return None
+
+    def _begin(self, upper: int) -> None:
+        """Open the inputs: at the position, or with a snapshot of them all.
+
+        The newest snapshot is the cheapest. If it has errors, an earlier time may have had none:
+        then the oldest one is taken, and the history since.
+        """
+        if self._position is None and self._start < upper - 1 < _FOR_EVER - 1:
+            self._open(upper - 1)
+            if not any(one.spans() for one in self._inputs):
+                self.reached = upper - 1
+                return
+            self.close()
+        self._open(self._start)
+
+    def _open(self, start: int) -> None:
+        self._inputs = []
+        for name, read in self._named:
+            self._inputs.append(Input(self._client, name, read, self._position, start))
 
     def _newer_upper(self, state: State) -> int | None:
         upper = min(_upper(state, read.id) for _, read in self._named)

@@ -8,6 +8,8 @@ packed bytes, into what was loaded:
 
     stored = loaded ∘ document₁ ∘ document₂ ∘ …        a key with no rows left is deleted
 
+A snapshot is at one time, so what is delivered first is in the order of packed bytes.
+
 In delta mode nothing is loaded: documents are combined among themselves, and there is no counter.
 
 A column with ``lastWriteWins`` has a meaning only where its key has one row, so a key that has more

@@ -12,6 +12,7 @@ What may fail, and what becomes of it:
 
 - the endpoint, the driver, or a row that cannot be delivered: the materialization is *stalled*,
   says why, and tries again, later and later: an endpoint comes back, a wrong row is mended;
+- a new column of an input: the session ends, and the next one adds it before it delivers;
 - errors in an input: stalled at the last time without errors, until they are retracted;
 - another session took our role or our fence: *fenced*, for good. It is not ours any more.
 
@@ -31,7 +32,7 @@ from typing import Final
 from headwater.base.errors import HeadwaterError, InvalidUsage
 from headwater.collection.capability import ReadCapability
 from headwater.materialize.checkpoint import Position
-from headwater.materialize.combine import Bound, Combined
+from headwater.materialize.combine import Bound, ColumnsChanged, Combined
 from headwater.materialize.definition import (
     CONNECTOR,
     Definition,
@@ -134,10 +135,14 @@ def validated_spec(
 ) -> tuple[MaterializationSpec, tuple[Bound, ...], Validated]:
     """Ask a driver whether it can; return the spec, and the bindings as combining sees them."""
     state = client.core.state
-    delivered = []
-    for binding in definition.bindings:
-        schema = evolution.from_bytes(collection_of(state, binding.collection).schemas[-1])
-        delivered.append(delivered_schema(binding, schema, hard_delete=definition.hard_delete))
+    schemas = [
+        evolution.from_bytes(collection_of(state, binding.collection).schemas[-1])
+        for binding in definition.bindings
+    ]
+    delivered = [
+        delivered_schema(binding, schema, hard_delete=definition.hard_delete)
+        for binding, schema in zip(definition.bindings, schemas, strict=True)
+    ]
     stream.send(Spec(ConnectorType.LOCAL, config_json(definition)))
     specified = stream.receive()
     if not isinstance(specified, Specified):
@@ -153,9 +158,9 @@ def validated_spec(
         raise UnexpectedResponse(f"{type(validated).__name__} instead of Validated")
     spec = to_spec(definition, asked, validated)
     bound = tuple(
-        Bound(index, binding, found.state_key, schema)
-        for index, (binding, found, schema) in enumerate(
-            zip(definition.bindings, spec.bindings, delivered, strict=True)
+        Bound(index, binding, found.state_key, goes, tuple(schema.names))
+        for index, (binding, found, goes, schema) in enumerate(
+            zip(definition.bindings, spec.bindings, delivered, schemas, strict=True)
         )
     )
     return spec, bound, validated
@@ -321,6 +326,8 @@ class Materialization:
             except (persist_errors.Fenced, sql.Fenced) as error:
                 self.status = replace(self.status, state=State.FENCED, error=str(error))
                 return
+            except ColumnsChanged:
+                continue  # The next session adds them before it delivers anything.
             except HeadwaterError as error:
                 self._stall(error)
             except Exception as error:

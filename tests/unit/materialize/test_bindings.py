@@ -257,8 +257,8 @@ def test_append_only_collections_may_use_every_strategy(client: Client, tmp_path
     reduce = (("n", "minimize"), ("l", "append"), ("d", "firstWriteWins"))
     story = Story(client, tmp_path, reduce=reduce, append_only=True)
     story.change((_row("a", 5, "1.00", [1]), 2))  # The same row twice.
-    story.change((_row("a", 3, "2.00", [2]), 1))
     story.deliver()
+    story.change((_row("a", 3, "2.00", [2]), 1))
     story.change((_row("a", 4, "3.00", [3]), 1))
     story.deliver()
     assert story.rows("k", "n", "l", "d") == [("a", 3, "[1,1,2,3]", "1.00")]

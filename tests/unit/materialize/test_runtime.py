@@ -26,7 +26,7 @@ from headwater.materialize.definition import (
 from headwater.materialize.delivery import Stream
 from headwater.materialize.drivers.responder import Responder
 from headwater.materialize.drivers.sqlite import SqliteDriver
-from headwater.materialize.feed import ErrorSpan, error_spans, last_good
+from headwater.materialize.feed import ErrorSpan, Feed, error_spans, last_good
 from headwater.materialize.key_range import KeyRange
 from headwater.materialize.protocol import messages as m
 from headwater.materialize.recovery import PREFIX as SHARDS
@@ -363,6 +363,45 @@ def test_a_dropped_one_leaves_a_checkpoint_that_is_not_taken_for_ours(
     running.install("m", _endpoint(endpoint), (_binding(read, "again"),))
     _eventually(lambda: "is not of materialization" in _running(running).status.error)
     running.stop()
+
+
+def test_a_new_column_is_there_before_its_first_value(client: Client, tmp_path: Path) -> None:
+    endpoint = tmp_path / "e.db"
+    write, read = client.create_or_load("c", SCHEMA, key=("k",))
+    running = Materializations(client)
+    running.install("m", _endpoint(endpoint), (_binding(read),))
+    write.compare_and_append(_updates(((1, "a"), 1, 1)), 0, 2).result()
+    _eventually(lambda: _running(running).status.checkpoint == 2)
+    wider = pa.schema([*SCHEMA, pa.field("w", pa.int64())])
+    write, _ = client.create_or_load("c", wider, key=("k",))
+    columns = {"k": [2], "v": ["b"], "w": [7], "__time": [2], "__diff": [1]}
+    updates = pa.table(columns, schema=updates_schema(wider))
+    write.compare_and_append(updates, 2, 3).result()
+    _eventually(lambda: _running(running).status.checkpoint == 3)
+    running.stop()
+    with closing(sqlite3.connect(endpoint)) as db:
+        rows = db.execute("SELECT k, v, w FROM target ORDER BY k").fetchall()
+    assert rows == [(1, "a", None), (2, "b", 7)]
+
+
+def test_a_long_history_is_delivered_from_its_newest_snapshot(
+    client: Client, tmp_path: Path
+) -> None:
+    endpoint = tmp_path / "e.db"
+    write, read = client.create_or_load("c", SCHEMA, key=("k",))
+    for time in range(1, 5):
+        old = [((1, f"{time - 1}"), time, -1)] if time > 1 else []
+        updates = _updates(*old, ((1, f"{time}"), time, 1))
+        write.compare_and_append(updates, write.upper, time + 1).result()
+    running = Materializations(client)
+    running.install("m", _endpoint(endpoint), (_binding(read),))
+    running.stop()
+    definition = _definition(client, "m")
+    feed = Feed(client, [("c", _reads(definition)[0])], None)
+    assert feed.wait(0) == 5
+    (taken,) = feed.take(5)
+    assert taken.to_pylist() == [{"k": 1, "v": "4", "__time": 4, "__diff": 1}]
+    feed.close()
 
 
 def test_state_keys() -> None:
