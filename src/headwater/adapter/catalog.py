@@ -13,16 +13,18 @@ names of a query into what is read: collections, and a ``WITH`` in front of the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import lru_cache
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
+import pyarrow as pa
 
 from headwater.adapter.errors import DuplicateRelation, UnknownRelation
 from headwater.base.ids import GlobalId
+from headwater.persist import evolution
 from headwater.persist.commands import SetItem
 from headwater.persist.state import State
 
@@ -52,6 +54,12 @@ class Object(msgspec.Struct, frozen=True):
     column_comments: dict[str, str] = {}
     retain_ms: int = RETAIN_MS_DEFAULT
     """How long history is kept for ``AS OF``."""
+    schema: bytes = b""
+    """Of a view: its columns."""
+
+
+Schemas = Mapping[str, pa.Schema]
+"""The columns of relations, by the names that a query has for them."""
 
 
 @lru_cache(maxsize=4096)
@@ -108,6 +116,26 @@ def users(state: State, oid: str) -> list[Object]:
     return [each for each in objects(state) if oid in each.uses]
 
 
+def changed(what: Object, **changes: Any) -> Object:
+    """Return an object with other words about it; what it is stays."""
+    return msgspec.structs.replace(what, **changes)
+
+
+def schemas(state: State, names: Sequence[str]) -> dict[str, pa.Schema]:
+    """Return the columns of some relations."""
+    found = {}
+    for name in names:
+        each = named(state, name)
+        if each.collection:
+            collection = state.collections[state.names[each.collection]]
+            found[name] = evolution.from_bytes(collection.schemas[-1])
+        elif each.schema:
+            found[name] = evolution.from_bytes(each.schema)
+        else:
+            raise UnknownRelation(name, hint=f"There is a {each.kind} of that name.")
+    return found
+
+
 def put(what: Object) -> SetItem:
     """Return the command that names a thing."""
     return SetItem(PREFIX + what.name, msgspec.json.encode(what))
@@ -135,6 +163,8 @@ class Sources:
     """The tables that all of it is made of."""
     derived: dict[GlobalId, str] = field(default_factory=dict)
     """What is read and is no table: it follows others."""
+    schemas: dict[str, pa.Schema] = field(default_factory=dict)
+    """The columns of each, by the names of the query."""
 
     def text(self, sql: str) -> str:
         """Return the query with its views in front."""
@@ -147,8 +177,8 @@ class Sources:
 
 def sources(state: State, names: Sequence[str]) -> Sources:
     """Return what the names of a query mean, through views."""
-    found = Sources()
-    for name in names:
+    found = Sources(schemas=schemas(state, names))
+    for name in dict.fromkeys(names):
         each = named(state, name)
         if each.kind == "view":
             found.views[name] = _view_text(state, each, found)

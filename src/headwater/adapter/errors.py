@@ -389,6 +389,16 @@ class DependentObjects(AdapterError):
         )
 
 
+class DuplicateSchema(AdapterError):
+    """The schema is there already."""
+
+    condition = "DUPLICATE_SCHEMA"
+    sqlstate = "42P06"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f'schema "{name}" already exists')
+
+
 class WrongKind(AdapterError):
     """An object of another kind than the statement says."""
 

@@ -47,7 +47,7 @@ class Reads:
         evaluator: Evaluator,
         keyed: KeyedReads,
         holds: Holds,
-        translate: Callable[[str], str],
+        translate: Callable[[str, catalog.Schemas], str],
     ) -> None:
         self._core = client.core
         self._timeline = timeline
@@ -110,7 +110,7 @@ class Reads:
 
     def rows(self, query_sql: str, sources: Sources, time: int) -> pa.Table:
         """Evaluate a query in the client's dialect at ``time``."""
-        text = sources.text(self._translate(query_sql))
+        text = sources.text(self._translate(query_sql, sources.schemas))
         return self._evaluator.select(text, time, relations=sources.relations)
 
     def select(self, statement: Select, sources: Sources, time: int) -> pa.Table:

@@ -11,32 +11,44 @@ Used by one thread at a time, but for :meth:`ClientSession.cancel`.
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from headwater.adapter.catalog import Sources
+from headwater.adapter.copy_in import TableCopy
+from headwater.adapter.definitions import Definition
 from headwater.adapter.errors import UnknownSetting, Unsupported
-from headwater.adapter.group_commit import Write
+from headwater.adapter.group_commit import TableWrite, Write
 from headwater.adapter.limit import Limit
 from headwater.adapter.mistakes import users_mistakes
 from headwater.adapter.pgwire.backend import Result
 from headwater.adapter.settings import Settings
 from headwater.adapter.sql.statements import (
+    AlterRetention,
     Begin,
+    CommentOn,
     Commit,
     CreateMaterialization,
     CreateMaterializedView,
+    CreateSchema,
     CreateTable,
+    CreateView,
     Delete,
     Drop,
     ExplainTimestamp,
     Insert,
+    Rename,
     Rollback,
     Select,
     SelectSession,
     SetVariable,
     Show,
+    ShowColumns,
+    ShowCreate,
+    ShowObjects,
+    ShowSchemas,
     ShowTables,
     Statement,
     Update,
@@ -98,16 +110,20 @@ class ClientSession:
                 return self._explain(select)
             case Insert() | Update() | Delete():
                 return self._write(statement, limit)
+            case ShowTables() | ShowObjects() | ShowSchemas() | ShowColumns() | ShowCreate():
+                return Result.of_table(self._coordinator.show(statement))
             case (
                 CreateTable()
+                | CreateView()
                 | CreateMaterializedView()
                 | CreateMaterialization()
+                | CreateSchema()
                 | Drop()
-                | ShowTables()
+                | Rename()
+                | AlterRetention()
+                | CommentOn()
             ):
-                if self._transaction is not None and not isinstance(statement, ShowTables):
-                    raise Unsupported("a definition inside a transaction block")
-                return self._coordinator.define(statement, sql)
+                return self._define(statement, sql)
             case SelectSession():
                 raise UnknownSetting("answered by the wire")
 
@@ -187,6 +203,30 @@ class ClientSession:
                 committed = coordinator.commits.write(write, limit)
         return planned.result(committed.written[0])
 
+    def copy_in(self, table: str, columns: tuple[str, ...] | None) -> TableCopy:
+        """Begin ``COPY table [(columns)] FROM STDIN``."""
+        if self._transaction is not None:
+            self._transaction.admit_write("COPY FROM")
+        return TableCopy(self._coordinator.target(table), columns, self._write_rows)
+
+    def _write_rows(self, rows: TableWrite) -> None:
+        if self._transaction is None:
+            self._coordinator.commits.write(Write((rows,)))
+        else:
+            self._transaction = self._transaction.having_written(rows)
+
+    # ---- definitions -------------------------------------------------------------------------
+
+    def _define(self, statement: Definition, sql: str) -> Result:
+        definitions, transaction = self._coordinator.definitions, self._transaction
+        if transaction is None:
+            return Result(definitions.execute(statement, sql))
+        transaction.admit_definition()
+        block = transaction.definitions or definitions.begin()
+        block, tag = definitions.define(block, statement, sql)
+        self._transaction = replace(transaction, definitions=block)
+        return Result(tag)
+
     # ---- transactions ------------------------------------------------------------------------
 
     def _commit(self, limit: Limit) -> Result:
@@ -195,6 +235,8 @@ class ClientSession:
             if transaction is not None and transaction.writes:
                 write = Write(transaction.writes, transaction.read_set)
                 self._coordinator.commits.write(write, limit)
+            if transaction is not None and transaction.definitions is not None:
+                self._coordinator.definitions.commit(transaction.definitions)
         finally:
             self._end()
         return Result("COMMIT")

@@ -8,6 +8,8 @@ storage at COMMIT, together or not at all:
 - *write after read*: at COMMIT the tables that its reads rest on must not have been written after
   ``r``; else it is refused with 40001 (``adapter/group_commit.py``).
 
+- *definitions*: of any number of objects, in one entry at COMMIT; not together with rows.
+
 It may not read what it has written: its writes are not in storage yet, and a read that missed them
 would be wrong. So a read that rests on a table the transaction has written is refused.
 """
@@ -17,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from headwater.adapter.definitions import Block
 from headwater.adapter.errors import ReadOnlyTransaction, Unsupported
 from headwater.adapter.group_commit import ReadSet, TableWrite
 from headwater.base.ids import GlobalId
@@ -32,9 +35,12 @@ class Transaction:
     reads: Mapping[GlobalId, str] = field(default_factory=dict)
     """The tables that its reads rest on."""
     writes: tuple[TableWrite, ...] = ()
+    definitions: Block | None = None
 
     def admit_read(self, tables: Mapping[GlobalId, str]) -> None:
         """Refuse a read that rests on these tables, if it cannot be right."""
+        if self.definitions is not None:
+            raise Unsupported("reading after a definition in one transaction")
         for write in self.writes:
             if write.id in tables:
                 raise Unsupported(
@@ -47,6 +53,15 @@ class Transaction:
         """Refuse to write in a transaction that only reads."""
         if self.read_only:
             raise ReadOnlyTransaction(command)
+        if self.definitions is not None:
+            raise Unsupported("writing rows after a definition in one transaction")
+
+    def admit_definition(self) -> None:
+        """Refuse a definition in a transaction that only reads, or writes rows."""
+        if self.read_only:
+            raise ReadOnlyTransaction("a definition")
+        if self.writes:
+            raise Unsupported("a definition after writing rows in one transaction")
 
     def having_read(self, time: int, tables: Mapping[GlobalId, str]) -> Transaction:
         """The transaction after a read at its time."""

@@ -24,7 +24,7 @@ from sqlglot import exp
 from headwater.adapter.coordinator import Coordinator
 from headwater.adapter.session import ClientSession
 from headwater.adapter.sql.parse import parse_with_text
-from headwater.adapter.timeline import Timeline
+from headwater.adapter.timeline import DEFAULT, Timeline
 from headwater.base.clock import Clock, ManualClock
 from headwater.collection.run_layout import LAYOUTS
 from headwater.materialize.controller import Materializations
@@ -66,7 +66,8 @@ class DuckRows:
 
     def describe(self, sql: str, *, relations: Mapping[str, str] | None = None) -> pa.Schema:
         """Return the columns of a query."""
-        raise NotImplementedError("nothing in the mechanics asks for it")
+        now = self._client.core.state.timelines[DEFAULT].upper - 1
+        return self.select(sql, now, relations=relations).schema
 
     def create_view(
         self,

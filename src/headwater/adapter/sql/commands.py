@@ -80,45 +80,6 @@ def _binding(cursor: Cursor) -> statements.Binding:
     return statements.Binding(view, target, key)
 
 
-def drop(source: Source) -> statements.Statement:
-    """``DROP kind [IF EXISTS] name [RESTRICT]``."""
-    cursor = Cursor(source)
-    cursor.expect("DROP")
-    kind: statements.DropKind
-    if cursor.accept("TABLE"):
-        kind = "table"
-    elif cursor.accept("MATERIALIZED", "VIEW"):
-        kind = "materialized view"
-    elif cursor.accept("MATERIALIZATION"):
-        kind = "materialization"
-    else:
-        raise Unsupported(f"DROP {cursor.identifier().upper()}")
-    if_exists = cursor.accept("IF", "EXISTS")
-    name = cursor.relation()
-    if cursor.peek("CASCADE") or cursor.peek(","):
-        raise Unsupported("DROP … CASCADE, or of several objects")
-    cursor.accept("RESTRICT")
-    cursor.finish()
-    return statements.Drop(kind, name, if_exists)
-
-
-def show(source: Source) -> statements.Statement:
-    """``SHOW TABLES`` or ``SHOW name``."""
-    cursor = Cursor(source)
-    cursor.expect("SHOW")
-    if cursor.accept("TABLES"):
-        cursor.finish()
-        return statements.ShowTables()
-    if cursor.accept("TIME", "ZONE"):
-        name = "timezone"
-    elif cursor.accept("TRANSACTION", "ISOLATION", "LEVEL"):
-        name = "transaction_isolation"
-    else:
-        name = cursor.identifier().lower()
-    cursor.finish()
-    return statements.Show(name)
-
-
 def set_variable(source: Source) -> statements.Statement:
     """``SET [SESSION] name {TO | =} value``; a list of values is kept as its text."""
     cursor = Cursor(source)

@@ -25,7 +25,7 @@ from headwater.adapter.errors import (
     UnknownColumn,
     Unsupported,
 )
-from headwater.adapter.sql import commands, dml, query, statements
+from headwater.adapter.sql import commands, dml, objects, query, statements
 from headwater.adapter.sql.tokens import Cursor, Source, is_word, split, syntax_error
 from headwater.adapter.sql.trees import only, parse_tree, relation, strip_as_of, tree_of
 from headwater.adapter.sql.types import arrow_type
@@ -87,21 +87,37 @@ def _create_materialized_view(source: Source) -> statements.Statement:
     name = cursor.relation()
     if cursor.peek("("):
         raise Unsupported("a column list of a materialized view", hint="Name columns with AS.")
-    if cursor.peek("WITH"):
-        raise Unsupported("an option of a materialized view")
+    retain_ms = objects.retention(cursor) if cursor.accept("WITH") else None
+    body, tables = _body(cursor, "a materialized view")
+    return statements.CreateMaterializedView(name, body, tables, if_not_exists, retain_ms)
+
+
+def _create_view(source: Source) -> statements.Statement:
+    cursor = Cursor(source)
+    cursor.expect("CREATE")
+    or_replace = cursor.accept("OR", "REPLACE")
+    cursor.expect("VIEW")
+    name = cursor.relation()
+    columns = cursor.names() if cursor.peek("(") else None
+    body, tables = _body(cursor, "a view")
+    return statements.CreateView(name, body, tables, columns, or_replace)
+
+
+def _body(cursor: Cursor, what: str) -> tuple[str, tuple[str, ...]]:
+    """``AS query``, and what the query reads."""
     cursor.expect("AS")
     body = cursor.rest()
     without_time, as_of = strip_as_of(body)
     if as_of is not None:
-        raise Unsupported("AS OF in a materialized view")
-    tables = query.tables(tree_of(without_time))
-    return statements.CreateMaterializedView(name, body.text, tables, if_not_exists)
+        raise Unsupported(f"AS OF in {what}")
+    return body.text, query.tables(tree_of(without_time))
 
 
 # --- tables ---------------------------------------------------------------------------------------
 
 
 def _create_table(source: Source) -> statements.Statement:
+    source, retain_ms = _strip_retention(source)
     tree = parse_tree(source)
     if not isinstance(tree, exp.Create):
         raise syntax_error(source, source.tokens[0])
@@ -133,8 +149,19 @@ def _create_table(source: Source) -> statements.Statement:
     if not columns:
         raise Unsupported("a table without columns")
     return statements.CreateTable(
-        name, _with_key(name, columns, key), key, bool(tree.args["exists"])
+        name, _with_key(name, columns, key), key, bool(tree.args["exists"]), retain_ms
     )
+
+
+def _strip_retention(source: Source) -> tuple[Source, int | None]:
+    """Cut a final ``WITH (RETAIN HISTORY FOR …)`` off, which sqlglot does not know."""
+    for index in range(len(source.tokens)):
+        cursor = Cursor(source, index)
+        if cursor.accept("WITH") and cursor.peek("(", "RETAIN"):
+            retain_ms = objects.retention(cursor)
+            cursor.finish()
+            return Source(source.whole, source.tokens[:index]), retain_ms
+    return source, None
 
 
 def _with_key(
@@ -189,8 +216,16 @@ _STATEMENTS: tuple[tuple[tuple[str, ...], Callable[[Source], statements.Statemen
     (("CREATE", "MATERIALIZATION"), commands.create_materialization),
     (("CREATE", "MATERIALIZED"), _create_materialized_view),
     (("CREATE", "TABLE"), _create_table),
-    (("DROP",), commands.drop),
-    (("SHOW",), commands.show),
+    (("CREATE", "VIEW"), _create_view),
+    (("CREATE", "OR", "REPLACE", "VIEW"), _create_view),
+    (("CREATE", "SCHEMA"), objects.create_schema),
+    (("DROP",), objects.drop),
+    (("ALTER", "TABLE"), objects.alter),
+    (("ALTER", "VIEW"), objects.alter),
+    (("ALTER", "MATERIALIZED"), objects.alter),
+    (("ALTER", "MATERIALIZATION"), objects.alter),
+    (("COMMENT",), objects.comment),
+    (("SHOW",), objects.show),
     (("SET",), commands.set_variable),
     (("RESET",), commands.reset_variable),
     (("BEGIN",), commands.begin),
@@ -203,7 +238,7 @@ _STATEMENTS: tuple[tuple[tuple[str, ...], Callable[[Source], statements.Statemen
 
 # PostgreSQL's and Materialize's statements that we know by name and do not do: 0A000, not 42601.
 _KNOWN_ELSEWHERE = (
-    "ALTER", "ANALYZE", "CALL", "CLOSE", "CLUSTER", "COMMENT", "COPY", "CREATE", "DEALLOCATE",
+    "ALTER", "ANALYZE", "CALL", "CLOSE", "CLUSTER", "COPY", "CREATE", "DEALLOCATE",
     "DECLARE", "DISCARD", "DO", "EXECUTE", "FETCH", "GRANT", "LISTEN", "LOCK", "MERGE",
     "MOVE", "NOTIFY", "PREPARE", "REFRESH", "REINDEX", "RELEASE", "REVOKE", "SAVEPOINT",
     "SUBSCRIBE", "TABLE", "TRUNCATE", "UNLISTEN", "VACUUM", "VALIDATE",

@@ -62,6 +62,8 @@ class CreateTable:
     columns: tuple[ColumnDef, ...]
     key: tuple[str, ...] = ()
     if_not_exists: bool = False
+    retain_ms: int | None = None
+    """``WITH (RETAIN HISTORY FOR 'duration')``."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -163,6 +165,26 @@ class CreateMaterializedView:
     query_sql: str
     tables: tuple[str, ...]
     if_not_exists: bool = False
+    retain_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CreateView:
+    """``CREATE [OR REPLACE] VIEW name [(columns)] AS query`` over ``tables``."""
+
+    name: str
+    query_sql: str
+    tables: tuple[str, ...]
+    columns: tuple[str, ...] | None = None
+    or_replace: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CreateSchema:
+    """``CREATE SCHEMA [IF NOT EXISTS] name``."""
+
+    name: str
+    if_not_exists: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,16 +259,46 @@ class SelectSession:
     columns: tuple[SessionColumn, ...]
 
 
-DropKind = Literal["table", "materialized view", "materialization"]
+Kind = Literal["table", "view", "materialized view", "materialization"]
 
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """``DROP kind [IF EXISTS] name``."""
+    """``DROP kind [IF EXISTS] name, … [CASCADE]``; ``others`` are those after the first."""
 
-    kind: DropKind
+    kind: Kind
     name: str
     if_exists: bool = False
+    cascade: bool = False
+    others: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rename:
+    """``ALTER kind name RENAME TO new_name``; ``ALTER TABLE`` renames any relation."""
+
+    kind: Kind
+    name: str
+    new_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class AlterRetention:
+    """``ALTER kind name SET (RETAIN HISTORY FOR 'duration')``; None: ``RESET (RETAIN HISTORY)``."""
+
+    kind: Kind
+    name: str
+    retain_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CommentOn:
+    """``COMMENT ON kind name | COLUMN name.column IS {'text' | NULL}``."""
+
+    name: str
+    column: str | None
+    text: str | None
+    kind: Kind | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +311,33 @@ class Show:
 @dataclass(frozen=True, slots=True)
 class ShowTables:
     """``SHOW TABLES``."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShowObjects:
+    """``SHOW VIEWS | MATERIALIZED VIEWS | MATERIALIZATIONS | OBJECTS``; None: of every kind."""
+
+    kind: Kind | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShowSchemas:
+    """``SHOW SCHEMAS``."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShowColumns:
+    """``SHOW COLUMNS FROM name``."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShowCreate:
+    """``SHOW CREATE kind name``."""
+
+    kind: Kind
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,14 +370,23 @@ Statement = (
     | Insert
     | Update
     | Delete
+    | CreateView
     | CreateMaterializedView
     | CreateMaterialization
+    | CreateSchema
     | Select
     | ExplainTimestamp
     | SelectSession
     | Drop
+    | Rename
+    | AlterRetention
+    | CommentOn
     | Show
     | ShowTables
+    | ShowObjects
+    | ShowSchemas
+    | ShowColumns
+    | ShowCreate
     | SetVariable
     | Begin
     | Commit
@@ -312,6 +400,8 @@ def returns_rows(statement: Statement) -> bool:
         case Insert() | Update() | Delete():
             return statement.returning is not None
         case Select() | SelectSession() | ExplainTimestamp() | Show() | ShowTables():
+            return True
+        case ShowObjects() | ShowSchemas() | ShowColumns() | ShowCreate():
             return True
         case _:
             return False

@@ -157,6 +157,15 @@ class Cursor:
             parts.append(self.identifier())
         return unqualified(parts)
 
+    def column(self) -> tuple[str, str]:
+        """``relation.column``: a relation's name, and that of a column of it."""
+        parts = [self.identifier()]
+        while self.accept_type(TokenType.DOT) is not None:
+            parts.append(self.identifier())
+        if len(parts) == 1:
+            raise self.error()
+        return unqualified(parts[:-1]), parts[-1]
+
     def names(self) -> tuple[str, ...]:
         """``(name, …)``."""
         self.expect("(")

@@ -1,0 +1,423 @@
+"""Definitions: what a statement about objects changes, as commands on a state.
+
+A definition is planned on a state (:meth:`Definitions.plan`) and becomes a :class:`Change`:
+commands for one log entry, or an *effect* (a maintained view, a delivery: who keeps it commits it,
+with other commands in the same entry). So several definitions of a transaction block are planned
+one after another, each on the state that the ones before it would make (:func:`after`), and commit
+as one entry; at most one of them may be an effect.
+
+One definition at a time: between planning and commit no other changes the catalog (the lock is the
+caller's, ``adapter/session.py``; a block is refused with 40001 if the names it rests on changed).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import pyarrow as pa
+
+from headwater.adapter import catalog
+from headwater.adapter.errors import (
+    DependentObjects,
+    DuplicateSchema,
+    InvalidDefinition,
+    SerializationFailure,
+    UnknownColumn,
+    Unsupported,
+    WrongKind,
+)
+from headwater.adapter.group_commit import GroupCommit
+from headwater.adapter.ports import Evaluator
+from headwater.adapter.sql.objects import renamed
+from headwater.adapter.sql.parse import parse
+from headwater.adapter.sql.statements import (
+    AlterRetention,
+    CommentOn,
+    CreateMaterialization,
+    CreateMaterializedView,
+    CreateSchema,
+    CreateTable,
+    CreateView,
+    Drop,
+    Kind,
+    Rename,
+    Value,
+)
+from headwater.adapter.sql.tokens import SCHEMA
+from headwater.adapter.timeline import DEFAULT
+from headwater.collection.collections import Collections
+from headwater.collection.run_layout import RunLayout
+from headwater.materialize.controller import Materializations
+from headwater.persist import evolution
+from headwater.persist.client import Client
+from headwater.persist.commands import Atomic, Command, CreateOrLoad, Destroy, SetItem
+from headwater.persist.decide import decide
+from headwater.persist.layout import PARQUET
+from headwater.persist.state import State, apply_change
+
+Definition = (
+    CreateTable
+    | CreateView
+    | CreateMaterializedView
+    | CreateMaterialization
+    | CreateSchema
+    | Drop
+    | Rename
+    | AlterRetention
+    | CommentOn
+)
+
+Effect = Callable[[tuple[Command, ...]], object]
+"""Does what others keep, with these commands in the same entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a definition does."""
+
+    tag: str
+    commands: tuple[Command, ...] = ()
+    effects: tuple[Effect, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The definitions of a transaction block so far, and the catalog as it was before them."""
+
+    base: Mapping[str, bytes]
+    commands: tuple[Command, ...] = ()
+    effects: tuple[Effect, ...] = ()
+
+    def having(self, change: Change) -> Block:
+        """The block with one more."""
+        effects = (*self.effects, *change.effects)
+        if len(effects) > 1:
+            raise Unsupported(
+                "more than one materialized view or materialization in one transaction"
+            )
+        return Block(self.base, (*self.commands, *change.commands), effects)
+
+    def check(self, state: State) -> None:
+        """Refuse it if a name that it changes means something else by now."""
+        for command in self.commands:
+            if isinstance(command, SetItem) and (
+                state.items.get(command.key) != self.base.get(command.key)
+            ):
+                raise SerializationFailure(command.key.removeprefix(catalog.PREFIX))
+
+
+def after(state: State, commands: Sequence[Command], now_ms: int) -> State:
+    """Return the state that commands would make."""
+    for change in decide(state, Atomic(tuple(commands)), now_ms).changes:
+        state = apply_change(state, change)
+    return state
+
+
+class Definitions:
+    """Plans and commits definitions for one location."""
+
+    def __init__(
+        self,
+        client: Client,
+        views: Evaluator,
+        materializations: Materializations,
+        commits: GroupCommit,
+        translate: Callable[[str, catalog.Schemas], str],
+    ) -> None:
+        self._core = client.core
+        self._collections = Collections(client)
+        self._views = views
+        self._materializations = materializations
+        self._commits = commits
+        self._translate = translate
+        self._defining = threading.Lock()
+
+    def execute(self, statement: Definition, sql: str) -> str:
+        """Execute a definition on its own; return its tag."""
+        with self._defining:
+            change = self.plan(self._core.state, statement, sql)
+            # Several only of DROP … CASCADE: dependents first, so that nothing ever dangles.
+            for effect in change.effects[:-1]:
+                effect(())
+            if change.effects:
+                change.effects[-1](change.commands)
+            elif change.commands:
+                self._commits.alone(lambda _: change.commands)
+            return change.tag
+
+    def begin(self) -> Block:
+        """Begin a block."""
+        return Block(self._core.state.items)
+
+    def define(self, block: Block, statement: Definition, sql: str) -> tuple[Block, str]:
+        """Plan one more definition of a block."""
+        state = self._core.state
+        block.check(state)
+        made = after(state, block.commands, self._core.clock.now_ms())
+        change = self.plan(made, statement, sql)
+        return block.having(change), change.tag
+
+    def commit(self, block: Block) -> None:
+        """Commit a block, in one entry."""
+        with self._defining:
+            state = self._core.state
+            block.check(state)
+            _refuse_dangling(after(state, block.commands, self._core.clock.now_ms()))
+            if block.effects:
+                block.effects[0](block.commands)
+            elif block.commands:
+                self._commits.alone(lambda _: block.commands)
+
+    # ---- planning ----------------------------------------------------------------------------
+
+    def plan(self, state: State, statement: Definition, sql: str) -> Change:
+        """Return what a definition changes about a state, or refuse it."""
+        match statement:
+            case CreateTable():
+                return self._create_table(state, statement, sql)
+            case CreateView():
+                return self._create_view(state, statement, sql)
+            case CreateMaterializedView():
+                return self._create_materialized_view(state, statement, sql)
+            case CreateMaterialization():
+                return self._create_materialization(state, statement, sql)
+            case CreateSchema():
+                return _create_schema(statement)
+            case Drop():
+                return self._drop(state, statement)
+            case Rename():
+                return _rename(state, statement)
+            case AlterRetention():
+                return _retain(state, statement)
+            case CommentOn():
+                return _comment(state, statement)
+
+    def _create_table(self, state: State, statement: CreateTable, sql: str) -> Change:
+        tag = "CREATE TABLE"
+        if statement.if_not_exists and catalog.find(state, statement.name) is not None:
+            return Change(tag)
+        catalog.refuse_duplicate(state, statement.name)
+        gid = self._collections.new_id()
+        name = f"u{gid}"
+        # It begins where the timeline is, which moves on in the same entry: it is readable (and
+        # empty) as soon as it is acknowledged.
+        create = CreateOrLoad(
+            name,
+            evolution.to_bytes(statement.schema),
+            statement.key,
+            RunLayout.name if statement.key else PARQUET.name,
+            timeline=DEFAULT,
+            id=gid,
+        )
+        retain_ms = _retained(statement.retain_ms)
+        named = catalog.Object(statement.name, "table", sql, name, id=name, retain_ms=retain_ms)
+        return Change(tag, (create, catalog.put(named)))
+
+    def _create_view(self, state: State, statement: CreateView, sql: str) -> Change:
+        if statement.or_replace:
+            found = catalog.find(state, statement.name)
+            if found is not None and found.kind != "view":
+                raise WrongKind(statement.name, "view", found.kind)
+            if found is not None and catalog.users(state, found.id):
+                raise Unsupported("replacing a view that others are made of")
+        else:
+            catalog.refuse_duplicate(state, statement.name)
+        sources = catalog.sources(state, statement.tables)
+        query = self._translate(statement.query_sql, catalog.schemas(state, statement.tables))
+        schema = self._views.describe(sources.text(query), relations=sources.relations)
+        if statement.columns is not None:
+            if len(statement.columns) > len(schema.names):
+                raise InvalidDefinition("CREATE VIEW specifies more column names than columns")
+            names = (*statement.columns, *schema.names[len(statement.columns) :])
+            listed = ", ".join(map(catalog.quoted, names))
+            query = f"SELECT * FROM ({query}) AS `named`({listed})"  # noqa: S608 - translated
+            schema = pa.schema([f.with_name(n) for f, n in zip(schema, names, strict=True)])
+        bindings = {name: catalog.named(state, name).id for name in statement.tables}
+        view = catalog.Object(
+            statement.name,
+            "view",
+            sql,
+            uses=tuple(dict.fromkeys(bindings.values())),
+            id=f"u{self._collections.new_id()}",
+            query=query,
+            bindings=bindings,
+            schema=evolution.to_bytes(schema),
+        )
+        return Change("CREATE VIEW", (catalog.put(view),))
+
+    def _create_materialized_view(
+        self, state: State, statement: CreateMaterializedView, sql: str
+    ) -> Change:
+        tag = "CREATE MATERIALIZED VIEW"
+        if statement.if_not_exists and catalog.find(state, statement.name) is not None:
+            return Change(tag)
+        catalog.refuse_duplicate(state, statement.name)
+        sources = catalog.sources(state, statement.tables)
+        query = self._translate(statement.query_sql, catalog.schemas(state, statement.tables))
+        uses = tuple(catalog.named(state, name).id for name in statement.tables)
+        name = f"u{self._collections.new_id()}"
+        retain_ms = _retained(statement.retain_ms)
+        named = catalog.Object(
+            statement.name, "materialized view", sql, name, uses, name, retain_ms=retain_ms
+        )
+
+        def create(also: tuple[Command, ...]) -> None:
+            self._views.create_view(
+                name, sources.text(query), relations=sources.relations, also=also
+            )
+
+        return Change(tag, (catalog.put(named),), (create,))
+
+    def _create_materialization(
+        self, state: State, statement: CreateMaterialization, sql: str
+    ) -> Change:
+        tag = "CREATE MATERIALIZATION"
+        if statement.if_not_exists and catalog.find(state, statement.name) is not None:
+            return Change(tag)
+        catalog.refuse_duplicate(state, statement.name)
+        path = statement.options.get("PATH")
+        if path is None:
+            raise InvalidDefinition(
+                "a SQLite endpoint needs a path", hint="Write INTO SQLITE (PATH '…')."
+            )
+        bindings = tuple(
+            (b.view, catalog.relation(state, b.view)[1], b.target_table, b.key)
+            for b in statement.bindings
+        )
+        uses = tuple(catalog.named(state, binding.view).id for binding in statement.bindings)
+        oid = f"u{self._collections.new_id()}"
+        named = catalog.Object(statement.name, "materialization", sql, uses=uses, id=oid)
+
+        def create(also: tuple[Command, ...]) -> None:
+            self._materializations.create(oid, Path(path), bindings, also=also)
+
+        return Change(tag, (catalog.put(named),), (create,))
+
+    def _drop(self, state: State, statement: Drop) -> Change:
+        tag = f"DROP {statement.kind.upper()}"
+        gone: dict[str, catalog.Object] = {}
+        for name in (statement.name, *statement.others):
+            found = catalog.find(state, name)
+            if found is None and statement.if_exists:
+                continue
+            if found is None:
+                found = catalog.named(state, name)
+            if found.kind != statement.kind:
+                raise WrongKind(name, statement.kind, found.kind)
+            _add_with_users(state, found, gone)
+        if not statement.cascade:
+            named = {statement.name, *statement.others}
+            others = [each.name for each in gone.values() if each.name not in named]
+            if others:
+                raise DependentObjects(statement.kind, statement.name, ", ".join(others))
+        commands: list[Command] = []
+        effects: list[Effect] = []
+        # Whoever is made of others goes before them.
+        for each in reversed(gone.values()):
+            removed = catalog.remove(each.name)
+            match each.kind:
+                case "materialized view" | "materialization":
+                    effects.append(self._dropped(each, removed))
+                case "table":
+                    commands += (removed, Destroy(each.collection))
+                case "view":
+                    commands.append(removed)
+        if effects and commands:
+            # What they are made of goes after them, in an entry of its own.
+            last = tuple(commands)
+            effects.append(lambda _: self._commits.alone(lambda _: last))
+            commands = []
+        return Change(tag, tuple(commands), tuple(effects))
+
+    def _dropped(self, each: catalog.Object, removed: Command) -> Effect:
+        def drop(also: tuple[Command, ...]) -> None:
+            if each.kind == "materialization":
+                self._materializations.drop(each.id, also=(removed, *also))
+            else:
+                self._views.drop_view(each.collection, also=(removed, *also))
+
+        return drop
+
+
+def _refuse_dangling(state: State) -> None:
+    """Refuse a catalog in which something is made of what another session dropped meanwhile."""
+    known = {each.id for each in catalog.objects(state)}
+    for each in catalog.objects(state):
+        if not known.issuperset(each.uses):
+            raise SerializationFailure(each.name)
+
+
+def _add_with_users(state: State, each: catalog.Object, gone: dict[str, catalog.Object]) -> None:
+    """Add an object, and after it everything that is made of it."""
+    gone.pop(each.id, None)  # To the end: after all that it is made of.
+    gone[each.id] = each
+    for user in catalog.users(state, each.id):
+        _add_with_users(state, user, gone)
+
+
+def _retained(retain_ms: int | None) -> int:
+    return catalog.RETAIN_MS_DEFAULT if retain_ms is None else retain_ms
+
+
+def _create_schema(statement: CreateSchema) -> Change:
+    if statement.name != SCHEMA:
+        raise Unsupported(f'schema "{statement.name}"', detail=f'There is one schema, "{SCHEMA}".')
+    if not statement.if_not_exists:
+        raise DuplicateSchema(statement.name)
+    return Change("CREATE SCHEMA")
+
+
+def _of_kind(state: State, name: str, kind: Kind) -> catalog.Object:
+    """Return the object; as in PostgreSQL, ALTER TABLE is right for any relation."""
+    found = catalog.named(state, name)
+    if found.kind != kind and (kind != "table" or found.kind == "materialization"):
+        raise WrongKind(name, kind, found.kind)
+    return found
+
+
+def _rename(state: State, statement: Rename) -> Change:
+    found = _of_kind(state, statement.name, statement.kind)
+    catalog.refuse_duplicate(state, statement.new_name)
+    new = catalog.changed(
+        found, name=statement.new_name, sql=renamed(found.sql, statement.new_name)
+    )
+    tag = f"ALTER {statement.kind.upper()}"
+    return Change(tag, (catalog.remove(found.name), catalog.put(new)))
+
+
+def _retain(state: State, statement: AlterRetention) -> Change:
+    found = _of_kind(state, statement.name, statement.kind)
+    if not found.collection:
+        raise WrongKind(statement.name, "table or materialized view", found.kind)
+    new = catalog.changed(found, retain_ms=_retained(statement.retain_ms))
+    return Change(f"ALTER {statement.kind.upper()}", (catalog.put(new),))
+
+
+def _comment(state: State, statement: CommentOn) -> Change:
+    if statement.kind is None:
+        found = catalog.named(state, statement.name)
+        columns = catalog.schemas(state, (statement.name,))[statement.name].names
+        assert statement.column is not None
+        if statement.column not in columns:
+            raise UnknownColumn(statement.column, statement.name)
+        comments = {**found.column_comments}
+        comments.pop(statement.column, None)
+        if statement.text is not None:
+            comments[statement.column] = statement.text
+        new = catalog.changed(found, column_comments=comments)
+    else:
+        found = _of_kind(state, statement.name, statement.kind)
+        new = catalog.changed(found, comment=statement.text)
+    return Change("COMMENT", (catalog.put(new),))
+
+
+@lru_cache(maxsize=1024)
+def defaults(create_sql: str) -> dict[str, Value]:
+    """Return the defaults of a table, as its definition says them."""
+    (statement,) = parse(create_sql)
+    assert isinstance(statement, CreateTable)
+    return {column.name: column.default for column in statement.columns}

@@ -1,0 +1,63 @@
+"""``SHOW`` of objects: the catalog as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from headwater.adapter import catalog
+from headwater.adapter.errors import WrongKind
+from headwater.adapter.sql.statements import (
+    ShowColumns,
+    ShowCreate,
+    ShowObjects,
+    ShowSchemas,
+    ShowTables,
+)
+from headwater.adapter.sql.tokens import SCHEMA
+from headwater.adapter.sql.types import wire_type
+from headwater.persist.state import State
+
+ShowsObjects = ShowTables | ShowObjects | ShowSchemas | ShowColumns | ShowCreate
+
+
+def shown(state: State, statement: ShowsObjects) -> pa.Table:
+    """Return what a SHOW shows."""
+    match statement:
+        case ShowTables():
+            rows = [(each.name, each.kind) for each in catalog.objects(state)]
+            return _texts(("name", "kind"), rows)
+        case ShowObjects(kind):
+            found = [each for each in catalog.objects(state) if kind in (None, each.kind)]
+            rows3 = [(each.name, each.kind, each.comment) for each in found]
+            return _texts(("name", "kind", "comment"), rows3)
+        case ShowSchemas():
+            return _texts(("name",), [(SCHEMA,)])
+        case ShowColumns(name):
+            return _columns(state, name)
+        case ShowCreate(kind, name):
+            found_one = catalog.named(state, name)
+            if found_one.kind != kind:
+                raise WrongKind(name, kind, found_one.kind)
+            return _texts(("name", "create_sql"), [(name, found_one.sql)])
+
+
+def _columns(state: State, name: str) -> pa.Table:
+    comments = catalog.named(state, name).column_comments
+    schema = catalog.schemas(state, (name,))[name]
+    rows = [
+        (
+            field.name,
+            wire_type(field.type).name,
+            "yes" if field.nullable else "no",
+            comments.get(field.name),
+        )
+        for field in schema
+    ]
+    return _texts(("name", "type", "nullable", "comment"), rows)
+
+
+def _texts(names: Sequence[str], rows: Sequence[Sequence[str | None]]) -> pa.Table:
+    columns = [pa.array([row[n] for row in rows], pa.string()) for n in range(len(names))]
+    return pa.table(columns, names=list(names))

@@ -1,0 +1,157 @@
+"""Statements about objects by name: ``DROP``, ``ALTER``, ``COMMENT ON``, ``SHOW``, schemas.
+
+Read by recursive descent; the grammar stands in the docstrings of :mod:`.statements`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headwater.adapter.errors import InvalidDefinition, Unsupported
+from headwater.adapter.sql import statements
+from headwater.adapter.sql.durations import duration_ms
+from headwater.adapter.sql.tokens import Cursor, Source, split
+
+_KINDS: Final[tuple[tuple[tuple[str, ...], statements.Kind], ...]] = (
+    (("TABLE",), "table"),
+    (("VIEW",), "view"),
+    (("MATERIALIZED", "VIEW"), "materialized view"),
+    (("MATERIALIZATION",), "materialization"),
+)
+
+_PLURALS: Final[tuple[tuple[tuple[str, ...], statements.Kind | None], ...]] = (
+    (("VIEWS",), "view"),
+    (("MATERIALIZED", "VIEWS"), "materialized view"),
+    (("MATERIALIZATIONS",), "materialization"),
+    (("OBJECTS",), None),
+)
+
+
+def _kind(cursor: Cursor, what: str) -> statements.Kind:
+    for words, kind in _KINDS:
+        if cursor.accept(*words):
+            return kind
+    raise Unsupported(f"{what} {cursor.identifier().upper()}")
+
+
+def drop(source: Source) -> statements.Statement:
+    """``DROP kind [IF EXISTS] name, … [CASCADE | RESTRICT]``."""
+    cursor = Cursor(source)
+    cursor.expect("DROP")
+    kind = _kind(cursor, "DROP")
+    if_exists = cursor.accept("IF", "EXISTS")
+    names = [cursor.relation()]
+    while cursor.accept(","):
+        names.append(cursor.relation())
+    cascade = cursor.accept("CASCADE")
+    if not cascade:
+        cursor.accept("RESTRICT")
+    cursor.finish()
+    return statements.Drop(kind, names[0], if_exists, cascade, tuple(names[1:]))
+
+
+def alter(source: Source) -> statements.Statement:
+    """``ALTER kind name RENAME TO … | SET (…) | RESET (…)``."""
+    cursor = Cursor(source)
+    cursor.expect("ALTER")
+    kind = _kind(cursor, "ALTER")
+    name = cursor.relation()
+    if cursor.accept("RENAME"):
+        if cursor.peek("COLUMN"):
+            raise Unsupported("renaming a column")
+        cursor.expect("TO")
+        new_name = cursor.identifier()
+        cursor.finish()
+        return statements.Rename(kind, name, new_name)
+    if cursor.accept("SET"):
+        retain_ms = retention(cursor)
+        cursor.finish()
+        return statements.AlterRetention(kind, name, retain_ms)
+    if cursor.accept("RESET"):
+        cursor.expect("(", "RETAIN", "HISTORY", ")")
+        cursor.finish()
+        return statements.AlterRetention(kind, name, None)
+    raise Unsupported(f"this ALTER {kind.upper()}")
+
+
+def retention(cursor: Cursor) -> int:
+    """``(RETAIN HISTORY [=] FOR 'duration')``, in milliseconds."""
+    cursor.expect("(", "RETAIN", "HISTORY")
+    cursor.accept("=")
+    cursor.expect("FOR")
+    written = cursor.string()
+    cursor.expect(")")
+    retain_ms = duration_ms(written)
+    if retain_ms is None:
+        raise InvalidDefinition(f"'{written}' is no duration", hint="Write '5 minutes', say.")
+    return retain_ms
+
+
+def comment(source: Source) -> statements.Statement:
+    """``COMMENT ON kind name | COLUMN name.column IS …``."""
+    cursor = Cursor(source)
+    cursor.expect("COMMENT", "ON")
+    column, kind = None, None
+    if cursor.accept("COLUMN"):
+        name, column = cursor.column()
+    else:
+        kind = _kind(cursor, "COMMENT ON")
+        name = cursor.relation()
+    cursor.expect("IS")
+    text = None if cursor.accept("NULL") else cursor.string()
+    cursor.finish()
+    return statements.CommentOn(name, column, text, kind)
+
+
+def create_schema(source: Source) -> statements.Statement:
+    """``CREATE SCHEMA [IF NOT EXISTS] name``."""
+    cursor = Cursor(source)
+    cursor.expect("CREATE", "SCHEMA")
+    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    name = cursor.identifier()
+    cursor.finish()
+    return statements.CreateSchema(name, if_not_exists)
+
+
+def show(source: Source) -> statements.Statement:
+    """``SHOW TABLES``, of other objects, ``SHOW CREATE``, or ``SHOW variable``."""
+    cursor = Cursor(source)
+    cursor.expect("SHOW")
+    shown = _shown(cursor)
+    cursor.finish()
+    return shown
+
+
+def _shown(cursor: Cursor) -> statements.Statement:
+    if cursor.accept("TABLES"):
+        return statements.ShowTables()
+    if cursor.accept("SCHEMAS"):
+        return statements.ShowSchemas()
+    if cursor.accept("COLUMNS"):
+        cursor.expect("FROM")
+        return statements.ShowColumns(cursor.relation())
+    if cursor.accept("CREATE"):
+        return statements.ShowCreate(_kind(cursor, "SHOW CREATE"), cursor.relation())
+    for words, kind in _PLURALS:
+        if cursor.accept(*words):
+            return statements.ShowObjects(kind)
+    if cursor.accept("TIME", "ZONE"):
+        return statements.Show("timezone")
+    if cursor.accept("TRANSACTION", "ISOLATION", "LEVEL"):
+        return statements.Show("transaction_isolation")
+    return statements.Show(cursor.identifier().lower())
+
+
+def renamed(create_sql: str, new_name: str) -> str:
+    """Return the text of a CREATE with another name."""
+    (source,) = split(create_sql)
+    cursor = Cursor(source)
+    cursor.expect("CREATE")
+    cursor.accept("OR", "REPLACE")
+    _kind(cursor, "CREATE")
+    cursor.accept("IF", "NOT", "EXISTS")
+    first = source.tokens[cursor.index].start
+    cursor.relation()
+    last = source.tokens[cursor.index - 1].end
+    quoted = new_name.replace('"', '""')
+    return f'{create_sql[:first]}"{quoted}"{create_sql[last + 1 :]}'
