@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from headwater.adapter.dialect import to_spark
+from headwater.adapter.dialect.literals import string
 from headwater.adapter.errors import AdapterError
 from tests.unit.adapter_dialect.corpus import EXPRESSIONS, RELATIONS
 from tests.unit.adapter_dialect.failing_corpus import FAILING
@@ -37,6 +38,29 @@ def test_names_and_types_are_postgresqls(postgres: psycopg.Connection[Any]) -> N
         if [c.name for c in ours] != names or [c.type.oid for c in ours] != oids:
             different.append((sql, names, oids, ours))
     assert not different
+
+
+def test_strings_with_escapes_are_the_same_strings(postgres: psycopg.Connection[Any]) -> None:
+    chance = random.Random(SEED)
+    pieces = [
+        "a",
+        "''",
+        "\\'",
+        "\\\\",
+        "\\n",
+        "\\t",
+        "\\x41",
+        "\\101",
+        "\\u00e9",
+        "\\U0001F600",
+        "%",
+        "$",
+        "é",
+    ]
+    for _ in range(100):
+        sql = f"select E'{''.join(chance.choices(pieces, k=chance.randint(0, 8)))}'"
+        ((text,),) = ask(postgres, sql)[2]
+        assert to_spark(sql, {}).text == f"SELECT {string(text)} AS `?column?`", sql
 
 
 def test_what_fails_there_is_taken_here(postgres: psycopg.Connection[Any]) -> None:

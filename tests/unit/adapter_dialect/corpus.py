@@ -235,7 +235,16 @@ def _expressions() -> Iterator[str]:
         ),
         *("'abc'::text", "'a' || 'b'", "null", "'x'", "true", "false", "not b", "interval '1 day'"),
         *("'36 hours'::interval", "interval '1 day 02:03:04.5'", "interval '-1 day 2 hours'"),
-        *("interval '2 weeks'", "interval '90 minutes'", "i4::text || s", "s || i4", "d || ''"),
+        *(
+            "interval '2 weeks'",
+            "interval '3' day",
+            "d - interval '2' month",
+            r"E'a\n\'\\b'",
+            "interval '90 minutes'",
+            "i4::text || s",
+            "s || i4",
+            "d || ''",
+        ),
         *(
             "n::text",
             "(n * 2)::text",

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 
 from headwater.adapter.shadow import bootstrap
 from headwater.adapter.shadow.instance import Instance
+from headwater.collection.schema import type_of
 from tests.unit.adapter_dialect.corpus import RELATIONS, rows
 
 COUNTS = {"x": 40, "y": 25}
@@ -39,6 +41,15 @@ def loaded(seed: int) -> Iterator[psycopg.Connection[Any]]:
                 yield connection
         finally:
             instance.stop()
+
+
+def load(connection: psycopg.Connection[Any], name: str, table: pa.Table) -> None:
+    """Create ``name`` with the rows of ``table``."""
+    listed = ", ".join(f'"{field.name}" {type_of(field).postgres}' for field in table.schema)
+    connection.execute(f"create table {name} ({listed})".encode())
+    marks = ", ".join(["%s"] * table.num_columns)
+    rows_of = zip(*(column.to_pylist() for column in table.columns), strict=True)
+    connection.cursor().executemany(f"insert into {name} values ({marks})".encode(), list(rows_of))
 
 
 def _declared(column: str, type_: str) -> str:

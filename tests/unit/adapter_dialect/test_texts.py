@@ -11,6 +11,7 @@ from headwater.adapter.dialect.aggregates import AGGREGATES
 from headwater.adapter.dialect.casts import casts
 from headwater.adapter.dialect.expressions import FUNCTIONS, NODES
 from headwater.testing.datadriven import Directive, collect, run_file
+from tests.queries.tables import queries, schemas
 from tests.unit.adapter_dialect.corpus import EXPRESSIONS, RELATIONS
 from tests.unit.adapter_dialect.query_corpus import QUERIES
 
@@ -38,7 +39,13 @@ def test_the_corpus_is_taken_and_uses_the_whole_list() -> None:
     assert not unused, "allowed, and asked of no PostgreSQL"
 
 
+def test_tpch_is_taken() -> None:
+    relations = schemas("tpch")
+    for text in queries("tpch").values():
+        to_spark(text, relations)
+
+
 def test_the_size_of_the_list_is_known() -> None:
     """Whoever adds to the allow-list adds to the corpus, and then changes this line."""
     sizes = (len(NODES), len(FUNCTIONS), len(AGGREGATES), len(casts()))
-    assert sizes == (49, 47, 20, 53)
+    assert sizes == (53, 47, 20, 53)

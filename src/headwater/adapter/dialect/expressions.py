@@ -102,6 +102,9 @@ class Expressions:
     def _arithmetic(self, node: Any, scope: Scope) -> Typed:
         return operators.arithmetic(node, _ARITHMETIC[type(node)], *self._both(node, scope))
 
+    def _bitwise(self, node: Any, scope: Scope) -> Typed:
+        return operators.bitwise(node, _BITWISE[type(node)], *self._both(node, scope))
+
     def _compare(self, node: Any, scope: Scope) -> Typed:
         operator = _COMPARISONS[type(node)]
         right = node.expression
@@ -374,16 +377,20 @@ _COMPARISONS: Final = {
     exp.GTE: ">=",
 }
 
+_BITWISE: Final = {exp.BitwiseAnd: "&", exp.BitwiseOr: "|", exp.BitwiseXor: "#"}
+
 Method = Callable[[Expressions, Any, Scope], Typed]
 E_ = Expressions
 _METHODS: Final[dict[type, Method]] = {
     exp.Literal: E_._literal,
     exp.RawString: E_._raw_string,
+    exp.ByteString: E_._raw_string,  # E'…', its escapes read by sqlglot
     exp.Boolean: E_._boolean,
     exp.Null: E_._null,
     exp.Column: E_._column,
     exp.Paren: E_._paren,
     **dict.fromkeys(_ARITHMETIC, E_._arithmetic),
+    **dict.fromkeys(_BITWISE, E_._bitwise),
     **dict.fromkeys(_COMPARISONS, E_._compare),
     exp.Neg: E_._negative,
     exp.And: E_._and_or,

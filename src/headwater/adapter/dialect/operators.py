@@ -102,6 +102,18 @@ def _numeric(node: Any, operator: str, left: Typed, right: Typed) -> Typed:
             return Typed(sql, type_, node, scale_shown=shown)
 
 
+BITWISE: Final = {"&": "&", "|": "|", "#": "^"}
+
+
+def bitwise(node: Any, operator: str, left: Typed, right: Typed) -> Typed:
+    """``&``, ``|`` and ``#`` of integers."""
+    if left.type not in INTEGERS or right.type not in INTEGERS:
+        raise no_operator(node, operator, left, right)
+    type_ = common_number(left.type, right.type)
+    sql = f"{coerce(left, type_).sql} {BITWISE[operator]} {coerce(right, type_).sql}"
+    return Typed(cast_sql(sql, type_), type_, node)
+
+
 def negated(node: Any, operand: Typed) -> Typed:
     """``- operand``."""
     if not (is_number(operand.type) or operand.type == INTERVAL):
@@ -177,16 +189,19 @@ def concatenated(node: Any, left: Typed, right: Typed) -> Typed:
 
 
 def like(node: Any, operand: Typed, pattern: Typed, escape: str, *, fold: bool) -> Typed:
-    """``LIKE`` and ``ILIKE`` with a literal pattern."""
-    if pattern.literal is None:
-        refuse(node, "LIKE with a pattern that is no literal")
-    operand = _text(node, "LIKE", operand)
-    if len(escape) > 1:
-        refuse(node, "an escape of several characters")
-    written = _like_pattern(node, pattern.literal, escape)
+    """``LIKE`` and ``ILIKE``.
+
+    A pattern from the rows with a backslash before an ordinary character is an error in Spark.
+    """
+    operand, pattern = _text(node, "LIKE", operand), _text(node, "LIKE", pattern)
+    if len(escape) > 1 or (pattern.literal is None and escape != "\\"):
+        refuse(node, "this ESCAPE with this pattern")
+    sql = pattern.sql
+    if pattern.literal is not None:
+        sql = string(_like_pattern(node, pattern.literal, escape))
     if fold:
-        return Typed(f"(lower({operand.sql}) LIKE lower({string(written)}))", BOOLEAN, node)
-    return Typed(f"({operand.sql} LIKE {string(written)})", BOOLEAN, node)
+        return Typed(f"(lower({operand.sql}) LIKE lower({sql}))", BOOLEAN, node)
+    return Typed(f"({operand.sql} LIKE {sql})", BOOLEAN, node)
 
 
 def _like_pattern(node: Any, pattern: str, escape: str) -> str:

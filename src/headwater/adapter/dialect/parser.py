@@ -9,6 +9,7 @@ than its operator cannot be what PostgreSQL read, and is refused with the advice
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 import sqlglot
@@ -41,10 +42,17 @@ class _Dialect(Postgres):  # type: ignore[misc]  # sqlglot is untyped to us
             """``INTERVAL '…'`` keeps its text; sqlglot's own reading drops all but one unit."""
             start = self._index
             if self._match(TokenType.INTERVAL) and self._match(TokenType.STRING):
-                literal = exp.Literal.string(self._prev.text)
-                literal.update_positions(self._prev)
+                token = self._prev
+                text = token.text
                 if self._curr and self._curr.text.upper() in _FIELDS:
-                    self.raise_error("INTERVAL with a field after its text")
+                    if not re.fullmatch(r"\s*[+-]?\d+\s*", text):
+                        self.raise_error("INTERVAL with a field after a text of its own units")
+                    text = f"{text.strip()} {self._curr.text}"  # INTERVAL '3' MONTH
+                    self._advance()
+                    if self._curr and self._curr.text.upper() == "TO":
+                        self.raise_error("INTERVAL with two fields")
+                literal = exp.Literal.string(text)
+                literal.update_positions(token)
                 return exp.Cast(this=literal, to=exp.DataType(this=exp.DataType.Type.INTERVAL))
             self._retreat(start)
             return None
