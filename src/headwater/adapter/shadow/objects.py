@@ -13,6 +13,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
+import pyarrow as pa
+
+from headwater.collection.schema import type_of
+from headwater.collection.types import NUMERIC_BARE
 
 RelationKind = Literal["table", "view", "materialized view"]
 
@@ -38,6 +42,21 @@ class Column:
     type: str
     not_null: bool = False
     comment: str | None = None
+
+    @classmethod
+    def stored(cls, field: pa.Field, comment: str | None = None) -> Column:
+        """A column as we store it.
+
+        A bare numeric is shown as one; a struct, which is no type of a column there, as jsonb.
+
+        >>> Column.stored(pa.field("price", pa.decimal128(12, 2), nullable=False))
+        Column(name='price', type='numeric(12,2)', not_null=True, comment=None)
+        """
+        type_ = type_of(field)
+        name = "numeric" if type_.args == NUMERIC_BARE else type_.postgres
+        if "record" in name:
+            name = "jsonb"
+        return cls(field.name, name, not field.nullable, comment)
 
 
 @dataclass(frozen=True, slots=True)
