@@ -1,8 +1,8 @@
 """Several views: one against eight on the same inputs, and a tick beside a hydration.
 
 - A view that joins and sums, stepped with Δ = 1,000 updates: wall time, p50 and p99, and CPU.
-- The same with eight such views over the same two tables, in turns with the one: two locations with
-  the same rows.
+- The same with a view that also computes (a pass of the JVM and a stage more), and with eight views
+  over the same two tables, half of which compute, in turns: three locations with the same rows.
 - The controller runs by itself; every change waits until the view shows it. First alone, then while
   another view over the same tables is hydrated again and again.
 """
@@ -31,6 +31,7 @@ EIGHT = {
     "v6": f"SELECT d.region, sum(f.x) - count(*) AS x {JOINED} WHERE d.w < 4 GROUP BY d.region",
     "v7": f"SELECT f.x % 10 AS m, count(*) AS n {JOINED} GROUP BY f.x % 10",
 }
+COMPUTING = {"v4": EIGHT["v4"]}
 HYDRATED = f"SELECT f.grp, sum(f.x) AS x, max(d.w) AS w {JOINED} GROUP BY f.grp"
 
 NUMBERS = itertools.count()
@@ -87,19 +88,21 @@ def main() -> None:
     session = open_session(SparkSettings(driver_memory=asked.memory))
     calibrated = [calibrator_s()]
     with scratch() as folder:
-        shops = [Shop(folder / "one", session, rows), Shop(folder / "eight", session, rows)]
-        hydrations = [shop.create(views) for shop, views in zip(shops, (ONE, EIGHT), strict=True)]
-        costs = [Costs(), Costs()]
+        labels = ("one", "one that computes", "eight")
+        shops = [Shop(folder / label, session, rows) for label in labels]
+        sets = (ONE, COMPUTING, EIGHT)
+        hydrations = [shop.create(views) for shop, views in zip(shops, sets, strict=True)]
+        costs = [Costs() for _ in shops]
         for turn in range(-warm, rounds):
-            for number in (0, 1) if turn % 2 else (1, 0):
+            for number in (0, 1, 2) if turn % 2 else (2, 1, 0):
                 shops[number].replace(asked.delta)
                 taken = shops[number].step()
                 if turn >= 0:
                     costs[number].samples.append(taken)
         for name, sql in EIGHT.items():
-            shop = shops[1]
+            shop = shops[2]
             shop.check(name, shop.controller.select(sql, shop.time))
-        one, eight = costs
+        one, computing, eight = costs
         show(
             "a step, seconds",
             ["views", "p50 wall", "p99 wall", "cpu", "hydration"],
@@ -111,12 +114,15 @@ def main() -> None:
                     f"{c.cpu_s:.3f}",
                     f"{hydration.wall_s:.1f}",
                 ]
-                for label, c, hydration in zip(("one", "eight"), costs, hydrations, strict=True)
+                for label, c, hydration in zip(labels, costs, hydrations, strict=True)
             ],
         )
-        wall, cpu = eight.wall_s / one.wall_s, eight.cpu_s / one.cpu_s
-        print(f"\neight / one: wall {wall:.2f}, cpu {cpu:.2f}")
+        print()
+        for label, single in (("one", one), ("one that computes", computing)):
+            wall, cpu = eight.wall_s / single.wall_s, eight.cpu_s / single.cpu_s
+            print(f"eight / {label}: wall {wall:.2f}, cpu {cpu:.2f}")
         shops[1].close()
+        shops[2].close()
         calibrated.append(calibrator_s())
         ticks = 6 if asked.quick else 40
         _ticks(shops[0], asked.delta, 2, beside=True)
