@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -18,9 +19,13 @@ from headwater.base.errors import InvalidUsage
 from headwater.base.ids import GlobalId
 from headwater.collection.capability import ReadCapability, from_text, new_token
 from headwater.collection.commands import drop_command
-from headwater.materialize.definition import Binding, Definition, Endpoint
+from headwater.materialize.definition import CONNECTOR, Binding, Definition, Endpoint
+from headwater.materialize.drivers.registry import Guarantee, guarantee
+from headwater.materialize.protocol.messages import Applied, Apply
+from headwater.materialize.protocol.specs import Constraint
 from headwater.materialize.recovery import shard_items
 from headwater.materialize.runtime import Materialization, streams, validated_spec
+from headwater.materialize.selection import constraints_of
 from headwater.persist.client import Client
 from headwater.persist.commands import Atomic, Command, OpenReader, SetItem
 from headwater.persist.decision import collection_of
@@ -40,6 +45,26 @@ class ResourceNotEmpty(InvalidUsage):
         )
 
 
+class UnknownMaterialization(InvalidUsage):
+    """No materialization has this name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no materialization {name!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """What a materialization would be, had it been installed."""
+
+    actions: str
+    """What would be done at the endpoint; empty: nothing, or it cannot be asked."""
+    constraints: tuple[tuple[str, str, Constraint], ...]
+    """Binding, field, and what the driver demands of it."""
+    guarantees: tuple[tuple[str, Guarantee], ...]
+    """Binding, and how often a change arrives."""
+    warnings: tuple[str, ...]
+
+
 class Materializations:
     """All materializations of a location."""
 
@@ -51,7 +76,9 @@ class Materializations:
         """Start every materialization that the log knows."""
         for key, value in self._client.core.state.items.items():
             if key.startswith(PREFIX):
-                self._start(msgspec.json.decode(value, type=Definition))
+                definition = msgspec.json.decode(value, type=Definition)
+                if not definition.paused:
+                    self._start(definition)
 
     def stop(self) -> None:
         """Stop them all; nothing is lost by it."""
@@ -103,6 +130,70 @@ class Materializations:
         stored = SetItem(PREFIX + name, msgspec.json.encode(definition))
         self._client.core.submit(Atomic((*opens, stored, *also))).result()
         self._start(definition)
+
+    def dry_run(
+        self,
+        name: str,
+        endpoint: Endpoint,
+        bindings: Sequence[Binding],
+        *,
+        hard_delete: bool = True,
+    ) -> DryRun:
+        """Ask the driver what would be; nothing is changed, here or there."""
+        definition = Definition(name, "", endpoint, tuple(bindings), (), hard_delete)
+        stream = streams(definition)()
+        try:
+            spec, _, validated = validated_spec(self._client, definition, stream)
+            actions = ""
+            if endpoint.driver != CONNECTOR:  # Flow's protocol has no word for it.
+                stream.send(Apply(spec, dry_run=True))
+                applied = stream.receive()
+                actions = applied.action_description if isinstance(applied, Applied) else ""
+            stream.end()
+        except BaseException:
+            stream.abort()
+            raise
+        guarantees = tuple(
+            (b.name, guarantee(endpoint.driver, last_write_wins=b.last_write_wins))
+            for b in bindings
+        )
+        return DryRun(
+            actions,
+            tuple(
+                (binding.name, field, constraint)
+                for binding, answer in zip(bindings, validated.bindings, strict=True)
+                for field, constraint in constraints_of(answer)
+            ),
+            guarantees,
+            tuple(
+                f"binding {named!r} may deliver a change more than once, and then it counts again"
+                for named, promised in guarantees
+                if promised is Guarantee.AT_LEAST_ONCE
+            ),
+        )
+
+    def pause(self, name: str) -> None:
+        """Let a materialization rest, also over restarts; what it needs to go on is held."""
+        running = self._running.pop(name, None)
+        if running is not None:
+            running.stop()
+        self._set_paused(name, paused=True)
+
+    def resume(self, name: str) -> None:
+        """Let a materialization go on from where it rests."""
+        definition = self._set_paused(name, paused=False)
+        if name not in self._running:
+            self._start(definition)
+
+    def _set_paused(self, name: str, *, paused: bool) -> Definition:
+        value = self._client.core.state.items.get(PREFIX + name)
+        if value is None:
+            raise UnknownMaterialization(name)
+        known = msgspec.json.decode(value, type=Definition)
+        definition = msgspec.structs.replace(known, paused=paused)
+        stored = SetItem(PREFIX + name, msgspec.json.encode(definition))
+        self._client.core.submit(stored).result()
+        return definition
 
     def _validate(self, definition: Definition) -> None:
         stream = streams(definition)()

@@ -102,6 +102,12 @@ class Binding(msgspec.Struct, frozen=True):
     append_only: bool = False
     """The user's promise that no row is ever deleted or updated, for strategies that need it."""
 
+    @property
+    def last_write_wins(self) -> bool:
+        """Whether storing a document again changes nothing."""
+        strategies = self.strategies().values()
+        return not self.delta_updates and all(isinstance(s, LastWriteWins) for s in strategies)
+
     def strategies(self) -> dict[str, Strategy]:
         """Return the strategy of each ``REDUCE`` column."""
         return {column: parse({"strategy": name}) for column, name in self.reduce}
@@ -119,6 +125,8 @@ class Definition(msgspec.Struct, frozen=True):
     """The read capabilities, as text, one per binding."""
     hard_delete: bool = True
     """Whether a deleted key's row goes, or stays and is marked."""
+    paused: bool = False
+    """Whether it rests, at the checkpoint that it has, until it is resumed."""
 
     @property
     def source(self) -> str:

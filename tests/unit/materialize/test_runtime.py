@@ -15,7 +15,12 @@ import pytest
 
 from headwater.collection.capability import ReadCapability, from_text
 from headwater.materialize.checkpoint import Position
-from headwater.materialize.controller import PREFIX, Materializations, ResourceNotEmpty
+from headwater.materialize.controller import (
+    PREFIX,
+    Materializations,
+    ResourceNotEmpty,
+    UnknownMaterialization,
+)
 from headwater.materialize.definition import (
     Binding,
     Definition,
@@ -24,6 +29,7 @@ from headwater.materialize.definition import (
     state_key,
 )
 from headwater.materialize.delivery import Stream
+from headwater.materialize.drivers.registry import Guarantee, guarantee
 from headwater.materialize.drivers.responder import Responder
 from headwater.materialize.drivers.sqlite import SqliteDriver
 from headwater.materialize.feed import ErrorSpan, Feed, error_spans, last_good
@@ -402,6 +408,47 @@ def test_a_long_history_is_delivered_from_its_newest_snapshot(
     (taken,) = feed.take(5)
     assert taken.to_pylist() == [{"k": 1, "v": "4", "__time": 4, "__diff": 1}]
     feed.close()
+
+
+def test_a_dry_run_says_what_would_be_and_changes_nothing(client: Client, tmp_path: Path) -> None:
+    endpoint = tmp_path / "e.db"
+    _, read = client.create_or_load("c", SCHEMA, key=("k",))
+    before = client.core.state.seqno
+    sums = Binding("sums", read.id, "sums", ("v",), reduce=(("k", "sum"),))
+    would = Materializations(client).dry_run("m", _endpoint(endpoint), (_binding(read), sums))
+    assert 'CREATE TABLE "sums"' in would.actions
+    assert ("c", "k") in [(binding, field) for binding, field, _ in would.constraints]
+    assert would.guarantees == (("c", Guarantee.EXACTLY_ONCE), ("sums", Guarantee.EXACTLY_ONCE))
+    assert not would.warnings
+    assert client.core.state.seqno == before
+    with closing(sqlite3.connect(endpoint)) as db:
+        assert db.execute("SELECT name FROM sqlite_master").fetchall() == []
+    assert guarantee("connector", last_write_wins=True) is Guarantee.EFFECTIVELY_ONCE
+    assert guarantee("connector", last_write_wins=False) is Guarantee.AT_LEAST_ONCE
+    assert [binding.last_write_wins for binding in (_binding(read), sums)] == [True, False]
+
+
+def test_pause_and_resume(tmp_path: Path) -> None:
+    endpoint = tmp_path / "e.db"
+    with open_location(tmp_path / "data") as client:
+        write, read = client.create_or_load("c", SCHEMA, key=("k",))
+        running = Materializations(client)
+        running.install("m", _endpoint(endpoint), (_binding(read),))
+        write.compare_and_append(_updates(((1, "a"), 1, 1)), 0, 2).result()
+        _eventually(lambda: _rows(endpoint) == [(1, "a")])
+        running.pause("m")
+        write.compare_and_append(_updates(((2, "b"), 2, 1)), 2, 3).result()
+        running.stop()
+    with open_location(tmp_path / "data") as client:
+        running = Materializations(client)
+        running.start()
+        assert running.get("m") is None
+        with pytest.raises(UnknownMaterialization, match="'n'"):
+            running.resume("n")
+        assert _rows(endpoint) == [(1, "a")]
+        running.resume("m")
+        _eventually(lambda: _rows(endpoint) == [(1, "a"), (2, "b")])
+        running.stop()
 
 
 def test_state_keys() -> None:

@@ -18,7 +18,7 @@ from headwater.materialize.drivers.sqlite import SqliteDriver
 
 
 class Guarantee(enum.Enum):
-    """How often a change arrives."""
+    """How often a change arrives; effectively once: perhaps again, and then it changes nothing."""
 
     EXACTLY_ONCE = "exactly once"
     EFFECTIVELY_ONCE = "effectively once"
@@ -44,6 +44,15 @@ DRIVERS: Final[Mapping[str, BuiltIn]] = {
     "postgres": BuiltIn(PostgresDriver, Guarantee.EXACTLY_ONCE),
     "sqlite": BuiltIn(SqliteDriver, Guarantee.EXACTLY_ONCE),
 }
+
+
+def guarantee(name: str, *, last_write_wins: bool) -> Guarantee:
+    """Return what a driver promises for a binding; of somebody else's program nothing is known."""
+    built_in = DRIVERS.get(name)
+    promised = Guarantee.AT_LEAST_ONCE if built_in is None else built_in.guarantee
+    if promised is Guarantee.AT_LEAST_ONCE and last_write_wins:
+        return Guarantee.EFFECTIVELY_ONCE
+    return promised
 
 
 def driver(name: str) -> BuiltIn:
