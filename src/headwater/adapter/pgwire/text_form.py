@@ -15,12 +15,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.adapter.errors import DatetimeOutOfRange, InvalidText, OutOfRange, Unsupported
+from headwater.adapter.errors import (
+    DatetimeOutOfRange,
+    InvalidDatetime,
+    InvalidText,
+    OutOfRange,
+    Unsupported,
+)
 from headwater.adapter.pgwire.wire_types import of_arrow
 from headwater.adapter.sql import text
 from headwater.adapter.sql.values import assign
@@ -29,15 +36,27 @@ from headwater.collection.types import SqlType
 
 _MICROSECONDS_PER_DAY = 86_400_000_000
 _NULL_WORD = b"null"
+_SPACE = " \t\n\r\v\f"  # C's, not Python's.
 _ARRAY_QUOTED = re.compile(rb'[{}",\\\s]')
 _RECORD_QUOTED = re.compile(rb'[(),"\\\s]')
 _UUID = re.compile(r"\{?([0-9a-f]{4}-?){7}[0-9a-f]{4}\}?", re.IGNORECASE | re.ASCII)
 _TIME = re.compile(r"\s*(\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d{1,6}))?)?\s*", re.ASCII)
-_INTERVAL = re.compile(
-    r"\s*(?:(?P<days>[+-]?\d+)\s+days?)?\s*"
-    r"(?:(?P<sign>[+-]?)(?P<hours>\d+):(?P<minutes>\d{2})(?::(?P<seconds>\d{2})(?:\.(?P<fraction>\d{1,6}))?)?)?\s*",
-    re.ASCII,
+_INTERVAL_PART = re.compile(
+    r"(?P<sign>[+-]?)(?:"
+    r"(?P<hours>\d+):(?P<minutes>\d{2})(?::(?P<seconds>\d{2})(?:\.(?P<fraction>\d{1,6}))?)?"
+    r"|(?P<number>\d+(?:\.\d{1,6})?)\s*(?P<unit>[a-z]*))(?=[\s,+-]|$)[\s,]*",
+    re.ASCII | re.IGNORECASE,
 )
+_UNITS_US = {
+    **dict.fromkeys(("us", "microsecond", "microseconds"), 1),
+    **dict.fromkeys(("ms", "millisecond", "milliseconds"), 1_000),
+    **dict.fromkeys(("", "s", "sec", "secs", "second", "seconds"), 1_000_000),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60_000_000),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), 3_600_000_000),
+    **dict.fromkeys(("d", "day", "days"), _MICROSECONDS_PER_DAY),
+    **dict.fromkeys(("w", "week", "weeks"), 7 * _MICROSECONDS_PER_DAY),
+}
+_LONGER_UNITS = frozenset({"mon", "mons", "month", "months", "y", "yr", "yrs", "year", "years"})
 _YEAR_1_US, _YEAR_10000_US = -62_135_596_800_000_000, 253_402_300_800_000_000
 
 
@@ -271,7 +290,7 @@ def _time(value: str) -> int:
     """Nanoseconds, Arrow's unit here."""
     matched = _TIME.fullmatch(value)
     if matched is None:
-        raise InvalidText("time", value)
+        raise InvalidDatetime("time", value)
     hours, minutes, seconds = int(matched[1]), int(matched[2]), int(matched[3] or 0)
     if hours > 23 or minutes > 59 or seconds > 59:
         raise DatetimeOutOfRange(value)
@@ -280,16 +299,27 @@ def _time(value: str) -> int:
 
 
 def _interval(value: str) -> int:
-    """Microseconds."""
-    matched = _INTERVAL.fullmatch(value)
-    if matched is None or (matched["days"] is None and matched["hours"] is None):
-        raise InvalidText("interval", value)
-    total = int(matched["days"] or 0) * _MICROSECONDS_PER_DAY
-    if matched["hours"] is not None:
-        seconds = (int(matched["hours"]) * 60 + int(matched["minutes"])) * 60
-        seconds += int(matched["seconds"] or 0)
-        clock = seconds * 1_000_000 + int((matched["fraction"] or "").ljust(6, "0"))
-        total += -clock if matched["sign"] == "-" else clock
+    """Microseconds of what is written in days, hours and less, with PostgreSQL's words for them."""
+    at, total = len(value) - len(value.lstrip(_SPACE)), 0
+    if at == len(value):
+        raise InvalidDatetime("interval", value)
+    while at < len(value):
+        found = _INTERVAL_PART.match(value, at)
+        if found is None:
+            raise InvalidDatetime("interval", value)
+        at = found.end()
+        if found["number"] is not None:
+            unit = found["unit"].lower()
+            if unit in _LONGER_UNITS:
+                raise Unsupported("an interval with months", hint="Use days, hours and seconds.")
+            if unit not in _UNITS_US:
+                raise InvalidDatetime("interval", value)
+            part = round(Decimal(found["number"]) * _UNITS_US[unit])
+        else:
+            seconds = (int(found["hours"]) * 60 + int(found["minutes"])) * 60
+            seconds += int(found["seconds"] or 0)
+            part = seconds * 1_000_000 + int((found["fraction"] or "").ljust(6, "0"))
+        total += -part if found["sign"] == "-" else part
     if not -(1 << 63) <= total < 1 << 63:
         raise OutOfRange("interval", value)
     return total
@@ -303,7 +333,6 @@ def _array_from_text(value: str, element: SqlType) -> list[Any]:
     return items
 
 
-_SPACE = " \t\n\r\v\f"  # C's, not Python's.
 _ARRAY_ITEM = re.compile(
     r'\s*(?:"((?:[^"\\]|\\.)*)"|((?:[^{}",\\\s]|\\.|\s(?=[^,}]*[^,}\s]))+))\s*',
     re.DOTALL | re.ASCII,
