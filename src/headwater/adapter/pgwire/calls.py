@@ -45,6 +45,7 @@ class Calls:
         self.worker = worker
         self._stream = stream
         self._reading: asyncio.Task[tuple[bytes, bytes]] | None = None
+        self._end: asyncio.Task[tuple[bytes, bytes]] | None = None
         self._cancelled: asyncio.Future[CancelReason] | None = None
 
     # --- reading ----------------------------------------------------------------------------------
@@ -79,10 +80,11 @@ class Calls:
 
     def stop_reading(self) -> None:
         """The connection is over."""
-        if self._reading is not None:
-            self._reading.cancel()
-            self._reading.add_done_callback(_ignore)
-            self._reading = None
+        for reading in (self._reading, self._end):
+            if reading is not None:
+                reading.cancel()
+                reading.add_done_callback(_ignore)
+        self._reading = self._end = None
 
     # --- cancelling -------------------------------------------------------------------------------
 
@@ -134,12 +136,23 @@ class Calls:
                         return running.result()
                 running.add_done_callback(self._dispose)
                 raise Cancelled(reason)
-            if abandon and _is_gone(reading):
+            # The client has said something, or is gone.
+            waited.discard(reading)
+            if abandon and isinstance(reading.exception(), Disconnected):
                 self.worker.cancel("gone")
                 running.add_done_callback(self._dispose)
                 raise Disconnected
-            waited.discard(reading)
+            if reading is self._reading and _is_good_bye(reading):
+                # It may still want the answer; when it hangs up it does not.
+                reading = self._hanging_up()
+                waited.add(reading)
         return running.result()
+
+    def _hanging_up(self) -> asyncio.Task[tuple[bytes, bytes]]:
+        """What comes after the good-bye: nothing can, but the end."""
+        if self._end is None:
+            self._end = asyncio.create_task(self._stream.read_raw())
+        return self._end
 
     def forget(self, function: Callable[[], None]) -> None:
         """``function()`` in the worker, after all that has been asked for; nobody waits."""
@@ -154,11 +167,8 @@ class Calls:
             self.forget(close)
 
 
-def _is_gone(reading: asyncio.Task[tuple[bytes, bytes]]) -> bool:
-    """Whether the client has said good-bye, or is gone without."""
-    if reading.exception() is not None:
-        return isinstance(reading.exception(), Disconnected)
-    return reading.result()[0] == frontend.TERMINATE
+def _is_good_bye(reading: asyncio.Task[tuple[bytes, bytes]]) -> bool:
+    return reading.exception() is None and reading.result()[0] == frontend.TERMINATE
 
 
 def _ignore(done: asyncio.Future[Any]) -> None:

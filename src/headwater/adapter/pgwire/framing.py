@@ -30,6 +30,7 @@ STARTUP_BYTES_MAX: Final = 10_000
 KEEPALIVE_IDLE_SECONDS: Final = 60
 KEEPALIVE_PROBES: Final = 5
 FLUSH_BYTES: Final = 1 << 16
+CLOSE_SECONDS: Final = 5.0
 LINGER_SECONDS: Final = 1.0
 LINGER_BYTES_MAX: Final = 1 << 20
 
@@ -134,11 +135,14 @@ class Stream:
                     left -= len(taken)
 
     def close(self) -> None:
-        """Close the socket; what is queued is still sent if the client takes it."""
+        """Close the socket; what is queued is still sent if the client takes it soon."""
         if self._queued and not self._writer.is_closing():
             self._writer.write(bytes(self._queued))
             self._queued.clear()
         self._writer.close()
+        # A client that does not read would keep the socket, and what is queued for it, for ever.
+        if self._writer.transport.get_write_buffer_size():
+            asyncio.get_running_loop().call_later(CLOSE_SECONDS, self.abort)
 
     def abort(self) -> None:
         """Close the socket at once."""

@@ -90,6 +90,7 @@ class _Listener:
         self._authentication = Authentication(users, None if tls is None else tls.channel)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closing: set[asyncio.Task[None]] = set()
+        self._streams: set[Stream] = set()
         self._running: dict[int, tuple[bytes, Calls]] = {}
         self._last_pid = 0
         self._server: asyncio.Server | None = None
@@ -108,8 +109,11 @@ class _Listener:
         running = tuple(self._tasks)
         for task in running:
             task.cancel()
+        streams = tuple(self._streams)
         await asyncio.gather(*running, return_exceptions=True)
         await asyncio.gather(*self._closing)
+        for stream in streams:
+            stream.abort()  # What a client has not taken by now it does not take.
         await self._server.wait_closed()
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -117,6 +121,7 @@ class _Listener:
         assert task is not None
         self._tasks.add(task)
         stream = Stream(reader, writer, self._limits.message_bytes_max)
+        self._streams.add(stream)
         try:
             # Beyond all clients there is room for as many that are only coming in or cancelling.
             if not self._stopping and len(self._tasks) <= 2 * self._limits.connections_max:
@@ -129,6 +134,7 @@ class _Listener:
             LOG.exception("a connection ended with an unexpected error")
         finally:
             self._tasks.discard(task)
+            self._streams.discard(stream)
             stream.close()
 
     async def _serve(self, stream: Stream) -> None:
