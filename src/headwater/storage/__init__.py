@@ -1,1 +1,1 @@
-"""From the outside into collections."""
+"""From the outside into collections: sources, reclocked onto our time."""
