@@ -15,13 +15,15 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from headwater.adapter import catalog, writes
+from headwater.adapter import catalog, subscribe, writes
 from headwater.adapter.catalog import Sources
 from headwater.adapter.definitions import Definitions, defaults
 from headwater.adapter.errors import Unsupported
 from headwater.adapter.group_commit import GroupCommit
 from headwater.adapter.holds import Holds, retained
 from headwater.adapter.keyed_reads import KeyedReads
+from headwater.adapter.limit import Limit
+from headwater.adapter.pgwire.backend import Column, Result
 from headwater.adapter.ports import Evaluator
 from headwater.adapter.reads import Reads
 from headwater.adapter.session import ClientSession
@@ -29,7 +31,7 @@ from headwater.adapter.shows import ShowsObjects, shown
 from headwater.adapter.sql import dml
 from headwater.adapter.sql.point import point_key
 from headwater.adapter.sql.spark import to_spark
-from headwater.adapter.sql.statements import Computed, Delete, Insert, Update
+from headwater.adapter.sql.statements import Computed, Delete, Insert, Subscribe, Update
 from headwater.adapter.timeline import Timeline
 from headwater.adapter.writes import Planned, Target
 from headwater.materialize.controller import Materializations
@@ -75,6 +77,13 @@ class Coordinator:
     def show(self, statement: ShowsObjects) -> pa.Table:
         """Return what a SHOW about objects shows."""
         return shown(self._core.state, statement)
+
+    def subscribe(self, statement: Subscribe, as_of: int, limit: Limit) -> Result:
+        """Return a subscription, which goes on while it is iterated."""
+        _, gid = catalog.relation(self._core.state, statement.name)
+        schema = subscribe.columns(self._core, gid, statement)
+        batches = subscribe.follow(self._core, gid, statement, as_of, self.holds, limit)
+        return Result("SUBSCRIBE", tuple(Column(f.name, f.type) for f in schema), batches)
 
     # ---- writing -----------------------------------------------------------------------------
 

@@ -257,6 +257,16 @@ class NeverReadable(AdapterError):
         super().__init__(f'collection "{collection}" is not readable at any time')
 
 
+class CollectionFailed(AdapterError):
+    """A collection whose rows cannot be told, because what it is made of is in error."""
+
+    condition = "COLLECTION_HAS_ERRORS"
+    sqlstate = "XX001"
+
+    def __init__(self, collection: str, message: str) -> None:
+        super().__init__(f'"{collection}" is in error: {message}')
+
+
 class StalenessExceeded(AdapterError):
     """Under bounded staleness, what is complete is older than the bound."""
 

@@ -51,6 +51,7 @@ from headwater.adapter.sql.statements import (
     ShowSchemas,
     ShowTables,
     Statement,
+    Subscribe,
     Update,
 )
 from headwater.adapter.timeline import DEFAULT
@@ -108,6 +109,8 @@ class ClientSession:
                 return self._select(statement, limit)
             case ExplainTimestamp(select):
                 return self._explain(select)
+            case Subscribe():
+                return self._subscribe(statement)
             case Insert() | Update() | Delete():
                 return self._write(statement, limit)
             case ShowTables() | ShowObjects() | ShowSchemas() | ShowColumns() | ShowCreate():
@@ -153,6 +156,16 @@ class ClientSession:
         # Also what is no table: that it is read at all keeps later writes from going unnoticed.
         self._transaction = transaction.having_read(time, sources.tables)
         return time
+
+    def _subscribe(self, statement: Subscribe) -> Result:
+        coordinator = self._coordinator
+        sources = coordinator.reads.sources((statement.name,))
+        if sources.views:
+            raise Unsupported("SUBSCRIBE to a view", hint="Make it a materialized view.")
+        choice = coordinator.reads.choose(sources, self._settings.isolation, statement.as_of)
+        # It goes on for as long as it is wanted: what ends it is being cancelled.
+        endless = Limit(0, self._cancelled, lambda: self._reason)
+        return coordinator.subscribe(statement, choice.time, endless)
 
     def _explain(self, select: Select) -> Result:
         reads = self._coordinator.reads

@@ -27,7 +27,7 @@ from headwater.adapter.errors import (
 )
 from headwater.adapter.sql import commands, dml, objects, query, statements
 from headwater.adapter.sql.tokens import Cursor, Source, is_word, split, syntax_error
-from headwater.adapter.sql.trees import only, parse_tree, relation, strip_as_of, tree_of
+from headwater.adapter.sql.trees import only, parse_tree, relation, strip_as_of, time_of, tree_of
 from headwater.adapter.sql.types import arrow_type
 from headwater.adapter.sql.values import assign, evaluate
 
@@ -111,6 +111,40 @@ def _body(cursor: Cursor, what: str) -> tuple[str, tuple[str, ...]]:
     if as_of is not None:
         raise Unsupported(f"AS OF in {what}")
     return body.text, query.tables(tree_of(without_time))
+
+
+def _subscribe(source: Source) -> statements.Statement:
+    cursor = Cursor(source)
+    cursor.expect("SUBSCRIBE")
+    cursor.accept("TO")
+    if any(cursor.peek(word) for word in ("(", "SELECT", "WITH", "VALUES")):
+        raise Unsupported(
+            "SUBSCRIBE to a query", hint="Subscribe to a materialized view of the query."
+        )
+    name = cursor.relation()
+    options = {"SNAPSHOT": True, "PROGRESS": False}
+    if cursor.accept("WITH"):
+        cursor.expect("(")
+        while True:
+            option = next((word for word in options if cursor.accept(word)), None)
+            if option is None:
+                raise cursor.error()
+            cursor.accept("=")
+            options[option] = not cursor.accept("FALSE")
+            cursor.accept("TRUE")
+            if not cursor.accept(","):
+                break
+        cursor.expect(")")
+    as_of = up_to = None
+    if cursor.accept("AS", "OF"):
+        at_least = cursor.accept("AT", "LEAST")
+        as_of = statements.AsOf(time_of(cursor), at_least)
+    if cursor.accept("UP", "TO"):
+        up_to = time_of(cursor)
+    if cursor.peek("ENVELOPE") or cursor.peek("WITHIN"):
+        raise Unsupported("an envelope or an order of SUBSCRIBE")
+    cursor.finish()
+    return statements.Subscribe(name, options["SNAPSHOT"], options["PROGRESS"], as_of, up_to)
 
 
 # --- tables ---------------------------------------------------------------------------------------
@@ -210,6 +244,7 @@ _STATEMENTS: tuple[tuple[tuple[str, ...], Callable[[Source], statements.Statemen
     (("VALUES",), _select),
     (("(",), _select),
     (("EXPLAIN",), _explain),
+    (("SUBSCRIBE",), _subscribe),
     (("INSERT",), dml.insert),
     (("UPDATE",), dml.update),
     (("DELETE",), dml.delete),
@@ -241,5 +276,5 @@ _KNOWN_ELSEWHERE = (
     "ALTER", "ANALYZE", "CALL", "CLOSE", "CLUSTER", "COPY", "CREATE", "DEALLOCATE",
     "DECLARE", "DISCARD", "DO", "EXECUTE", "FETCH", "GRANT", "LISTEN", "LOCK", "MERGE",
     "MOVE", "NOTIFY", "PREPARE", "REFRESH", "REINDEX", "RELEASE", "REVOKE", "SAVEPOINT",
-    "SUBSCRIBE", "TABLE", "TRUNCATE", "UNLISTEN", "VACUUM", "VALIDATE",
+    "TABLE", "TRUNCATE", "UNLISTEN", "VACUUM", "VALIDATE",
 )  # fmt: skip

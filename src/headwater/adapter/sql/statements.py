@@ -241,6 +241,17 @@ class ExplainTimestamp:
 
 
 @dataclass(frozen=True, slots=True)
+class Subscribe:
+    """``SUBSCRIBE [TO] name [WITH (SNAPSHOT, PROGRESS)] [AS OF t] [UP TO t]``."""
+
+    name: str
+    snapshot: bool = True
+    progress: bool = False
+    as_of: AsOf | None = None
+    up_to: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class SessionColumn:
     """One session function of a :class:`SelectSession`, its argument and its column name."""
 
@@ -376,6 +387,7 @@ Statement = (
     | CreateSchema
     | Select
     | ExplainTimestamp
+    | Subscribe
     | SelectSession
     | Drop
     | Rename
@@ -401,7 +413,7 @@ def returns_rows(statement: Statement) -> bool:
             return statement.returning is not None
         case Select() | SelectSession() | ExplainTimestamp() | Show() | ShowTables():
             return True
-        case ShowObjects() | ShowSchemas() | ShowColumns() | ShowCreate():
+        case ShowObjects() | ShowSchemas() | ShowColumns() | ShowCreate() | Subscribe():
             return True
         case _:
             return False

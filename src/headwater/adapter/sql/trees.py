@@ -28,7 +28,7 @@ def strip_as_of(source: Source) -> tuple[Source, statements.AsOf | None]:
         if index == 0 or depth or not cursor.accept("AS", "OF") or not _is_time(cursor):
             continue  # `AS of` with no time after it is an alias: PostgreSQL does not reserve OF.
         at_least = cursor.accept("AT", "LEAST")
-        as_of = statements.AsOf(_time(cursor), at_least)
+        as_of = statements.AsOf(time_of(cursor), at_least)
         cursor.finish()
         return Source(source.whole, source.tokens[:index]), as_of
     return source, None
@@ -40,7 +40,7 @@ def _is_time(cursor: Cursor) -> bool:
     )
 
 
-def _time(cursor: Cursor) -> int:
+def time_of(cursor: Cursor) -> int:
     """Milliseconds since the Unix epoch: as a number, or as a timestamp in quotes."""
     number = cursor.accept_type(TokenType.NUMBER)
     if number is not None:

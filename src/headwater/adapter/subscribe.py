@@ -1,0 +1,129 @@
+"""``SUBSCRIBE``: a collection at a time, then every change of it, in the order of time.
+
+    SUBSCRIBE [TO] object [WITH (SNAPSHOT [= bool], PROGRESS [= bool])] [AS OF t] [UP TO t]
+
+Rows are ``mz_timestamp``, ``mz_progressed`` (with PROGRESS), ``mz_diff`` and the object's columns.
+First, with SNAPSHOT (the default), the contents at the time of the start, ``t``; then every update
+at times after ``t``, before ``UP TO``. Times never decrease. With PROGRESS a row with
+``mz_progressed`` says that no more comes before its time; the first one says ``t`` itself.
+
+**To resume** from the last progress ``p``: ``… WITH (PROGRESS, SNAPSHOT false) AS OF p - 1``. Then
+nothing is lost and nothing comes twice, because a progress at ``p`` was sent after all before it.
+
+What is not delivered yet is held (``adapter/holds.py``). While nothing happens an empty batch goes
+by now and then, so that whoever sends the rows can look whether it has been cancelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.adapter.errors import CollectionFailed, InvalidDefinition
+from headwater.adapter.holds import Holds
+from headwater.adapter.limit import Limit
+from headwater.adapter.sql.statements import Subscribe
+from headwater.base.ids import GlobalId
+from headwater.collection.subscription import Subscription
+from headwater.persist import evolution
+from headwater.persist.core import Core
+from headwater.persist.decision import collection_of
+from headwater.persist.evolution import DIFF, TIME
+from headwater.persist.narrow import Narrowing
+from headwater.persist.read import Event, Updates
+
+TIMESTAMP: Final = "mz_timestamp"
+PROGRESSED: Final = "mz_progressed"
+DIFFERENCE: Final = "mz_diff"
+
+NOTHING_YET_SECONDS: Final = 0.5
+
+
+def columns(core: Core, gid: GlobalId, statement: Subscribe) -> pa.Schema:
+    """Return the columns of a subscription."""
+    data = evolution.from_bytes(collection_of(core.state, gid).schemas[-1])
+    progressed = [pa.field(PROGRESSED, pa.bool_())] if statement.progress else []
+    fields = [field.with_nullable(True) for field in data]
+    head = [pa.field(TIMESTAMP, pa.int64()), *progressed, pa.field(DIFFERENCE, pa.int64())]
+    return pa.schema([*head, *fields])
+
+
+def follow(
+    core: Core, gid: GlobalId, statement: Subscribe, as_of: int, holds: Holds, limit: Limit
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a subscription that starts at ``as_of``, which is held."""
+    up_to = statement.up_to
+    if up_to is not None and up_to < as_of:
+        raise InvalidDefinition(f"UP TO {up_to} is before the start, {as_of}")
+    schema = columns(core, gid, statement)
+    subscription = Subscription(
+        core, gid, as_of, snapshot=statement.snapshot, narrowing=Narrowing()
+    )
+    holds.acquire(as_of)
+    return _events(subscription, schema, statement, as_of, holds, limit)
+
+
+def _events(
+    subscription: Subscription,
+    schema: pa.Schema,
+    statement: Subscribe,
+    as_of: int,
+    holds: Holds,
+    limit: Limit,
+) -> Iterator[pa.RecordBatch]:
+    held = as_of
+    try:
+        if statement.progress:
+            yield _progress(schema, as_of)
+        end = statement.up_to
+        while end is None or held + 1 < end:
+            event = subscription.fetch(NOTHING_YET_SECONDS)
+            if event is None:
+                if subscription.upper.is_closed:
+                    return
+                if limit.is_over():
+                    raise limit.error("changes")
+                yield pa.RecordBatch.from_pylist([], schema=schema)
+                continue
+            yield from _rows(event, schema, statement)
+            if event.upper.is_closed:
+                return
+            if isinstance(event, Updates):
+                continue  # Its progress comes next.
+            upper = event.upper.only()
+            if upper - 1 > held:
+                holds.acquire(upper - 1)
+                holds.release(held)
+                held = upper - 1
+            if statement.progress and upper > as_of:
+                yield _progress(schema, upper if end is None else min(upper, end))
+    finally:
+        holds.release(held)
+        subscription.close()
+
+
+def _rows(event: Event, schema: pa.Schema, statement: Subscribe) -> Iterator[pa.RecordBatch]:
+    if not isinstance(event, Updates):
+        return
+    if event.errors.num_rows:
+        raise CollectionFailed(statement.name, str(event.errors.column("message")[0]))
+    updates = event.ok
+    if statement.up_to is not None:
+        updates = updates.filter(pc.less(updates.column(TIME), statement.up_to))
+    if not updates.num_rows:
+        return
+    updates = updates.sort_by([(TIME, "ascending")])
+    columns = {TIMESTAMP: updates.column(TIME), DIFFERENCE: updates.column(DIFF)}
+    if statement.progress:
+        columns[PROGRESSED] = pa.repeat(pa.scalar(False), updates.num_rows)
+    arrays = [columns[name] if name in columns else updates.column(name) for name in schema.names]
+    yield from pa.Table.from_arrays(arrays, schema=schema).to_batches()
+
+
+def _progress(schema: pa.Schema, time: int) -> pa.RecordBatch:
+    row = {TIMESTAMP: time, PROGRESSED: True}
+    arrays = [pa.array([row.get(field.name)], field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

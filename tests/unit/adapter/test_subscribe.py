@@ -1,0 +1,119 @@
+"""SUBSCRIBE: the union of what consumers saw is the collection, however often they begin anew."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import pytest
+
+from headwater.adapter.errors import AdapterError
+from headwater.adapter.sql.parse import parse_with_text
+from headwater.base.clock import SystemClock
+from headwater.testing.sql_server import SqlServer, SqlSession
+from tests.seeds import seeds
+
+
+def rows_of(sql: SqlSession, text: str) -> Iterator[tuple[Any, ...]]:
+    ((statement, written),) = parse_with_text(text)
+    batches = sql.session.execute(statement, written).batches
+    try:
+        for batch in batches:
+            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+    finally:
+        batches.close()  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def server() -> Iterator[SqlServer]:
+    with SqlServer() as opened:
+        opened.session()("CREATE TABLE t (k bigint PRIMARY KEY, v text)")
+        yield opened
+
+
+def test_a_snapshot_then_every_change_up_to_a_time(server: SqlServer) -> None:
+    sql = server.session()
+    sql("INSERT INTO t VALUES (1, 'a'), (2, 'b')")
+    start = server.timeline.upper - 1
+    sql("UPDATE t SET v = 'c' WHERE k = 1; DELETE FROM t WHERE k = 2")
+    end = server.timeline.upper
+    text = f"SUBSCRIBE TO t AS OF {start} UP TO {end}"
+    found = list(rows_of(sql, text))
+    assert sorted(found[:2]) == [(start, 1, 1, "a"), (start, 1, 2, "b")]
+    assert sorted(found[2:4]) == [(start + 1, -1, 1, "a"), (start + 1, 1, 1, "c")]
+    assert found[4:] == [(start + 2, -1, 2, "b")]
+    # Without the snapshot: strictly after. With progress: its own time first, its end last.
+    without = f"SUBSCRIBE t WITH (SNAPSHOT false, PROGRESS) AS OF {start} UP TO {end}"
+    progressed = list(rows_of(sql, without))
+    assert progressed[0] == (start, True, None, None, None)
+    assert progressed[-1] == (end, True, None, None, None)
+    assert [row[0] for row in progressed] == sorted(row[0] for row in progressed)
+    assert [(t, d, k, v) for t, p, d, k, v in progressed if not p] == found[2:]
+    assert list(rows_of(sql, f"SUBSCRIBE t AS OF {start} UP TO {start}")) == []
+    with pytest.raises(AdapterError):
+        list(rows_of(sql, f"SUBSCRIBE t AS OF {start} UP TO {start - 1}"))
+
+
+def test_it_can_be_cancelled_and_holds_nothing_after(server: SqlServer) -> None:
+    sql = server.session()
+    rows = rows_of(sql, "SUBSCRIBE t WITH (PROGRESS)")
+    next(rows)
+    assert server.coordinator.holds.least() is not None
+    threading.Timer(0.05, sql.session.cancel).start()
+    with pytest.raises(AdapterError) as ended:
+        list(rows)
+    assert ended.value.sqlstate == "57014"
+    assert server.coordinator.holds.least() is None
+
+
+@pytest.mark.parametrize("seed", seeds(2, 20))
+def test_consumers_that_stop_and_resume_see_every_change_once(seed: int) -> None:
+    print(f"seed {seed}")
+    with SqlServer(SystemClock()) as server:
+        server.session()("CREATE TABLE t (k bigint, v bigint)")
+        done = threading.Event()
+
+        def write() -> None:
+            random, sql = Random(seed), server.session()
+            for n in range(40):
+                if random.random() < 0.3:
+                    sql(f"DELETE FROM t WHERE k = {random.randrange(5)}")
+                else:
+                    sql(f"INSERT INTO t VALUES ({random.randrange(5)}, {n})")
+            done.set()
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        seen = consumed(server, done, Random(f"{seed}/consumer"))
+        writer.join()
+        wanted = Counter(server.session()("SELECT * FROM t"))
+        assert seen == wanted
+
+
+def consumed(server: SqlServer, done: threading.Event, random: Random) -> Counter[Any]:
+    """Consume until everything is there, stopping at random and resuming from the progress."""
+    sql = server.session()
+    seen: Counter[Any] = Counter()
+    progress: int | None = None
+    while progress is None or progress < server.timeline.upper or not done.is_set():
+        how = ")" if progress is None else f", SNAPSHOT false) AS OF {progress - 1}"
+        pending: Counter[Any] = Counter()
+        started: int | None = None
+        for time, progressed, diff, *row in rows_of(sql, f"SUBSCRIBE t WITH (PROGRESS{how}"):
+            if not progressed:
+                pending[tuple(row)] += diff
+                continue
+            if started is None:
+                started = time  # What is at this time is still to come.
+            elif time > started:
+                # Durable together: what was seen, and how far.
+                seen.update(pending)
+                pending.clear()
+                progress = time
+            over = done.is_set() and progress is not None and progress >= server.timeline.upper
+            if over or random.random() < 0.2:
+                break
+    return +seen
