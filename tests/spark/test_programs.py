@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from headwater.compute.controller import ViewController
 from headwater.compute.dataflow.graph import DeltaJoin
+from headwater.compute.dataflow.stage import LARGE_ROWS
 from headwater.compute.maintained import MaintainedView
 from headwater.compute.stepper import OWN_PROGRAM_AFTER
+from headwater.persist.batch import Segment
 from headwater.persist.client import Client
+from headwater.testing.duck import difference
+from headwater.testing.relation import as_updates
 from tests.spark.shape_story import Story
 
 pytestmark = pytest.mark.spark
@@ -132,3 +137,41 @@ def _bag(table: pa.Table, *, repeated: bool = False) -> list[tuple[object, ...]]
         times = row.pop("__diff") if repeated else 1
         rows += [tuple(row.values())] * times
     return sorted(rows, key=repr)
+
+
+def test_what_is_large_is_written_as_soon_as_it_is_known(spark: Any, client: Client) -> None:
+    """Arrangements of inputs and of lanes, states and outputs of a first step, each an object."""
+    rows = LARGE_ROWS + 1_000
+    numbers = np.arange(rows)
+    facts = pa.table({"k": numbers % 5_000, "x": numbers * 7 % 1_000, "f": numbers / 3})
+    schema = pa.schema([("k", pa.int64()), ("name", pa.string())])
+    names = pa.table({"k": np.arange(5_000), "name": [f"n{n}" for n in range(5_000)]}, schema)
+    writers = {}
+    for name, table in (("facts", facts), ("names", names)):
+        writers[name], _ = client.create_or_load(name, table.schema)
+        writers[name].compare_and_append(as_updates(table, 0, 1), 0, 1).result()
+    queries = {
+        "joined": "SELECT n.name, f.x FROM facts f JOIN names n ON f.k = n.k",
+        "ends": "SELECT x + k AS g, min(f) AS low, max(f) AS high FROM facts GROUP BY x + k",
+        "distinct": "SELECT DISTINCT x, k FROM facts",
+    }
+    controller = ViewController(client, spark)
+    for name, sql in queries.items():
+        controller.create_view(name, sql)
+    for time in (1, 2):
+        assert set(controller.run_once()) == set(queries), controller.failures()
+        for name, sql in queries.items():
+            found = client.reader(name).snapshot(time - 1).to_table()
+            asked = controller.select(sql, time - 1)
+            assert difference(found, asked) is None, name
+        gone, come = facts.slice(3 * time, 2), facts.slice(500, 3)
+        changes = pa.concat_tables([as_updates(gone, time, -1), as_updates(come, time, 1)])
+        writers["facts"].compare_and_append(changes, time, time + 1).result()
+        writers["names"].compare_and_append([], time, time + 1).result()
+    objects = {
+        part.where.key.rpartition(".")[2]
+        for collection in client.core.state.collections.values()
+        for part in collection.parts()
+        if isinstance(part.where, Segment)
+    }
+    assert len(objects) > 2, "the first step wrote several objects"

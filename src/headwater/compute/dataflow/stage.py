@@ -3,7 +3,9 @@
     rows of lanes in ──▶ operators ──▶ rows of lanes out, parts written, a note
 
 A stage reads the deltas of stored collections by itself (from their parts, not from a lane), opens
-the histories its operators probe, and writes what they change as **one object**. The first stage
+the histories its operators probe, and writes what they change as **one object**; only what is large
+(a first step) is written as soon as it is known, an object per part, and probed where it lies then,
+so that it need not stay in memory. The first stage
 also writes what shared arrangements got since their own upper. An arrangement of a lane is written
 by the first operator that probes it; every later one sees the same rows, from the lane. Joins that
 several views have in common are run as one (``joint.py``).
@@ -65,6 +67,9 @@ from headwater.persist.consolidate import DIFF, TIME, consolidate
 from headwater.persist.part import PART_ROWS_TARGET, Pending
 from headwater.persist.spark_parts import Target
 
+LARGE_ROWS: Final = 100_000
+"""From here on updates of a collection are written at once; steps after the first are smaller."""
+
 Rule = Callable[[Any, Given], Outcome]
 
 RULES: Final[Mapping[str, str]] = {
@@ -104,11 +109,11 @@ def run(
     found, failures = split_failures(given)
     notes = contents(found.pop(NOTE, None))
     failures += contents(found.pop(FAILED, None))
-    stage = _Stage(chain, level, task)
+    stage = _Stage(chain, level, task, attempt)
     for lane, updates in found.items():
         stage.lanes.setdefault(lane, []).append(updates)
     stage.run()
-    note = stage.written(attempt)
+    note = stage.written()
     if note is not None:
         notes.append(encode_note(note))
     going: dict[int, pa.Table] = {NOTE: payloads(notes), FAILED: payloads(failures)}
@@ -122,6 +127,7 @@ class _Stage:
     chain: Chain
     level: int
     task: StepTask
+    attempt: str
     lanes: dict[int, list[pa.Table]] = field(default_factory=dict)
     pending: dict[int, list[Pending]] = field(default_factory=dict)
     errors: list[RaisedError] = field(default_factory=list)
@@ -130,6 +136,9 @@ class _Stage:
     _whole: dict[int, pa.Table] = field(default_factory=dict)
     _read: dict[int, pa.Table] = field(default_factory=dict)
     _shared: dict[GlobalId, tuple[Run, ...]] = field(default_factory=dict)
+    _parts: dict[int, list[Part]] = field(default_factory=dict)
+    """What was written already, by collection."""
+    _objects: int = 0
     _joined: set[int] = field(default_factory=set)
     """Operators that were run already, as one with others."""
 
@@ -331,9 +340,11 @@ class _Stage:
         key, schema = arrangement.key, update_schema(arrangement.of.columns)
         runs = list(open_runs(stored.reading, stored.parts))
         if delta.num_rows:
-            runs.append(Run.open(write_run(delta, key)))
             if self._first_to_probe(placed, arrangement):
                 self._keep(stored, delta)
+            # What is large was written by now, here or by an earlier operator of this stage.
+            known = self._parts.get(int(stored.id), ())
+            runs += open_runs(stored.reading, known) or (Run.open(write_run(delta, key)),)
         return History(runs, key, schema, view.upper)
 
     def _first_to_probe(self, placed: Placed, arrangement: Arrangement) -> bool:
@@ -357,7 +368,10 @@ class _Stage:
         if runs is None:
             stored = shared.stored
             runs = open_runs(stored.reading, stored.parts)
-            if shared.since is not None:
+            known = self._parts.get(int(gid), ())
+            if known:
+                runs += open_runs(stored.reading, known)
+            elif shared.since is not None:
                 fresh = self._since(shared)
                 if fresh.num_rows:
                     runs = (*runs, Run.open(write_run(fresh, stored.target.key)))
@@ -379,22 +393,32 @@ class _Stage:
         self._add(stored.id, stored.target, updates)
 
     def _add(self, collection: GlobalId, target: Target, updates: pa.Table) -> None:
-        pending = self.pending.setdefault(int(collection), [])
         if target.key:
             pieces: Iterable[pa.Table] = hash_ranges(updates, target.key)
         else:
             offsets = range(0, updates.num_rows, PART_ROWS_TARGET)
             pieces = (updates.slice(offset, PART_ROWS_TARGET) for offset in offsets)
-        pending.extend(target.pending(piece, consolidated=True) for piece in pieces)
+        every = (target.pending(piece, consolidated=True) for piece in pieces)
+        if updates.num_rows < LARGE_ROWS:
+            self.pending.setdefault(int(collection), []).extend(every)
+            return
+        for pending in every:
+            self._parts.setdefault(int(collection), []).extend(self._write([pending]))
 
-    def written(self, attempt: str) -> Note | None:
-        """Write everything as one object; return the note that says what."""
+    def _write(self, pending: Sequence[Pending]) -> tuple[Part, ...]:
+        """Write parts as one object of this attempt."""
+        name = f"{self.attempt}.{self.level}.{self._objects}"
+        self._objects += 1
+        return self.task.writing.write(pending, name)
+
+    def written(self) -> Note | None:
+        """Write everything that is not yet, as one object; return the note that says what."""
+        parts = self._parts
         every = [pending for group in self.pending.values() for pending in group]
-        parts: dict[int, list[Part]] = {}
         if every:
-            written = iter(self.task.writing.write(every, f"{attempt}.{self.level}"))
+            written = iter(self._write(every))
             for collection, group in self.pending.items():
-                parts[collection] = [next(written) for _ in group]
+                parts.setdefault(collection, []).extend(next(written) for _ in group)
         if not parts and not self.errors and not self.rows_read:
             return None
         return Note(parts, self.errors, self.rows_read, self.scheduled)
