@@ -28,7 +28,7 @@ pytestmark = pytest.mark.server
 
 STARTUP = struct.pack("!i", 196608) + b"user\0headwater\0\0"
 QUICK_CONNECTS = 300
-QUICK_CONNECTS_SOAK = 5_000
+QUICK_CONNECTS_SOAK = 10_000
 
 
 def packet(payload: bytes) -> bytes:

@@ -15,7 +15,6 @@ import math
 import struct
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
-from decimal import ROUND_HALF_UP, Decimal, localcontext
 from typing import Any
 
 import numpy as np
@@ -31,6 +30,7 @@ from headwater.adapter.errors import (
 )
 from headwater.adapter.pgwire import text_form
 from headwater.adapter.pgwire.frontend import Reader
+from headwater.adapter.pgwire.numeric_form import column_to_binary, number_from_binary
 from headwater.adapter.sql.values import assign
 from headwater.collection.types import SqlType
 
@@ -39,8 +39,6 @@ _EPOCH_US = 946_684_800_000_000
 _EPOCH_DATE = date(2000, 1, 1)
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
-_NUMERIC_HEADER = struct.Struct("!hhHh")
-_POSITIVE, _NEGATIVE = 0x0000, 0x4000
 _INTERVAL = struct.Struct("!qii")
 _INT32 = struct.Struct("!i")
 _UINT32 = struct.Struct("!I")
@@ -87,6 +85,8 @@ def to_binary(array: pa.Array, type_: SqlType) -> list[bytes | None]:
         case "text" | "bytea":
             values: list[bytes | None] = pc.cast(array, pa.binary()).to_pylist()
             return values
+        case "numeric":
+            return column_to_binary(array)
         case "boolean":
             return [_BOOLEANS[value] for value in array.to_pylist()]
         case "void":
@@ -135,36 +135,8 @@ def _fixed(array: pa.Array, type_: SqlType) -> list[bytes | None]:
     return values
 
 
-def numeric_to_binary(value: Decimal) -> bytes:
-    """``numeric_send``: digits to the base 10,000, weight of the first, sign, scale."""
-    sign, digits, exponent = value.as_tuple()
-    assert isinstance(exponent, int), "we have no numeric NaN or infinity"
-    scale = max(-exponent, 0)
-    figures = "".join(map(str, digits)) + "0" * max(exponent, 0)
-    whole, fraction = figures[: len(figures) - scale], figures[len(figures) - scale :]
-    if scale > len(figures):
-        whole, fraction = "", figures.rjust(scale, "0")
-    whole = whole.lstrip("0")
-    whole = whole.rjust(-(-len(whole) // 4) * 4, "0")
-    fraction = fraction.ljust(-(-len(fraction) // 4) * 4, "0")
-    groups = [int((whole + fraction)[at : at + 4]) for at in range(0, len(whole + fraction), 4)]
-    weight = len(whole) // 4 - 1
-    while groups and groups[0] == 0:
-        groups.pop(0)
-        weight -= 1
-    while groups and groups[-1] == 0:
-        groups.pop()
-    if not groups:
-        weight = 0
-    flag = _NEGATIVE if sign and groups else _POSITIVE
-    return _NUMERIC_HEADER.pack(len(groups), weight, flag, scale) + struct.pack(
-        f"!{len(groups)}h", *groups
-    )
-
-
 _BOOLEANS: dict[bool | None, bytes | None] = {None: None, True: b"\x01", False: b"\x00"}
 _ONE: dict[str, Callable[[Any], bytes]] = {
-    "numeric": numeric_to_binary,
     "uuid": lambda value: bytes.fromhex(value.replace("-", "")),
     "interval": lambda value: _INTERVAL.pack(*_days_apart(value)),
 }
@@ -239,7 +211,33 @@ def _records(array: pa.Array, type_: SqlType) -> list[bytes | None]:
 
 def from_binary(values: Sequence[bytes | None], type_: SqlType) -> pa.Array:
     """The array of the values these bytes denote."""
+    if type_.name in _NUMPY_IN and None not in values:
+        numbers = _numbers(values, type_)
+        if numbers is not None:
+            return numbers
     return pa.array([_received(value, type_) for value in values], type_.arrow)
+
+
+_NUMPY_TIMES = frozenset({"date", "timestamp", "timestamptz"})
+_NUMPY_IN = _NUMPY_TIMES | {"smallint", "integer", "bigint", "real", "double precision"}
+_DAYS_IN, _US_IN = (-730_119, 2_921_940), (-63_082_281_600_000_000, 252_455_616_000_000_000)
+"""The years 1 to 9999, counted from 2000-01-01."""
+
+
+def _numbers(values: Sequence[bytes | None], type_: SqlType) -> pa.Array | None:
+    """A column of numbers at once; None if one has not the form, which is then found singly."""
+    form, _ = _NUMPY[type_.name]
+    size = np.dtype(form).itemsize
+    if set(map(len, values)) != {size}:  # type: ignore[arg-type]  # None is not among them
+        return None
+    read = np.frombuffer(b"".join(values), form)  # type: ignore[arg-type]
+    if type_.name not in _NUMPY_TIMES:
+        return pa.array(read.astype(read.dtype.newbyteorder("=")))
+    low, high = _DAYS_IN if type_.name == "date" else _US_IN
+    if read.min() < low or read.max() >= high:
+        return None
+    epoch = _EPOCH_DAYS if type_.name == "date" else _EPOCH_US
+    return pa.array(read.astype(read.dtype.newbyteorder("=")) + epoch).cast(type_.arrow)
 
 
 def _received(value: bytes | None, type_: SqlType) -> Any:
@@ -322,27 +320,13 @@ def _uuid(value: bytes, type_: SqlType) -> Any:
     return text_form.one_from_text(value.hex(), type_)
 
 
-def numeric_from_binary(value: bytes) -> Decimal:
-    """``numeric_recv``, without NaN and infinities, which we do not have."""
-    count, weight, sign, scale = _NUMERIC_HEADER.unpack_from(value)
-    if len(value) != _NUMERIC_HEADER.size + 2 * count or count < 0:
-        raise ValueError("the length of a numeric")
-    if sign not in (_POSITIVE, _NEGATIVE):
-        raise OutOfRange("numeric", "NaN or infinity")
-    groups = struct.unpack_from(f"!{count}h", value, _NUMERIC_HEADER.size)
-    if any(not 0 <= group < 10_000 for group in groups):
-        raise ValueError("a digit of a numeric")
-    unscaled = int("".join(f"{group:04d}" for group in groups) or "0")
-    with localcontext() as context:
-        context.prec = 4 * count + abs(weight) * 4 + scale + 8
-        number = Decimal(-unscaled if sign else unscaled).scaleb(4 * (weight + 1 - count))
-        return number.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP)
-
-
 def _numeric(value: bytes, type_: SqlType) -> Any:
-    if len(value) > 2048:  # Longer than any number we could hold, and slow to make one of.
-        raise OutOfRange("numeric", "…")
-    return assign(numeric_from_binary(value), type_.arrow)
+    number = number_from_binary(value)
+    precision, scale = type_.args
+    exact = number.as_tuple()
+    if exact.exponent == -scale and len(exact.digits) <= precision:
+        return number
+    return assign(number, type_.arrow)
 
 
 def _array(value: bytes, type_: SqlType) -> Any:

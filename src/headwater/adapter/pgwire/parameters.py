@@ -18,8 +18,9 @@ from sqlglot.tokens import TokenType
 
 from headwater.adapter.errors import ProtocolError, Unsupported
 from headwater.adapter.pgwire import text_form
-from headwater.adapter.pgwire.binary_form import InvalidBinary, from_binary, numeric_from_binary
+from headwater.adapter.pgwire.binary_form import InvalidBinary, from_binary
 from headwater.adapter.pgwire.copy_in import InvalidEncoding
+from headwater.adapter.pgwire.numeric_form import number_from_binary
 from headwater.adapter.pgwire.rows import BINARY_FORMAT, format_of
 from headwater.adapter.pgwire.wire_types import UNKNOWN_OIDS, of_oid
 from headwater.adapter.sql import text
@@ -88,7 +89,7 @@ def _decoded(value: bytes | None, form: int, oid: int) -> str | None:
     elif type_.name == "numeric":
         try:
             # Not through the column's type: a parameter has as many digits as it has.
-            return text.numeric_to_text(numeric_from_binary(value))
+            return text.numeric_to_text(number_from_binary(value))
         except (ValueError, struct.error) as error:
             raise InvalidBinary(type_) from error
     else:
