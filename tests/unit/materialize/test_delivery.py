@@ -24,8 +24,8 @@ from headwater.materialize.changes import NotUnique, NullKey, changes
 from headwater.materialize.checkpoint import Position, from_checkpoint, from_text
 from headwater.materialize.delivery import Delivery, Transaction
 from headwater.materialize.drivers.fences import CannotJoin
-from headwater.materialize.drivers.responder import Responder
-from headwater.materialize.drivers.sql import Fenced, KeyTaken, NotServed
+from headwater.materialize.drivers.responder import NotServed, Responder
+from headwater.materialize.drivers.sql import Fenced, KeyTaken
 from headwater.materialize.drivers.sqlite import SqliteDriver
 from headwater.materialize.key_range import KeyHash, KeyRange, key_hash
 from headwater.materialize.projections import collection_spec
@@ -413,7 +413,7 @@ def test_the_driver_says_what_it_does_not_serve(tmp_path: Path) -> None:
     stream = InProcess(SqliteDriver())
     delivery = Delivery(stream, _spec(path), "v1", FULL, Memory())
     delivery.settle()
-    with pytest.raises(NotServed, match="not one Load"):
+    with pytest.raises(NotServed, match="serves no Load"):
         stream.send(m.Load(0, key_packed=b"\x14"))
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headwater.base.errors import InvalidUsage
+from headwater.materialize.drivers.parquet import ParquetDriver
 from headwater.materialize.drivers.postgres import PostgresDriver
 from headwater.materialize.drivers.responder import Responder
 from headwater.materialize.drivers.sqlite import SqliteDriver
@@ -41,6 +42,7 @@ class UnknownDriver(InvalidUsage):
 
 
 DRIVERS: Final[Mapping[str, BuiltIn]] = {
+    "parquet": BuiltIn(ParquetDriver, Guarantee.EXACTLY_ONCE),
     "postgres": BuiltIn(PostgresDriver, Guarantee.EXACTLY_ONCE),
     "sqlite": BuiltIn(SqliteDriver, Guarantee.EXACTLY_ONCE),
 }

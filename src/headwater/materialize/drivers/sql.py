@@ -39,6 +39,7 @@ from headwater.materialize.drivers.columns import (
     constraints,
 )
 from headwater.materialize.drivers.fences import FenceRow, Installed, install
+from headwater.materialize.drivers.responder import NotServed
 from headwater.materialize.key_range import KeyHash, KeyRange
 from headwater.materialize.protocol.messages import (
     PROTOCOL,
@@ -102,13 +103,6 @@ class KeyTaken(InvalidUsage):
             "two rows have this key, or somebody else wrote it; choose key columns that identify "
             "a row"
         )
-
-
-class NotServed(InvalidUsage):
-    """A request that this driver does not serve."""
-
-    def __init__(self, request: Request) -> None:
-        super().__init__(f"a driver of tables takes runs of rows, not one {type(request).__name__}")
 
 
 class SqlDriver(ABC):
