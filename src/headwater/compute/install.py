@@ -68,6 +68,9 @@ from headwater.persist.state import CollectionState, State
 ASKED: Final = "what is asked to be recomputed"
 """Why a view is recomputed whose rules are not to be used."""
 
+IN_PYTHON: Final = "a function of the user's in Python, which no rule calls"
+"""Why a view is recomputed that calls one."""
+
 ARRANGE: Final = "arrange/"
 STATE: Final = "state/"
 """How the names of internal collections begin."""
@@ -109,6 +112,8 @@ class Wanted:
     """``None``: the newest time at which all it reads is readable."""
     rules: bool = True
     """Without them it is recomputed."""
+    functions: tuple[plans.UserFunction, ...] = ()
+    """Those that the text means; else what the session has under these names."""
 
 
 class Installation(NamedTuple):
@@ -166,13 +171,16 @@ class Installer:
     def install(self, wanted: Wanted) -> Installation:
         """Return the view, of the kind that costs least."""
         schemas = {name: _schema(collection) for name, collection in wanted.inputs.items()}
-        query = compiled(self._session, wanted.query, schemas)
+        query = compiled(self._session, wanted.query, schemas, wanted.functions)
         if isinstance(wanted.into, Existing):
             into = wanted.into.collection
             require_fit(into.name, _schema(into), query.plan)
         read = {relation: wanted.inputs[relation] for relation in query.plan.relations}
         if not wanted.rules:
             return self._recomputed(wanted, query, read, ASKED)
+        if query.plan.functions:
+            names = ", ".join(f"{function.name}()" for function in query.plan.functions)
+            return self._recomputed(wanted, query, read, f"{names}: {IN_PYTHON}")
         flow = lowered(query.plan.root)
         if isinstance(flow, NoRule):
             return self._recomputed(wanted, query, read, f"{flow.kind}: {flow.reason}")

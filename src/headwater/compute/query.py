@@ -8,8 +8,9 @@
 Only the text of SQL is stored beside the plan: it can be compiled again under another Spark. Code
 cannot, so a view of it lives as long as its plan holds.
 
-What a view cannot keep is refused here, with the construct, the reason and the remedy: a user's
-function is not there after a restart, a collection has just one column of a name. A filter on the
+Functions of the user's in Python are part of the plan (``catalyst/user_functions.py``). What a view
+cannot keep is refused here, with the construct, the reason and the remedy: a collection has just
+one column of a name; Spark cannot call a function everywhere it can be written. A filter on the
 current time changes while no input does: a rule can keep it, a recomputation, which looks at the
 times of inputs, cannot.
 
@@ -19,20 +20,24 @@ Kept by: this module. Relied on by: whoever installs a view.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from headwater.base.errors import InvalidUsage
 from headwater.collection.schema import Column, arrow_schema, columns
 from headwater.collection.types import SqlType, as_text_form
-from headwater.compute.catalyst.compiler import Workspace, compile_frame, relations_of
+from headwater.compute.catalyst import user_functions
+from headwater.compute.catalyst.compiler import Workspace, compile_frame, ddl, relations_of
+from headwater.compute.catalyst.render import execute
 from headwater.compute.ir.node import Scan, TemporalFilter, walk
-from headwater.compute.ir.plan import Plan
+from headwater.compute.ir.plan import Plan, UserFunction
 from headwater.compute.ir.refusal import NotUnderstood, Refused
+from headwater.compute.select import spark_message
 from headwater.compute.session import MEANING
 
 Table = Callable[[str], Any]
@@ -47,11 +52,17 @@ class Compiled(NamedTuple):
     plan: Plan
 
 
-def compiled(session: Any, query: Query, inputs: Schemas) -> Compiled:
-    """Return the plan of a query over these relations; its order, if any, is no part of it."""
+def compiled(
+    session: Any, query: Query, inputs: Schemas, functions: Sequence[UserFunction] = ()
+) -> Compiled:
+    """Return the plan of a query over these relations; its order, if any, is no part of it.
+
+    ``functions`` are those that a text meant when it was compiled before.
+    """
     match query:
         case str():
-            return Compiled(query, _kept(_of_text(session, query, inputs)))
+            plan = _of_text(session, query, inputs, functions)
+            return Compiled(query, _kept(session, plan, inputs))
         case Plan():
             query.require(session.version, MEANING)
             plan = query
@@ -65,14 +76,17 @@ def compiled(session: Any, query: Query, inputs: Schemas) -> Compiled:
                 f"{type(query).__name__}"
             )
     _require_columns(plan, inputs)
-    return Compiled("", _kept(plan))
+    return Compiled("", _kept(session, plan, inputs))
 
 
-def _of_text(session: Any, sql: str, inputs: Schemas) -> Plan:
+def _of_text(
+    session: Any, sql: str, inputs: Schemas, functions: Sequence[UserFunction] = ()
+) -> Plan:
     known = {name.lower(): name for name in inputs}
     # Names of the query's own (WITH) are among those it mentions; the plan knows what it reads.
     mentioned = sorted(relations_of(session, sql) & set(known))
     workspace = Workspace(session, {known[n]: inputs[known[n]] for n in mentioned})
+    user_functions.register(workspace.session, functions, by_name=True)
     try:
         return workspace.compile_sql(sql)
     except NotUnderstood as error:
@@ -132,18 +146,33 @@ def _fits(column: Column, wanted: SqlType, nullable: bool) -> bool:
     return same and (nullable or not column.nullable)
 
 
-def _kept(plan: Plan) -> Plan:
+def _kept(session: Any, plan: Plan, inputs: Schemas) -> Plan:
     """Return the plan of a view, without order; refuses what no view can be."""
-    if plan.functions:
-        names = ", ".join(function.name for function in plan.functions)
-        raise Refused(f"the function {names}", "it is known to this session only")
     labels = [output.label.lower() for output in plan.outputs]
     for label in labels:
         if labels.count(label) > 1:
             raise Refused(
                 f"two columns {label!r}", "a collection has just one", hint="give one an alias"
             )
-    return msgspec.structs.replace(plan, root=plan.shown(), order=())
+    kept = msgspec.structs.replace(plan, root=plan.shown(), order=())
+    if kept.functions:
+        _require_planned(session, kept, inputs)
+    return kept
+
+
+def _require_planned(session: Any, plan: Plan, inputs: Schemas) -> None:
+    """Refuse functions where Spark cannot call them (some joins): it says so when it plans."""
+    own = session.newSession()
+    # Not known to be empty: Spark would plan nothing at all.
+    nothing = own.sparkContext.emptyRDD()
+    empty = {n: own.createDataFrame(nothing, ddl(inputs[n])) for n in plan.relations}
+    try:
+        execute(own, plan, empty)._jdf.queryExecution().executedPlan()
+    except PySparkException as error:
+        names = ", ".join(f"{function.name}()" for function in plan.functions)
+        raise Refused(
+            names, f"Spark cannot call it there: {spark_message(error)}", hint="put it into SELECT"
+        ) from error
 
 
 def require_no_clock(plan: Plan, why: str) -> None:

@@ -13,12 +13,13 @@ this process or by the next one, begins from what is committed.
 
 The price is the whole query per input time, and the answer passes through the driver; operators
 with a rule of their own replace this one by one. What cannot be kept so is refused: a query over
-the current time changes while no input does, and a user's function is not there after a restart.
+the current time changes while no input does.
 
 **Errors.** Where an input has errors there is no answer: the output's error side then has one row,
 the least of the inputs' errors, and its rows stay what they were. It is gone when they are. So it
 is where the query itself fails on the data (a division by zero: SQLSTATE class 22); one of the
-errors Spark met is shown. Any other failure stalls the view with Spark's message.
+errors Spark met is shown. A function of the user's that raises an error of values is such a failure
+too (``catalyst/user_functions.py``). Any other failure stalls the view with Spark's message.
 
 Stored as the item ``view/<id>``, the plan in its own encoding. A plan of another version of Spark,
 or of other settings, is not run (``Plan.require``): the view is made anew (``compute/renew.py``).
@@ -41,9 +42,11 @@ from pyspark.errors import PySparkException
 from headwater.algebra.frontier import Frontier
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import GlobalId
+from headwater.compute.catalyst import user_functions
 from headwater.compute.catalyst.render import execute
 from headwater.compute.catalyst.try_eval import plain
-from headwater.compute.ir.plan import decoded
+from headwater.compute.catalyst.user_functions import Raised
+from headwater.compute.ir.plan import Plan, decoded
 from headwater.compute.ir.refusal import OtherMeaning
 from headwater.compute.select import spark_message
 from headwater.compute.step import Interval, StepFailed, due, job_group, last_line, token
@@ -198,7 +201,9 @@ def run(core: Core, session: Any, planned: Recomputation) -> list[Pending]:
     except HeadwaterError:
         raise
     except PySparkException as error:
-        raise StepFailed(view.name, spark_message(error)) from error
+        found = _raised(error)
+        cause = spark_message(error) if found is None else f"{_by(view)} raised {found.text}"
+        raise StepFailed(view.name, cause) from error
     except Exception as error:  # whatever Spark's gateway or Arrow raises
         raise StepFailed(view.name, last_line(error)) from error
 
@@ -256,11 +261,34 @@ class _Query:
         try:
             answer = execute(self._session, self._plan, frames).toArrow()
         except PySparkException as error:
-            if not (error.getSqlState() or "").startswith(DATA_EXCEPTION):
+            message = _of_data(error, self._plan)
+            if message is None:
                 raise
-            row = {"condition": error.getCondition(), "message": plain(str(error.getMessage()))}
+            row = {"condition": error.getCondition(), "message": message}
             return _Answer(None, _multiset(pa.Table.from_pylist([row], ERROR_SCHEMA), ERROR_SCHEMA))
         return _Answer(_multiset(answer.rename_columns(self._schema.names), self._schema), errors)
+
+
+def _of_data(error: PySparkException, plan: Plan) -> str | None:
+    """Return what to say of a failure if the data is to blame for it."""
+    if (error.getSqlState() or "").startswith(DATA_EXCEPTION):
+        return plain(str(error.getMessage()))
+    found = _raised(error) if plan.functions else None
+    return f"{found.text} (in {_names(plan)})" if found is not None and found.of_row else None
+
+
+def _raised(error: PySparkException) -> Raised | None:
+    if error.getCondition() != user_functions.CONDITION:
+        return None
+    return user_functions.raised((error.getMessageParameters() or {}).get("traceback", ""))
+
+
+def _by(view: RecomputedView) -> str:
+    return _names(_plan(view.plan)) or "a task"
+
+
+def _names(plan: Plan) -> str:
+    return " or ".join(f"{function.name}()" for function in plan.functions)
 
 
 def _least(errors: pa.Table) -> pa.Table:

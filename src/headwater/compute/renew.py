@@ -79,6 +79,8 @@ def renewed(
         Existing(output, view.given),
         start=state.upper(output).only(),
         rules=not (isinstance(view, RecomputedView) and view.why == ASKED),
+        # Not what the session calls by these names today.
+        functions=plans.decoded(view.plan).functions,
     )
     try:
         made, commands = installer.install(wanted)

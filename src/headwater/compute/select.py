@@ -26,6 +26,7 @@ from sqlglot.errors import SqlglotError
 from headwater.base.errors import HeadwaterError
 from headwater.compute.catalyst.compiler import Workspace
 from headwater.compute.catalyst.render import execute
+from headwater.compute.catalyst.user_functions import session_of
 from headwater.compute.ir.plan import Plan
 from headwater.compute.ir.refusal import NotUnderstood, Refused
 from headwater.persist import evolution
@@ -47,7 +48,7 @@ def select(
     client: Client, session: Any, sql: str, as_of: int, relations: Mapping[str, str]
 ) -> pa.Table:
     """Return the rows of the query, in its order."""
-    own = session.newSession()
+    own = session_of(session)
     # Kept until the query has run: they keep what it reads from being collected.
     snapshots: dict[str, Snapshot] = {}
     with _failures():
@@ -80,7 +81,7 @@ def _planned(client: Client, session: Any, sql: str, relations: Mapping[str, str
 
 def describe(client: Client, session: Any, sql: str, relations: Mapping[str, str]) -> pa.Schema:
     """Return the columns the query would have; starts no job."""
-    own = session.newSession()
+    own = session_of(session)
     with _failures():
         for name in mentioned(sql, relations):
             collection = collection_named(client.core.state, relations[name])

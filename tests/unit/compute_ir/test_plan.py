@@ -34,11 +34,20 @@ from headwater.compute.ir.node import (
     Window,
     walk,
 )
-from headwater.compute.ir.plan import VERSION, OutputColumn, Plan, UserFunction, decoded, encoded
+from headwater.compute.ir.plan import (
+    VERSION,
+    WITH_FUNCTIONS,
+    OutputColumn,
+    Plan,
+    UserFunction,
+    decoded,
+    encoded,
+)
 from headwater.compute.ir.refusal import InvalidPlan, OtherMeaning
 from headwater.compute.ir.text import outlined, written
 
 GOLDEN = Path(__file__).parent / "plan_v1.json"
+WITH_CODE = Path(__file__).parent / "plan_v2.json"
 
 
 def of(name: str, type_: str = "int") -> Expression:
@@ -135,6 +144,22 @@ def test_the_bytes_of_version_1_stay_readable() -> None:
     """Written once; if this fails, stored plans of users cannot be read any more."""
     assert decoded(GOLDEN.read_bytes()) == every_operator()
     assert GOLDEN.read_bytes().strip() == encoded(every_operator())
+
+
+def with_code() -> Plan:
+    """Return a plan that has the code of a function in it."""
+    function = UserFunction("twice", "0123456789abcdef", b"\x80\x05N.", '"long"', 100, "3.11")
+    return msgspec.structs.replace(every_operator(), version=WITH_FUNCTIONS, functions=(function,))
+
+
+def test_the_bytes_of_version_2_stay_readable() -> None:
+    """A plan with code; a program that knows only version 1 refuses it by its version."""
+    assert decoded(WITH_CODE.read_bytes()) == with_code()
+    assert WITH_CODE.read_bytes().strip() == encoded(with_code())
+    (function,) = decoded(WITH_CODE.read_bytes()).functions
+    assert function.called == "headwater_udf_0123456789abcdef"
+    (older,) = decoded(GOLDEN.read_bytes()).functions
+    assert (older.command, older.python) == (b"", ""), "what had no code has none"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,9 @@ runs in the workspace's session, takes relations by ``table(name)`` and hands in
     plan = workspace.compile_sql("SELECT …")
     plan = workspace.compile_frame(workspace.table("orders").groupBy("k").count())
 
-The session must have the meaning of ``compute/session.py``: what is stored was checked under it.
+Functions that the user registered in the given session are known in the workspace's too
+(``user_functions.py``). The session must have the meaning of ``compute/session.py``: what is stored
+was checked under it.
 
 Kept by: this module. Relied on by: views, ad-hoc queries; nobody else asks Catalyst.
 """
@@ -26,6 +28,7 @@ from py4j.java_gateway import is_instance_of
 from headwater.collection.schema import columns
 from headwater.compute.catalyst.jvm import front_end
 from headwater.compute.catalyst.translate import translated
+from headwater.compute.catalyst.user_functions import session_of
 from headwater.compute.ir.expression import Column, Field
 from headwater.compute.ir.functions import ORDERED, POSITIONAL, UNSTABLE
 from headwater.compute.ir.node import Scan, Text
@@ -56,7 +59,7 @@ class Workspace:
     """Names to compile over."""
 
     def __init__(self, session: Any, relations: Mapping[str, pa.Schema]) -> None:
-        self.session = session.newSession()
+        self.session = session_of(session)
         _require_meaning(self.session)
         self._relations: dict[str, str] = {}
         for name, schema in relations.items():
@@ -88,6 +91,13 @@ class Workspace:
     def _as_text(self, text: str, frame: Any) -> Plan:
         """Return the plan that is the text itself; refuses what its answer may depend on."""
         unfit = sorted(set(_WORD.findall(text.lower())) & _UNFIT)
+        called = front_end(self.session).userFunction(frame._jdf)
+        if called is not None:
+            raise Refused(
+                f"{RECURSIVE} with {called}()",
+                "a recursive query is run as its text says, and the function's name is not stored",
+                hint="call it in a view over the recursive one",
+            )
         if unfit or not frame._jdf.queryExecution().analyzed().deterministic():
             raise Refused(
                 f"{RECURSIVE} with {unfit[0] if unfit else 'what is not deterministic'}",

@@ -21,6 +21,7 @@ CLASSES: Final = (
     "Rules",
     "Printer",
     "Checker",
+    "UserFunctions",
     "Prepared",
     "Temporal",
     "Exporter",

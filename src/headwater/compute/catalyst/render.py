@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final
 
-from headwater.compute.catalyst import ordered
+from headwater.compute.catalyst import ordered, user_functions
 from headwater.compute.catalyst.select import NOTHING, select
 from headwater.compute.ir.expression import Column
 from headwater.compute.ir.node import (
@@ -73,6 +73,7 @@ def execute(
             inputs[relation].createOrReplaceTempView(views[relation])
         text = rendered(plan, views, now_ms=now_ms)
         ordered.register(session, text)
+        user_functions.register(session, plan.functions)
         return session.sql(text)
     finally:
         for view in views.values():

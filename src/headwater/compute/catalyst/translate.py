@@ -8,6 +8,7 @@ Catalyst: where an operator goes by position, the JSON says which columns stand 
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from itertools import zip_longest
 from typing import Any, Final
@@ -15,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from headwater.collection.types import UnsupportedType
-from headwater.compute.catalyst import lowering
+from headwater.compute.catalyst import lowering, user_functions
 from headwater.compute.catalyst.lowering import Names, column_expression, passed
 from headwater.compute.ir.expression import (
     AggregateCall,
@@ -47,7 +48,7 @@ from headwater.compute.ir.node import (
     Window,
     keep,
 )
-from headwater.compute.ir.plan import VERSION, OutputColumn, Plan, UserFunction
+from headwater.compute.ir.plan import VERSION, WITH_FUNCTIONS, OutputColumn, Plan, UserFunction
 from headwater.compute.ir.refusal import Position, Refused
 
 Raw = dict[str, Any]
@@ -65,7 +66,7 @@ _KINDS: Final[dict[str, JoinKind]] = {
 
 def translated(text: str, *, spark_version: str, settings: Mapping[str, str]) -> Plan:
     """Return the plan that the front end's answer describes; raises what it refused."""
-    raw: Raw = msgspec.json.decode(text)
+    raw, functions = _with_functions(text)
     if refused := raw.get("refused"):
         position = Position(refused["line"], refused["column"]) if refused["line"] else None
         raise Refused(
@@ -78,14 +79,29 @@ def translated(text: str, *, spark_version: str, settings: Mapping[str, str]) ->
             f"a value of type {error.what}", "it cannot be stored", hint=error.instead
         ) from error
     return Plan(
-        version=VERSION,
+        version=WITH_FUNCTIONS if functions else VERSION,
         spark_version=spark_version,
         settings=dict(settings),
         root=root,
         outputs=tuple(OutputColumn(output["label"], output["name"]) for output in raw["outputs"]),
         order=order,
-        functions=tuple(UserFunction(f["name"], f["fingerprint"]) for f in raw["functions"]),
+        functions=functions,
     )
+
+
+def _with_functions(text: str) -> tuple[Raw, tuple[UserFunction, ...]]:
+    """Return the answer with the user's functions called as they are stored."""
+    raw: Raw = msgspec.json.decode(text)
+    if not raw.get("functions"):
+        return raw, ()
+    functions: dict[str, UserFunction] = {}
+    for found in raw["functions"]:
+        command = base64.b64decode(found["command"])
+        function = user_functions.taken({**found, "command": command})
+        functions[function.called] = function
+        # The front end's name is one that nothing else in the answer can have.
+        text = text.replace(found["called"], function.called)
+    return msgspec.json.decode(text), tuple(functions[name] for name in sorted(functions))
 
 
 def _expression(raw: Raw) -> Expression:

@@ -2,7 +2,8 @@
 
     decoded(encoded(plan)) == plan
 
-The bytes are JSON with a version (``tests/unit/compute_ir/plan_v1.json``). A plan belongs to one
+The bytes are JSON with a version (``tests/unit/compute_ir/plan_v1.json``, and ``plan_v2.json`` with
+functions of the user's in it, code and all: ``catalyst/user_functions.py``). A plan belongs to one
 version of Spark and one set of the settings that decide what texts mean (``compute/session.py``):
 its texts were checked under these. Under others it must not be run: :meth:`Plan.require` says so,
 and the view is compiled and hydrated anew.
@@ -25,6 +26,11 @@ from headwater.compute.ir.node import Node, keep, relations
 from headwater.compute.ir.refusal import InvalidPlan, OtherMeaning
 
 VERSION: Final = 1
+WITH_FUNCTIONS: Final = 2
+"""The version of a plan that calls functions of the user's: who knows only 1 cannot run it."""
+
+CALLED: Final = "headwater_udf_"
+"""How the names begin under which texts call functions of the user's."""
 
 
 class OutputColumn(msgspec.Struct, frozen=True):
@@ -34,11 +40,28 @@ class OutputColumn(msgspec.Struct, frozen=True):
     name: str
 
 
-class UserFunction(msgspec.Struct, frozen=True):
-    """A deterministic function of the user's that the texts call, and what it was then."""
+class UserFunction(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A deterministic function of the user's, and all that it takes to call it.
+
+    ``name`` is the query's name of it; the texts have :attr:`called`.
+    """
 
     name: str
     fingerprint: str
+    """Of everything below: functions of one fingerprint are one function."""
+    command: bytes = b""
+    """Its code, pickled as Spark's workers want it."""
+    returns: str = ""
+    """Its type, as Spark's JSON."""
+    eval_type: int = 0
+    """Spark's number of the way it is called."""
+    python: str = ""
+    """The Python that the code is of: major and minor."""
+
+    @property
+    def called(self) -> str:
+        """The name in the plan's texts; nothing else has it."""
+        return CALLED + self.fingerprint
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -104,8 +127,10 @@ def decoded(data: bytes) -> Plan:
     """Return the plan that these bytes hold."""
     try:
         found = msgspec.json.decode(data, type=_Version).version
-        if found != VERSION:
-            raise InvalidPlan(f"a plan of version {found}; this program knows version {VERSION}")
+        if found not in (VERSION, WITH_FUNCTIONS):
+            raise InvalidPlan(
+                f"a plan of version {found}; this program knows {VERSION} and {WITH_FUNCTIONS}"
+            )
         return msgspec.json.decode(data, type=Plan)
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
         raise InvalidPlan(f"the bytes hold no plan: {error}") from error

@@ -10,7 +10,6 @@ import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.TreeMap;
 import java.util.TreeSet;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.*;
@@ -37,7 +36,7 @@ public final class Exporter {
     private final Rules rules;
     private final Checker checker;
     private final Printer printer = new Printer();
-    private final Map functions = new TreeMap();
+    private final UserFunctions functions;
 
     /** relations: what the session calls our collections, in lower case, to their names. */
     public Exporter(SparkSession session, Map relations) throws Exception {
@@ -45,6 +44,7 @@ public final class Exporter {
         this.relations = relations;
         this.rules = new Rules();
         this.checker = new Checker(session);
+        this.functions = new UserFunctions(session);
     }
 
     /** The whole plan, or {"refused": ...}. */
@@ -80,11 +80,7 @@ public final class Exporter {
             outputs.addObject().put("label", ((Attribute) labels.get(n)).name())
                 .put("name", printer.name((Attribute) columns.get(n)));
         }
-        ArrayNode used = answer.putArray("functions");
-        for (Iterator i = functions.entrySet().iterator(); i.hasNext();) {
-            Map.Entry entry = (Map.Entry) i.next();
-            used.addObject().put("name", (String) entry.getKey()).put("fingerprint", (String) entry.getValue());
-        }
+        functions.describe(answer.putArray("functions"));
         return answer;
     }
 

@@ -7,6 +7,7 @@ import java.util.Map;
 import java.util.TreeSet;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedRelation;
 import org.apache.spark.sql.catalyst.expressions.PlanExpression;
+import org.apache.spark.sql.catalyst.expressions.UserDefinedExpression;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.classic.SparkSession;
@@ -19,6 +20,40 @@ public final class FrontEnd {
     public String export(Dataset frame, Map relations) throws Exception {
         return Exporter.export(
             (SparkSession) frame.sparkSession(), frame.queryExecution().analyzed(), relations);
+    }
+
+    /** What is registered in one session and not in the other, by its names, in both sessions. */
+    public List adopt(SparkSession from, SparkSession into) {
+        return UserFunctions.adopt(from, into);
+    }
+
+    /** The name of a user's function that a plan calls, or null. */
+    public String userFunction(Dataset frame) {
+        List names = new ArrayList();
+        users(frame.queryExecution().analyzed(), names);
+        return names.isEmpty() ? null : (String) names.get(0);
+    }
+
+    private static void users(LogicalPlan plan, final List names) {
+        plan.transformExpressions(new AbstractPartialFunction() {
+            public boolean isDefinedAt(Object e) {
+                if (e instanceof UserDefinedExpression) {
+                    names.add(((UserDefinedExpression) e).name());
+                }
+                if (e instanceof PlanExpression) {
+                    users((LogicalPlan) ((PlanExpression) e).plan(), names);
+                }
+                return false;
+            }
+
+            public Object applyOrElse(Object e, Function1 otherwise) {
+                isDefinedAt(e);
+                return otherwise.apply(e);
+            }
+        });
+        for (Iterator i = Printer.list(plan.children()).iterator(); i.hasNext();) {
+            users((LogicalPlan) i.next(), names);
+        }
     }
 
     /** The one-part names that a query may mean as relations, in lower case; some may be its own CTEs. */

@@ -30,10 +30,10 @@ public final class Prepared {
         "InputFileBlockStart", "InputFileBlockLength"}));
 
     private final Map subqueries;
-    private final Map functions;
+    private final UserFunctions functions;
 
-    /** Both are filled: ids to subqueries, names of the user's functions to what they are. */
-    public Prepared(Map subqueries, Map functions) {
+    /** Both are filled: ids to subqueries, and the user's functions. */
+    public Prepared(Map subqueries, UserFunctions functions) {
         this.subqueries = subqueries;
         this.functions = functions;
     }
@@ -48,6 +48,9 @@ public final class Prepared {
         }
         if (e instanceof AtLeastNNonNulls) {
             return notNull((AtLeastNNonNulls) e);
+        }
+        if (e instanceof PythonUDF) {
+            return functions.called((PythonUDF) e, all(Printer.list(e.children())));
         }
         if (e.children().isEmpty()) {
             return e;
@@ -64,6 +67,14 @@ public final class Prepared {
             return (Expression) children.get(0);
         }
         return changed ? (Expression) e.withNewChildren(Printer.seq(children)) : e;
+    }
+
+    private List all(List expressions) {
+        List result = new ArrayList();
+        for (Iterator i = expressions.iterator(); i.hasNext();) {
+            result.add(of((Expression) i.next()));
+        }
+        return result;
     }
 
     /** Whether an expression is the current time in one of its forms. */
@@ -88,7 +99,7 @@ public final class Prepared {
                 "write it as a join", e.origin());
         }
         if (e instanceof UserDefinedExpression) {
-            function(e);
+            UserFunctions.require(e);
         }
         // Not deterministic(): that of a parent is false because of a child, and the child is to be named.
         if (e instanceof Nondeterministic || (!e.deterministic() && e.children().forall(new scala.runtime.AbstractFunction1() {
@@ -103,27 +114,6 @@ public final class Prepared {
         if (!(e instanceof PlanExpression) && e.resolved() && !(e instanceof WindowSpecDefinition)
                 && !(e instanceof WindowFrame) && !(e instanceof SortOrder) && !(e instanceof LambdaFunction)) {
             requireBinary(e.dataType(), e);
-        }
-    }
-
-    private void function(Expression e) {
-        String name = ((UserDefinedExpression) e).name();
-        if (!(e instanceof PythonUDF)) {
-            throw new Refusal(name + "()", "a function of the JVM has no text", "register it from Python", e.origin());
-        }
-        functions.put(name, digest(Printer.list(((PythonUDF) e).func().command())));
-    }
-
-    private static String digest(List command) {
-        byte[] bytes = new byte[command.size()];
-        for (int n = 0; n < bytes.length; n++) {
-            bytes[n] = ((Byte) command.get(n)).byteValue();
-        }
-        try {
-            byte[] found = java.security.MessageDigest.getInstance("SHA-256").digest(bytes);
-            return String.format("%064x", new Object[] {new java.math.BigInteger(1, found)}).substring(0, 16);
-        } catch (java.security.NoSuchAlgorithmException e) {
-            throw new IllegalStateException(e);
         }
     }
 

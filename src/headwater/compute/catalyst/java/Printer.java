@@ -131,6 +131,10 @@ public final class Printer {
         if (e instanceof LikeAll || e instanceof NotLikeAll || e instanceof LikeAny || e instanceof NotLikeAny) {
             return like((MultiLikeBase) e);
         }
+        if (e instanceof PythonUDF) {
+            // Its own text has the children as they are shown, not as they are written.
+            return ((PythonUDF) e).name() + "(" + String.join(", ", texts(list(e.children()))) + ")";
+        }
         if (e instanceof TaggingExpression) {
             return text((Expression) e.children().head());
         }
