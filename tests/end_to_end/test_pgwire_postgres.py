@@ -23,6 +23,7 @@ from headwater.adapter.pgwire.binary_form import from_binary, to_binary
 from headwater.adapter.pgwire.copy_format import CopyFormat, of_options
 from headwater.adapter.pgwire.copy_in import decoder
 from headwater.adapter.pgwire.copy_out import CopyEncoder
+from headwater.adapter.pgwire.passed_form import passed_to_binary
 from headwater.adapter.pgwire.text_form import from_text, to_text
 from headwater.adapter.pgwire.wire_statements import CopyTo, parse_text
 from headwater.collection.types import by_postgres
@@ -227,6 +228,31 @@ def test_random_numerics_have_postgresqls_binary_form(postgres: psycopg.Connecti
             result_format=1,
         )
         assert to_binary(from_text([written], type_), type_) == [asked.get_value(0, 0)], written
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "select oid, relname, relkind, relnatts, reltuples, relhasindex, xmin from pg_class",
+        "select indexrelid, indkey, indclass from pg_index",
+        "select proargtypes, proargnames, proallargtypes, proargmodes from pg_proc",
+        "select datname, datcollate, encoding from pg_database",
+        "select typname, typdefault, typlen, typtype from pg_type",
+    ],
+)
+def test_columns_of_the_catalog_have_postgresqls_binary_form(
+    query: str, postgres: psycopg.Connection[Any]
+) -> None:
+    in_text = postgres.pgconn.exec_params(f"{query} order by 1 desc limit 40".encode(), [])
+    binary = postgres.pgconn.exec_params(
+        f"{query} order by 1 desc limit 40".encode(), [], result_format=1
+    )
+    assert in_text.ntuples > 0
+    for column in range(in_text.nfields):
+        texts = [in_text.get_value(row, column) for row in range(in_text.ntuples)]
+        expected = [binary.get_value(row, column) for row in range(in_text.ntuples)]
+        written = [None if each is None else each.decode() for each in texts]
+        assert passed_to_binary(written, in_text.ftype(column)) == expected
 
 
 # --- COPY -----------------------------------------------------------------------------------------

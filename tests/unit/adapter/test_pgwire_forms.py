@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from headwater.adapter.errors import AdapterError
 from headwater.adapter.pgwire.binary_form import from_binary, to_binary
+from headwater.adapter.pgwire.passed_form import passed_to_binary
 from headwater.adapter.pgwire.text_form import from_text, to_text
 from headwater.adapter.pgwire.wire_types import of_arrow
 from headwater.adapter.sql import text
@@ -223,3 +224,28 @@ def test_an_array_cannot_announce_more_items_than_it_has() -> None:
             from_binary([hostile], type_ if len(sizes) == 1 else array(type_))
         except AdapterError as refused:
             assert refused.sqlstate == "22P03"  # noqa: PT017
+
+
+@pytest.mark.parametrize(
+    ("oid", "value", "as_hex"),
+    [
+        (26, "4294967295", "ffffffff"),
+        (19, "pg_class", "70675f636c617373"),
+        (18, "r", "72"),
+        (18, "", "00"),
+        (16, "t", "01"),
+        (23, "-1", "ffffffff"),
+        (22, "1 2", "00000001 00000000 00000015 00000002 00000000 00000002 0001 00000002 0002"),
+        (30, "", "00000000 00000000 0000001a"),
+        (1028, "{7}", "00000001 00000000 0000001a 00000001 00000001 00000004 00000007"),
+        (1003, "{a,NULL}", "00000001 00000001 00000013 00000002 00000001 00000001 61 ffffffff"),
+    ],
+)
+def test_columns_of_the_catalog_in_binary(oid: int, value: str, as_hex: str) -> None:
+    assert passed_to_binary([value, None], oid) == [bytes.fromhex(as_hex), None]
+
+
+def test_other_types_of_others_are_sent_as_text_only() -> None:
+    with pytest.raises(AdapterError) as refused:
+        passed_to_binary(["(1,2)"], 600)
+    assert refused.value.sqlstate == "0A000"

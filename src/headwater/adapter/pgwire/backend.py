@@ -45,12 +45,26 @@ from headwater.collection.types import SqlType, UnsupportedType
 
 
 @dataclass(frozen=True, slots=True)
+class Passed:
+    """A type that is not ours: what another PostgreSQL says of its column."""
+
+    oid: int
+    size: int = -1
+    modifier: int = -1
+
+
+@dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a result: its name and Arrow type, and ours where Arrow's does not tell it."""
+    """A column of a result: its name and Arrow type, and ours where Arrow's does not tell it.
+
+    ``passed``: the values, of Arrow's type string, are texts of another PostgreSQL's type, and are
+    sent under its name (answers about the catalog).
+    """
 
     name: str
     type: pa.DataType
     sql_type: SqlType | None = None
+    passed: Passed | None = None
 
     @property
     def sent_as(self) -> SqlType:

@@ -38,13 +38,6 @@ LOG = logging.getLogger(__name__)
 
 IDLE, IN_TRANSACTION, FAILED = b"I", b"T", b"E"
 
-_READS: Final = (
-    statements.Select,
-    statements.SelectSession,
-    statements.Show,
-    statements.ShowTables,
-)
-_READING_WORDS: Final = ("SUBSCRIBE", "EXPLAIN", "TABLE", "SHOW")
 _TRANSACTION: Final = (statements.Begin, statements.Commit, statements.Rollback)
 
 
@@ -170,7 +163,7 @@ class Execution:
                 return portal.prepared.columns
             if isinstance(portal.statement, wire.Fetch):
                 return self._cursor(portal.statement.name).columns
-            if portal.statement is None or not _has_rows(portal.statement, portal.sql):
+            if portal.statement is None or not _has_rows(portal.statement):
                 return None
             await self.run(portal)
         assert portal.answer is not None
@@ -179,7 +172,7 @@ class Execution:
 
     async def columns_without_running(self, portal: Portal) -> Sequence[Column] | None:
         """The columns of a statement not bound yet: a query is run for no rows, parameters NULL."""
-        if portal.statement is None or not _reads(portal.statement, portal.sql):
+        if portal.statement is None or not _reads(portal.statement):
             return await self.columns(portal) if isinstance(portal.statement, wire.Fetch) else None
         if isinstance(portal.statement, statements.Select):
             select = portal.statement
@@ -271,7 +264,7 @@ class Execution:
     async def _backend(self, statement: statements.Statement, sql: str) -> Answer:
         session = self._calls.worker.session
         result = await self._calls.call(
-            lambda: session().execute(statement, sql), abandon=_reads(statement, sql)
+            lambda: session().execute(statement, sql), abandon=_reads(statement)
         )
         match result:
             case CopyOut(columns, batches, chosen):
@@ -437,15 +430,14 @@ async def _transact(calls: Calls, statement: statements.Statement, sql: str) -> 
     await calls.call(lambda: calls.worker.session().execute(statement, sql), abandon=False)
 
 
-def _reads(statement: wire.AnyStatement, sql: str) -> bool:
+def _has_rows(statement: wire.AnyStatement) -> bool:
+    """Whether a statement of the session answers with rows."""
+    return not isinstance(statement, wire.WireStatement) and statements.returns_rows(statement)
+
+
+def _reads(statement: wire.AnyStatement) -> bool:
     """Whether a statement has rows and changes nothing."""
-    words = sql.split(None, 1)
-    return isinstance(statement, _READS) or (bool(words) and words[0].upper() in _READING_WORDS)
-
-
-def _has_rows(statement: wire.AnyStatement, sql: str) -> bool:
-    """Whether a statement answers with rows, as far as one can tell from outside."""
-    return _reads(statement, sql) or getattr(statement, "returning", None) is not None
+    return _has_rows(statement) and getattr(statement, "returning", None) is None
 
 
 def _one_row(values: dict[str, str], tag: str) -> Answer:

@@ -18,8 +18,9 @@ import pyarrow as pa
 
 from headwater.adapter.errors import ProtocolError
 from headwater.adapter.pgwire import messages
-from headwater.adapter.pgwire.backend import Column
+from headwater.adapter.pgwire.backend import Column, Passed
 from headwater.adapter.pgwire.binary_form import to_binary
+from headwater.adapter.pgwire.passed_form import passed_to_binary
 from headwater.adapter.pgwire.text_form import to_text
 from headwater.adapter.pgwire.wire_types import modifier_of, size_of
 from headwater.collection.types import SqlType
@@ -87,13 +88,14 @@ class RowStream:
 
 def row_encoder(columns: Sequence[Column], formats: Sequence[int]) -> Encode:
     """Batches of these columns as DataRow messages, in these formats."""
+    passed = [column.passed for column in columns]
     types = [column.sent_as for column in columns]
     chosen = [format_of(formats, index) for index in range(len(types))]
 
     def encode(batch: pa.RecordBatch) -> bytes:
         fields = [
-            _fields(array, type_, form)
-            for array, type_, form in zip(batch.columns, types, chosen, strict=True)
+            _fields(array, type_, form, told)
+            for array, type_, form, told in zip(batch.columns, types, chosen, passed, strict=True)
         ]
         width = _INT16.pack(len(fields))
         pieces: list[bytes] = []
@@ -114,15 +116,9 @@ def row_description(columns: Sequence[Column], formats: Sequence[int]) -> bytes:
     fields = []
     for index, column in enumerate(columns):
         type_ = column.sent_as
-        fields.append(
-            messages.Field(
-                column.name,
-                type_.oid,
-                size_of(type_),
-                modifier_of(type_),
-                format_of(formats, index),
-            )
-        )
+        told = column.passed or Passed(type_.oid, size_of(type_), modifier_of(type_))
+        form = format_of(formats, index)
+        fields.append(messages.Field(column.name, told.oid, told.size, told.modifier, form))
     return messages.row_description(fields)
 
 
@@ -137,7 +133,12 @@ def format_of(formats: Sequence[int], index: int) -> int:
     return formats[index]
 
 
-def _fields(array: pa.Array, type_: SqlType, form: int) -> list[bytes]:
+def _fields(array: pa.Array, type_: SqlType, form: int, passed: Passed | None) -> list[bytes]:
     """Every value with its length before it, as it stands in a DataRow."""
-    values = to_binary(array, type_) if form == BINARY_FORMAT else to_text(array, type_)
+    if form != BINARY_FORMAT:
+        values = to_text(array, type_)
+    elif passed is None:
+        values = to_binary(array, type_)
+    else:
+        values = passed_to_binary(array.to_pylist(), passed.oid)
     return [_NULL_FIELD if value is None else _INT32.pack(len(value)) + value for value in values]
