@@ -16,6 +16,7 @@ from headwater.materialize.drivers.parquet import ParquetDriver
 from headwater.materialize.drivers.postgres import PostgresDriver
 from headwater.materialize.drivers.responder import Responder
 from headwater.materialize.drivers.sqlite import SqliteDriver
+from headwater.materialize.drivers.webhook import WebhookDriver
 
 
 class Guarantee(enum.Enum):
@@ -45,6 +46,7 @@ DRIVERS: Final[Mapping[str, BuiltIn]] = {
     "parquet": BuiltIn(ParquetDriver, Guarantee.EXACTLY_ONCE),
     "postgres": BuiltIn(PostgresDriver, Guarantee.EXACTLY_ONCE),
     "sqlite": BuiltIn(SqliteDriver, Guarantee.EXACTLY_ONCE),
+    "webhook": BuiltIn(WebhookDriver, Guarantee.AT_LEAST_ONCE),
 }
 
 
