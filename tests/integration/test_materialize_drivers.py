@@ -218,6 +218,7 @@ EVERYTHING = pa.schema(
         pa.field("i", pa.int64()),
         pa.field("f", pa.float64()),
         pa.field("d", pa.decimal128(20, 3)),
+        pa.field("w", pa.decimal128(38, 0)),
         pa.field("s", pa.string()),
         pa.field("y", pa.binary()),
         pa.field("day", pa.date32()),
@@ -228,12 +229,12 @@ EVERYTHING = pa.schema(
 )
 MOMENT = dt.datetime(2026, 11, 15, 7, 8, 9, 120_000, tzinfo=dt.UTC)
 VALUES: Row = (
-    True, -(2**63), 0.1, Decimal("-12.340"), "ü'\"\\\t\x01", b"\x00\xff", dt.date(1, 1, 1),
-    MOMENT, MOMENT.replace(tzinfo=None), [1, None],
+    True, -(2**63), 0.1, Decimal("-12.340"), Decimal(7), "ü'\"\\\t\x01", b"\x00\xff",
+    dt.date(1, 1, 1), MOMENT, MOMENT.replace(tzinfo=None), [1, None],
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("key", ["b", "i", "f", "d", "s", "y", "day", "at", "local"])
+@pytest.mark.parametrize("key", ["b", "i", "f", "d", "w", "s", "y", "day", "at", "local"])
 def test_every_type_goes_there_and_comes_back(place: Place, key: str) -> None:
     binding = Binding("orders", GlobalId(1), "target", (key,))
     spec = prepared(place, [binding], [EVERYTHING])
@@ -353,6 +354,23 @@ def test_names_are_never_spliced_into_statements(place: Place) -> None:
         delivery.transact(Transaction.of([store], Position(upper)))
     delivery.end()
     assert place.select([name, "%(x)s"], name) == [(1, "%s"), (2, "x")]
+
+
+def test_numbers_are_numbers_where_the_endpoint_has_them(place: Place) -> None:
+    schema = pa.schema([pa.field("k", pa.int64()), pa.field("w", pa.decimal128(38, 0))])
+    spec = prepared(place, [BINDING], [schema])
+    delivery = _open(place, spec)
+    rows = [((k, Decimal(10**k)), 1, 1) for k in (1, 2)]
+    store = changes(0, ["k"], _updates(schema, *rows), 2, FULL)
+    delivery.transact(Transaction.of([store], Position(2)))
+    assert place.select(["k", "w"], "target") == [(1, 10), (2, 100)]
+    huge = changes(0, ["k"], _updates(schema, ((3, Decimal(10**30)), 2, 1)), 3, FULL)
+    if place.driver == "sqlite":
+        with pytest.raises(Determinate, match="too large"):
+            delivery.transact(Transaction.of([huge], Position(3)))
+    else:
+        delivery.transact(Transaction.of([huge], Position(3)))
+        assert place.select(["w"], "target")[-1] == (Decimal(10**30),)
 
 
 def test_a_value_that_does_not_fit_changes_nothing(place: Place) -> None:

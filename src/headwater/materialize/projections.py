@@ -74,7 +74,7 @@ def _kind(kind: pa.DataType) -> tuple[str, StringInference | None]:
 
 def _string(kind: pa.DataType) -> StringInference:
     if pa.types.is_decimal(kind):
-        return StringInference(format="number")
+        return StringInference(format="number" if kind.scale else "integer")
     if pa.types.is_date(kind):
         return StringInference(format="date")
     if pa.types.is_time(kind):

@@ -1,6 +1,6 @@
 """The columns of a resource, as a driver for tables sees them: what a binding's fields become.
 
-A field's type is what the protocol says of it (``projections``), in one of eleven kinds. A driver
+A field's type is what the protocol says of it (``projections``), in one of twelve kinds. A driver
 has a native type for each, and says which existing types can hold it.
 
 What a binding demands of a table that is there already (:func:`constraints`):
@@ -35,6 +35,7 @@ class Kind(enum.Enum):
     INTEGER = "integer"
     DOUBLE = "double"
     DECIMAL = "decimal"
+    WHOLE = "integer of any size"
     TEXT = "text"
     BYTES = "bytes"
     DATE = "date"
@@ -46,7 +47,7 @@ class Kind(enum.Enum):
 
 _BY_FORMAT: Mapping[str, Kind] = {
     "number": Kind.DECIMAL,
-    "integer": Kind.DECIMAL,
+    "integer": Kind.WHOLE,
     "date": Kind.DATE,
     "time": Kind.TIME,
     "date-time": Kind.TIMESTAMP,

@@ -52,6 +52,7 @@ _NATIVE: Final[Mapping[Kind, str]] = {
     Kind.INTEGER: "int8",
     Kind.DOUBLE: "float8",
     Kind.DECIMAL: "numeric",
+    Kind.WHOLE: "numeric",
     Kind.TEXT: "text",
     Kind.BYTES: "bytea",
     Kind.DATE: "date",
@@ -424,7 +425,7 @@ def _values(column: Column, values: pa.ChunkedArray) -> list[Any]:
     if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
         if column.kind in _PARSED:
             values = values.cast(_PARSED[column.kind])
-        elif column.kind is Kind.DECIMAL:
+        elif column.kind in (Kind.DECIMAL, Kind.WHOLE):
             return [None if v is None else Decimal(v) for v in values.to_pylist()]
     listed: list[Any] = values.to_pylist()
     if column.kind is Kind.JSON:

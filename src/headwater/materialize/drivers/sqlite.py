@@ -1,8 +1,9 @@
 """SQLite as a driver of the protocol: rows, fence and checkpoint in one file.
 
 What all SQL drivers share is in ``sql``. A transaction is one ``BEGIN IMMEDIATE``; the file is in
-WAL mode, so readers are never in the way. SQLite has five types: decimals, dates and times are
-texts (as packed keys have them), arrays and objects are JSON text.
+WAL mode, so readers are never in the way. SQLite has five types: decimals with a fraction, dates
+and times are texts (as packed keys have them), arrays and objects are JSON text. Decimals without a
+fraction are integers; one that does not fit into 64 bits is refused, for SQLite would round it.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ _NATIVE: Final[Mapping[Kind, str]] = {
     Kind.INTEGER: "INTEGER",
     Kind.DOUBLE: "REAL",
     Kind.DECIMAL: "TEXT",
+    Kind.WHOLE: "INTEGER",
     Kind.TEXT: "TEXT",
     Kind.BYTES: "BLOB",
     Kind.DATE: "TEXT",
@@ -207,26 +209,26 @@ class SqliteDriver(SqlDriver):
     def _store(self, request: StoreMany) -> None:
         binding = self._materialization.bindings[request.binding]
         columns = self._columns[request.binding]
-        rows = request.rows.select([column.name for column in columns])
+        rows = request.rows
         with self._failing("cannot write to"):
             db = self._begin()
             if binding.delta_updates:
-                db.executemany(_insert(binding, columns), _values(rows))
+                db.executemany(_insert(binding, columns), _values(columns, rows))
                 return
             new = pc.invert(request.exists)
             gone = pc.and_(request.delete, self._hard_delete)
             self._delete(binding, columns, rows.filter(pc.and_(gone, request.exists)))
             put = pc.and_(pc.invert(gone), request.exists)
-            db.executemany(_upsert(binding, columns), _values(rows.filter(put)))
+            db.executemany(_upsert(binding, columns), _values(columns, rows.filter(put)))
             self._insert(binding, columns, rows.filter(pc.and_(pc.invert(gone), new)))
 
     def _delete(self, binding: BindingSpec, columns: Sequence[Column], rows: pa.Table) -> None:
-        keys = [column.name for column in columns if column.key]
+        keys = [column for column in columns if column.key]
         delete = f"DELETE FROM {_table(binding)} WHERE {_is_key(columns)}"  # noqa: S608
-        self._open_db.executemany(delete, _values(rows.select(keys)))
+        self._open_db.executemany(delete, _values(keys, rows))
 
     def _insert(self, binding: BindingSpec, columns: Sequence[Column], rows: pa.Table) -> None:
-        values = _values(rows)
+        values = _values(columns, rows)
         statement = _insert(binding, columns)
         if not self._hard_delete:
             # The row of a key that was deleted softly is still there, and may be written over.
@@ -248,10 +250,11 @@ class SqliteDriver(SqlDriver):
     ) -> KeyTaken | None:
         """Return which row has a key that was there before this transaction."""
         self._rollback()
-        names = [column.name for column in columns if column.key]
+        keys = [column for column in columns if column.key]
+        names = [column.name for column in keys]
         query = f"SELECT * FROM {_table(binding)} WHERE {_is_key(columns)}"  # noqa: S608
         cursor = self._open_db.cursor()
-        for key in _values(rows.select(names)):
+        for key in _values(keys, rows):
             found = cursor.execute(query, key).fetchone()
             if found is not None:
                 there = dict(zip((d[0] for d in cursor.description), found, strict=True))
@@ -331,15 +334,17 @@ def _loaded(kind: Kind, values: Sequence[Any]) -> pa.Array:
     return found.cast(pa.bool_()) if kind is Kind.BOOLEAN else found
 
 
-def _values(rows: pa.Table) -> list[tuple[Any, ...]]:
-    columns = [_column(column) for column in rows.columns]
-    return list(zip(*columns, strict=True))
+def _values(columns: Sequence[Column], rows: pa.Table) -> list[tuple[Any, ...]]:
+    values = [_column(column.kind, rows.column(column.name)) for column in columns]
+    return list(zip(*values, strict=True))
 
 
-def _column(column: pa.ChunkedArray) -> list[Any]:
+def _column(kind: Kind, column: pa.ChunkedArray) -> list[Any]:
     array = column.combine_chunks()
     array = array.chunk(0) if isinstance(array, pa.ChunkedArray) else array
     values: list[Any] = packable(array).to_pylist()
+    if kind is Kind.WHOLE:
+        return [None if value is None else int(value) for value in values]
     if pa.types.is_nested(array.type):
         return [None if value is None else value.decode() for value in values]
     return values
