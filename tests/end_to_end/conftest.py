@@ -23,3 +23,4 @@ def wire(memory: Memory) -> Iterator[WireServer]:
         memory.release.set()
     assert memory.sessions_open == 0
     assert memory.streams_open == 0
+    assert memory.copies_open == 0

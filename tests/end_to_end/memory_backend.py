@@ -40,6 +40,7 @@ class Memory:
         self.sessions_open = 0
         self.rows_given = 0
         self.streams_open = 0
+        self.copies_open = 0
         self.texts: list[str] = []
         self.waiting = threading.Semaphore(0)
         self.release = threading.Event()
@@ -215,6 +216,7 @@ class MemoryCopy:
         self._table = table
         self._batches: list[pa.RecordBatch] = []
         self._ended = False
+        session.backend.copies_open += 1
 
     def write(self, batch: pa.RecordBatch) -> None:
         assert not self._ended
@@ -229,11 +231,16 @@ class MemoryCopy:
                 if not field.nullable and (not present or batch[field.name].null_count):
                     raise NotNullViolation(field.name, self._table)
         self._session.append(self._table, [self._widened(batch, schema) for batch in self._batches])
-        self._ended = True
+        self._end()
 
     def abort(self) -> None:
-        self._ended = True
+        self._end()
         self._batches = []
+
+    def _end(self) -> None:
+        assert not self._ended
+        self._ended = True
+        self._session.backend.copies_open -= 1
 
     def _widened(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         arrays: list[Any] = [
