@@ -103,6 +103,49 @@ def test_any_deterministic_query_is_a_view(sql: Sql) -> None:
     assert sql("SELECT * FROM v") == sql(query) == [("p", 5, 1), ("q", None, 0)]
 
 
+def test_views_over_views_whatever_they_are_called(sql: Sql) -> None:
+    sql("CREATE TABLE t (k bigint PRIMARY KEY, g text, x int)")
+    sql("INSERT INTO t VALUES (1, 'p', 5), (2, 'q', 7), (3, 'p', NULL)")
+    sql("CREATE VIEW named AS SELECT g, x FROM t WHERE x IS NOT NULL")
+    sql("CREATE MATERIALIZED VIEW sums AS SELECT g, sum(x) AS s FROM named GROUP BY g")
+    sql("CREATE VIEW top (group_name) AS SELECT g FROM sums WHERE s > 5")
+    assert sql("SELECT * FROM top") == [("q",)]
+    sql("ALTER TABLE t RENAME TO u; ALTER VIEW named RENAME TO other")
+    sql("ALTER MATERIALIZED VIEW sums RENAME TO totals; CREATE TABLE t (nothing int)")
+    # The view follows the table, and whoever reads it next sees what was acknowledged before.
+    sql("UPDATE u SET x = x * 2 + k WHERE g = 'p'; INSERT INTO u VALUES (4, 'p', 1)")
+    assert sql("SELECT * FROM totals") == [("p", 12), ("q", 7)]
+    assert sql("SELECT * FROM top") == [("p",), ("q",)]
+    sql("DROP TABLE u CASCADE")
+    assert sql("SHOW TABLES") == [("t", "table")]
+
+
+def test_definitions_of_a_block_commit_together(sql: Sql, client: Client) -> None:
+    sql("CREATE TABLE t (k bigint); INSERT INTO t VALUES (1), (2)")
+    sql("CREATE MATERIALIZED VIEW m AS SELECT count(*) AS n FROM t")
+    sql("BEGIN; ALTER MATERIALIZED VIEW m RENAME TO m_old")
+    sql("CREATE MATERIALIZED VIEW m AS SELECT max(k) AS n FROM t; CREATE VIEW w AS SELECT 1 AS x")
+    assert [name for name, _ in sql("SHOW TABLES")] == ["m", "t"]
+    sql("COMMIT")
+    assert [name for name, _ in sql("SHOW TABLES")] == ["m", "m_old", "t", "w"]
+    assert sql("SELECT * FROM m") == [(2,)]
+    assert sql("SELECT * FROM m_old") == [(2,)]
+
+
+def test_a_subscription_to_a_view_adds_up_to_it(sql: Sql) -> None:
+    sql("CREATE TABLE t (g text, x int)")
+    sql("CREATE MATERIALIZED VIEW v AS SELECT g, count(*) AS n FROM t GROUP BY g")
+    start = sql.timeline.upper - 1
+    sql("INSERT INTO t VALUES ('a', 1); INSERT INTO t VALUES ('a', 2), ('b', 3)")
+    sql("DELETE FROM t WHERE g = 'b'")
+    changes = sql(f"SUBSCRIBE v AS OF {start} UP TO {sql.timeline.upper}")
+    rows: dict[Any, int] = {}
+    for _, diff, *row in changes:
+        rows[tuple(row)] = rows.get(tuple(row), 0) + diff
+    assert {row: n for row, n in rows.items() if n} == {("a", 2): 1}
+    assert sql("SELECT * FROM v") == [("a", 2)]
+
+
 @pytest.mark.parametrize(
     ("statement", "sqlstate"),
     [

@@ -18,10 +18,11 @@ import pyarrow as pa
 from headwater.adapter import catalog, subscribe, writes
 from headwater.adapter.catalog import Sources
 from headwater.adapter.definitions import Definitions, defaults
-from headwater.adapter.errors import Unsupported
+from headwater.adapter.dialect import to_spark
+from headwater.adapter.errors import Unsupported, WrongKind
 from headwater.adapter.group_commit import GroupCommit
 from headwater.adapter.holds import Holds, retained
-from headwater.adapter.keyed_reads import KeyedReads
+from headwater.adapter.keyed_reads import PROBE_INDEX, KeyedReads
 from headwater.adapter.limit import Limit
 from headwater.adapter.pgwire.backend import Column, Result
 from headwater.adapter.ports import Evaluator
@@ -30,8 +31,8 @@ from headwater.adapter.session import ClientSession
 from headwater.adapter.shows import ShowsObjects, shown
 from headwater.adapter.sql import dml
 from headwater.adapter.sql.point import point_key
-from headwater.adapter.sql.spark import to_spark
-from headwater.adapter.sql.statements import Computed, Delete, Insert, Subscribe, Update
+from headwater.adapter.sql.statements import Computed, Delete, Insert, OnConflict, Subscribe, Update
+from headwater.adapter.sql.types import wire_type
 from headwater.adapter.timeline import Timeline
 from headwater.adapter.writes import Planned, Target
 from headwater.materialize.controller import Materializations
@@ -40,9 +41,9 @@ from headwater.persist.client import Client
 from headwater.persist.decision import collection_of
 
 
-def _without_types(sql: str, _: catalog.Schemas) -> str:
-    """Translate a query by its text alone."""
-    return to_spark(sql)
+def from_postgres(sql: str, schemas: catalog.Schemas) -> str:
+    """Translate a query of PostgreSQL's dialect."""
+    return to_spark(sql, schemas).text
 
 
 class Coordinator:
@@ -54,9 +55,10 @@ class Coordinator:
         timeline: Timeline,
         views: Evaluator,
         materializations: Materializations,
-        translate: Callable[[str, catalog.Schemas], str] = _without_types,
+        translate: Callable[[str, catalog.Schemas], str] = from_postgres,
     ) -> None:
         self._core = client.core
+        self._views = views
         self.timeline = timeline
         self.holds = Holds()
         keyed = KeyedReads(client.core)
@@ -77,6 +79,13 @@ class Coordinator:
     def show(self, statement: ShowsObjects) -> pa.Table:
         """Return what a SHOW about objects shows."""
         return shown(self._core.state, statement)
+
+    def explain(self, name: str) -> str:
+        """Say how a materialized view is kept."""
+        found = catalog.named(self._core.state, name)
+        if found.kind != "materialized view":
+            raise WrongKind(name, "materialized view", found.kind)
+        return self._views.explain(found.collection)
 
     def subscribe(self, statement: Subscribe, as_of: int, limit: Limit) -> Result:
         """Return a subscription, which goes on while it is iterated."""
@@ -151,7 +160,21 @@ class Coordinator:
         assert time is not None
         keys = list(zip(*(rows.column(name).to_pylist() for name in target.key), strict=True))
         existing = self.reads.by_key(target.id, time, keys)
-        return writes.upsert(statement, target, rows, existing)
+        computed = None
+        if any(isinstance(each.value, Computed) for each in conflict.assignments):
+            computed = self._computed(conflict, target, rows, existing, time)
+        return writes.upsert(statement, target, rows, existing, computed)
+
+    def _computed(
+        self, conflict: OnConflict, target: Target, rows: pa.Table, existing: pa.Table, time: int
+    ) -> pa.Table:
+        """Evaluate the expressions of ON CONFLICT for the rows that are there already."""
+        columns = [(field.name, wire_type(field.type).name) for field in target.schema]
+        places = existing.column(PROBE_INDEX).to_pylist()
+        given = list(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+        met = [(given[place], place) for place in places] or [((None,) * len(columns), -1)]
+        query = dml.conflicting(target.name, target.key, columns, met, conflict.assignments)
+        return self.reads.rows(query, self.reads.sources((target.name,)), time)
 
 
 __all__ = ["ClientSession", "Coordinator"]

@@ -41,3 +41,7 @@ class Evaluator(Protocol):
     def drop_view(self, name: str, *, also: Sequence[Command] = ()) -> bool:
         """Drop a view."""
         ...
+
+    def explain(self, name: str) -> str:
+        """Say how the view in the collection ``name`` is kept, and where it stands."""
+        ...

@@ -38,11 +38,13 @@ from headwater.adapter.sql.statements import (
     Delete,
     Drop,
     ExplainTimestamp,
+    ExplainView,
     Insert,
     Rename,
     Rollback,
     Select,
     SelectSession,
+    SetTransaction,
     SetVariable,
     Show,
     ShowColumns,
@@ -92,8 +94,12 @@ class ClientSession:
     def _execute(self, statement: Statement, sql: str, limit: Limit) -> Result:
         match statement:
             case Begin(read_only):
-                self._transaction = Transaction(read_only)
+                self._transaction = Transaction(
+                    self._settings.read_only if read_only is None else read_only
+                )
                 return Result("BEGIN")
+            case SetTransaction():
+                return self._set_transaction(statement)
             case Commit():
                 return self._commit(limit)
             case Rollback():
@@ -109,6 +115,9 @@ class ClientSession:
                 return self._select(statement, limit)
             case ExplainTimestamp(select):
                 return self._explain(select)
+            case ExplainView(name):
+                lines = pa.array(self._coordinator.explain(name).splitlines(), pa.string())
+                return Result.of_table(pa.table({"view": lines}), "EXPLAIN")
             case Subscribe():
                 return self._subscribe(statement)
             case Insert() | Update() | Delete():
@@ -253,6 +262,14 @@ class ClientSession:
         finally:
             self._end()
         return Result("COMMIT")
+
+    def _set_transaction(self, statement: SetTransaction) -> Result:
+        if statement.read_only is not None:
+            if statement.session:
+                self._settings = replace(self._settings, read_only=statement.read_only)
+            elif self._transaction is not None:
+                self._transaction = replace(self._transaction, read_only=statement.read_only)
+        return Result("SET")
 
     def _end(self) -> None:
         """Forget the transaction, and let go what it held."""

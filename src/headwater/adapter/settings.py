@@ -24,6 +24,8 @@ class Settings:
 
     isolation: Isolation = STRICT
     statement_timeout_ms: int = 0
+    read_only: bool = False
+    """Whether transactions only read, unless they say otherwise."""
 
     def show(self, name: str) -> str:
         """The value now, as text."""

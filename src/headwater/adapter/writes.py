@@ -22,13 +22,12 @@ from headwater.adapter.errors import (
     NoSuchConstraint,
     NotNullViolation,
     UnknownColumn,
-    Unsupported,
     WrongRowWidth,
 )
 from headwater.adapter.group_commit import TableWrite, keys_of
 from headwater.adapter.keyed_reads import PROBE_INDEX
 from headwater.adapter.pgwire.backend import Result
-from headwater.adapter.sql.dml import NEW
+from headwater.adapter.sql.dml import NEW, PLACE
 from headwater.adapter.sql.statements import (
     Assignment,
     Computed,
@@ -119,8 +118,17 @@ def insert(statement: Insert, target: Target, rows: pa.Table) -> Planned:
     return Planned(write, "INSERT", count, statement.returning)
 
 
-def upsert(statement: Insert, target: Target, rows: pa.Table, existing: pa.Table) -> Planned:
-    """Plan an INSERT that updates the rows it conflicts with: ``existing``, by probe index."""
+def upsert(
+    statement: Insert,
+    target: Target,
+    rows: pa.Table,
+    existing: pa.Table,
+    computed: pa.Table | None,
+) -> Planned:
+    """Plan an INSERT that updates the rows it conflicts with: ``existing``, by probe index.
+
+    ``computed``: the values of expressions for those rows, by their places (``sql/dml.py``).
+    """
     assert statement.on_conflict is not None
     check_conflict_key(statement.on_conflict, target)
     keys = keys_of(rows, target.key)
@@ -129,7 +137,10 @@ def upsert(statement: Insert, target: Target, rows: pa.Table, existing: pa.Table
     places = existing.column(PROBE_INDEX)
     old = existing.select(target.schema.names).cast(target.schema)
     excluded = rows.take(places)
-    new = _assigned_rows(statement.on_conflict.assignments, target, old, excluded, None)
+    if computed is not None:
+        order = pc.index_in(places.combine_chunks(), computed.column(PLACE).combine_chunks())
+        computed = computed.take(order)
+    new = _assigned_rows(statement.on_conflict.assignments, target, old, excluded, computed)
     fresh = rows.take(
         pc.indices_nonzero(
             pc.invert(pc.is_in(pa.array(range(len(keys)), pa.int64()), places.combine_chunks()))
@@ -199,11 +210,7 @@ def _assigned_rows(
                 assert excluded is not None, "the parser knows excluded in ON CONFLICT alone"
                 new = assign_column(excluded.column(column), type_)
             case Computed(sql):
-                if matched is None:
-                    raise Unsupported(
-                        f"the expression {sql} in ON CONFLICT DO UPDATE",
-                        detail="A literal, excluded.column or DEFAULT can be assigned there.",
-                    )
+                assert matched is not None, f"{sql} was evaluated"
                 new = assign_column(matched.column(NEW.format(number)), type_)
             case _:
                 new = _repeated(target.defaults.get(each.column), type_, old.num_rows)

@@ -84,6 +84,10 @@ class DuckRows:
         """Refuse: there are none."""
         raise NotImplementedError("views are tested with Spark")
 
+    def explain(self, name: str) -> str:
+        """Refuse: there are none."""
+        raise NotImplementedError("views are tested with Spark")
+
 
 def _repeated(rows: pa.Table) -> pa.Table:
     counts = rows.column(DIFF).to_numpy()

@@ -84,11 +84,13 @@ def set_variable(source: Source) -> statements.Statement:
     """``SET [SESSION] name {TO | =} value``; a list of values is kept as its text."""
     cursor = Cursor(source)
     cursor.expect("SET")
-    if cursor.peek("LOCAL") or cursor.peek("TRANSACTION"):
-        raise Unsupported("SET LOCAL or SET TRANSACTION")
+    if cursor.peek("LOCAL"):
+        raise Unsupported("SET LOCAL")
+    if cursor.accept("TRANSACTION"):
+        return statements.SetTransaction(_read_only(cursor))
+    if cursor.accept("SESSION", "CHARACTERISTICS", "AS", "TRANSACTION"):
+        return statements.SetTransaction(_read_only(cursor), session=True)
     cursor.accept("SESSION")
-    if cursor.peek("CHARACTERISTICS"):
-        raise Unsupported("SET SESSION CHARACTERISTICS")
     if cursor.accept("TIME", "ZONE"):
         name = "timezone"
     else:
@@ -119,7 +121,12 @@ def begin(source: Source) -> statements.Statement:
     if not cursor.accept("BEGIN"):
         cursor.expect("START", "TRANSACTION")
     cursor.accept_any("TRANSACTION", "WORK")
-    read_only = False
+    return statements.Begin(_read_only(cursor))
+
+
+def _read_only(cursor: Cursor) -> bool | None:
+    """The modes of a transaction, to the end; whether it only reads, where that is said."""
+    read_only = None
     while not cursor.at_end:
         # What a client asks for here is never more than it gets: strict serializability.
         if cursor.accept("ISOLATION", "LEVEL"):
@@ -132,7 +139,7 @@ def begin(source: Source) -> statements.Statement:
         elif not (cursor.accept("DEFERRABLE") or cursor.accept("NOT", "DEFERRABLE")):
             raise cursor.error()
         cursor.accept(",")
-    return statements.Begin(read_only)
+    return read_only
 
 
 def end(

@@ -16,10 +16,13 @@ from headwater.adapter.errors import DuplicateColumn, SqlSyntaxError, Unsupporte
 from headwater.adapter.sql import query, statements
 from headwater.adapter.sql.tokens import Source, split, syntax_error
 from headwater.adapter.sql.trees import only, parse_tree, refuse_as_of, relation, tree_of
-from headwater.adapter.sql.values import evaluate
+from headwater.adapter.sql.values import cast_to_text, evaluate
 
 NEW = "__new_{}"
-"""The name of the column of :func:`matching` with the n-th new value."""
+"""The name of the column with the n-th new value, of :func:`matching` and :func:`conflicting`."""
+
+PLACE = "__place"
+"""The column of :func:`conflicting` that says which of the given rows it is about."""
 
 
 def insert(source: Source) -> statements.Statement:
@@ -107,14 +110,51 @@ def matching(
     table: str, where_sql: str | None, assignments: Sequence[statements.Assignment] = ()
 ) -> str:
     """Return the query for the rows that a statement is about, and what they become."""
-    quoted = table.replace('"', '""')
     new = "".join(
         f", ({assignment.value.sql}) AS {NEW.format(number)}"
         for number, assignment in enumerate(assignments)
         if isinstance(assignment.value, statements.Computed)
     )
     where = f" WHERE {where_sql}" if where_sql else ""
-    return f'SELECT *{new} FROM "{quoted}"{where}'  # noqa: S608 - it was parsed, and is again
+    return f"SELECT *{new} FROM {_quoted(table)}{where}"  # noqa: S608 - it was parsed, and is again
+
+
+def conflicting(
+    table: str,
+    key: Sequence[str],
+    columns: Sequence[tuple[str, str]],
+    rows: Sequence[tuple[Sequence[statements.Value], int]],
+    assignments: Sequence[statements.Assignment],
+) -> str:
+    """Return the query for what ON CONFLICT DO UPDATE computes, of rows beside those they meet.
+
+    ``columns``: name and type of each; ``rows``: the values of each, and its place.
+    """
+    new = "".join(
+        f", ({assignment.value.sql}) AS {NEW.format(number)}"
+        for number, assignment in enumerate(assignments)
+        if isinstance(assignment.value, statements.Computed)
+    )
+    kinds = [kind for _, kind in columns]
+    given = ", ".join(
+        f"({', '.join(map(_cast, values, kinds))}, {place})" for values, place in rows
+    )
+    names = ", ".join(map(_quoted, (*(name for name, _ in columns), PLACE)))
+    same = " AND ".join(f"{_quoted(table)}.{_quoted(k)} = excluded.{_quoted(k)}" for k in key)
+    return (
+        f"SELECT excluded.{_quoted(PLACE)} AS {_quoted(PLACE)}{new} FROM {_quoted(table)} "  # noqa: S608
+        f"JOIN (VALUES {given}) AS excluded ({names}) ON {same}"
+    )
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _cast(value: statements.Value, kind: str) -> str:
+    if value is None:
+        return f"CAST(NULL AS {kind})"
+    return f"CAST('{cast_to_text(value).replace(chr(39), chr(39) * 2)}' AS {kind})"
 
 
 def _others(table: str, sql: str) -> tuple[str, ...]:

@@ -71,8 +71,15 @@ def _select(source: Source) -> statements.Statement:
 def _explain(source: Source) -> statements.Statement:
     cursor = Cursor(source)
     cursor.expect("EXPLAIN")
+    if cursor.accept("MATERIALIZED", "VIEW"):
+        name = cursor.relation()
+        cursor.finish()
+        return statements.ExplainView(name)
     if not cursor.accept("TIMESTAMP"):
-        raise Unsupported("EXPLAIN other than EXPLAIN TIMESTAMP")
+        raise Unsupported(
+            "EXPLAIN of this",
+            detail="There is EXPLAIN TIMESTAMP query and EXPLAIN MATERIALIZED VIEW name.",
+        )
     cursor.accept("FOR")
     select = _select(cursor.rest())
     if not isinstance(select, statements.Select):

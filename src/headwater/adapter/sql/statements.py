@@ -241,6 +241,13 @@ class ExplainTimestamp:
 
 
 @dataclass(frozen=True, slots=True)
+class ExplainView:
+    """``EXPLAIN MATERIALIZED VIEW name``: how it is kept, with what state, and where it is."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Subscribe:
     """``SUBSCRIBE [TO] name [WITH (SNAPSHOT, PROGRESS)] [AS OF t] [UP TO t]``."""
 
@@ -361,9 +368,17 @@ class SetVariable:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """``BEGIN`` or ``START TRANSACTION``, ``READ ONLY`` or not."""
+    """``BEGIN`` or ``START TRANSACTION``, ``READ ONLY`` or not; None: as the session has it."""
 
-    read_only: bool = False
+    read_only: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SetTransaction:
+    """``SET TRANSACTION`` or ``SET SESSION CHARACTERISTICS AS TRANSACTION``: what it may do."""
+
+    read_only: bool | None
+    session: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,6 +402,7 @@ Statement = (
     | CreateSchema
     | Select
     | ExplainTimestamp
+    | ExplainView
     | Subscribe
     | SelectSession
     | Drop
@@ -400,6 +416,7 @@ Statement = (
     | ShowColumns
     | ShowCreate
     | SetVariable
+    | SetTransaction
     | Begin
     | Commit
     | Rollback
@@ -411,9 +428,11 @@ def returns_rows(statement: Statement) -> bool:
     match statement:
         case Insert() | Update() | Delete():
             return statement.returning is not None
-        case Select() | SelectSession() | ExplainTimestamp() | Show() | ShowTables():
+        case Select() | SelectSession() | ExplainTimestamp() | ExplainView():
             return True
-        case ShowObjects() | ShowSchemas() | ShowColumns() | ShowCreate() | Subscribe():
+        case Show() | ShowTables() | ShowObjects() | ShowSchemas() | ShowColumns() | ShowCreate():
+            return True
+        case Subscribe():
             return True
         case _:
             return False

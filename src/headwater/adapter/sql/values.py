@@ -76,7 +76,7 @@ def assign(value: Value, target: pa.DataType) -> Value:
     if value is None:
         return None
     if pa.types.is_string(target):
-        return value if isinstance(value, str) else _cast_to_text(value)
+        return value if isinstance(value, str) else cast_to_text(value)
     if isinstance(value, str):
         value = text.from_text(value, target)
     if pa.types.is_integer(target):
@@ -119,7 +119,8 @@ def _type_name(value: Value) -> str:
     return "date" if isinstance(value, date) else "text"
 
 
-def _cast_to_text(value: object) -> str:
+def cast_to_text(value: object) -> str:
+    """A value as PostgreSQL writes it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Decimal):
