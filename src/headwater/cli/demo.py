@@ -83,7 +83,7 @@ def _tour(console: Console, port: int, directory: Path, duration: float, chance:
 def _define(console: Console, run: Callable[[str], Any], endpoint: Path, chance: Random) -> None:
     statements = [
         "CREATE TABLE customers (id BIGINT, region TEXT)",
-        "CREATE TABLE orders (customer BIGINT, amount BIGINT)",
+        "CREATE TABLE orders (customer BIGINT, amount INT)",
         f"CREATE MATERIALIZED VIEW totals AS {QUERY}",
         f"""CREATE MATERIALIZATION delivery INTO SQLITE (PATH '{endpoint}')
             (totals AS totals KEY (region))""",
