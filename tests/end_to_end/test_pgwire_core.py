@@ -1,0 +1,146 @@
+"""The wire in front of the real core: sessions, transactions, COPY, SUBSCRIBE; queries by DuckDB.
+
+What needs Spark (views) is elsewhere. Here it is seen that the core keeps the port's contract.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from headwater.adapter.pgwire import WireServer
+from headwater.base.clock import SystemClock
+from headwater.testing.sql_server import SqlServer
+from tests.end_to_end.memory_backend import WAIT_SECONDS
+
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture
+def wire() -> Iterator[WireServer]:
+    with SqlServer(SystemClock()) as core, WireServer("127.0.0.1", 0, core.coordinator) as running:
+        yield running
+
+
+class Enough(Exception):
+    """A consumer has seen what it wanted."""
+
+
+def connect(wire: WireServer, **options: Any) -> psycopg.Connection[Any]:
+    return psycopg.connect(
+        host=wire.host,
+        port=wire.port,
+        user="headwater",
+        connect_timeout=WAIT_SECONDS,
+        **{"autocommit": True, **options},
+    )
+
+
+@pytest.fixture
+def connection(wire: WireServer) -> Iterator[psycopg.Connection[Any]]:
+    with connect(wire) as connected:
+        connected.execute("create table t (k bigint primary key, s text)")
+        yield connected
+
+
+@pytest.mark.parametrize("binary", [False, True], ids=["text", "binary"])
+def test_copy_in_and_out(connection: psycopg.Connection[Any], binary: bool) -> None:
+    form = " (format binary)" if binary else ""
+    rows = [(number, f"row {number}") for number in range(2000)]
+    with connection.cursor().copy(f"copy t from stdin{form}") as copy:
+        copy.set_types(["int8", "text"])
+        for row in rows:
+            copy.write_row(row)
+    with connection.cursor().copy(f"copy t to stdout{form}") as copy:
+        copy.set_types(["int8", "text"])
+        assert sorted(copy.rows()) == rows
+    assert connection.execute("select * from t where k = 7").fetchall() == [(7, "row 7")]
+
+
+def test_a_copy_that_breaks_the_key_leaves_nothing(connection: psycopg.Connection[Any]) -> None:
+    def copied() -> None:
+        with connection.cursor().copy("copy t from stdin") as copy:
+            copy.write("1\ta\n1\tb\n")
+
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        copied()
+    assert connection.execute("select * from t").fetchall() == []
+
+
+def test_transactions(wire: WireServer, connection: psycopg.Connection[Any]) -> None:
+    with connection.transaction():
+        connection.execute("insert into t values (1, 'a')")
+        with connect(wire) as other:
+            assert other.execute("select * from t").fetchall() == []
+    assert connection.execute("select * from t").fetchall() == [(1, "a")]
+    with connection.transaction():
+        connection.execute("insert into t values (2, 'b')")
+        raise psycopg.Rollback
+    returned = connection.execute("insert into t values (%s, %s) returning k, s", (3, "c"))
+    assert returned.fetchall() == [(3, "c")]
+    assert connection.execute("select k from t order by k").fetchall() == [(1,), (3,)]
+
+
+def test_subscribe_by_copy_and_by_cursor(
+    wire: WireServer, connection: psycopg.Connection[Any]
+) -> None:
+    connection.execute("insert into t values (1, 'a')")
+    seen: list[tuple[Any, ...]] = []
+
+    def follow() -> None:
+        with connect(wire) as consumer:
+            with (
+                contextlib.suppress(Enough),
+                consumer.cursor().copy("copy (subscribe t) to stdout") as copy,
+            ):
+                copy.set_types(["int8", "int8", "int8", "text"])
+                for row in copy.rows():
+                    seen.append(row[1:])
+                    if len(seen) == 2:
+                        raise Enough  # psycopg cancels the rest
+            assert consumer.execute("select count(*) from t").fetchone() == (2,)
+
+    following = threading.Thread(target=follow)
+    following.start()
+    while not seen:
+        threading.Event().wait(0.01)
+    connection.execute("insert into t values (2, 'b')")
+    following.join(WAIT_SECONDS)
+    assert not following.is_alive()
+    assert seen == [(1, 1, "a"), (1, 2, "b")]
+    with connection.transaction():
+        connection.execute("declare c cursor for subscribe t")
+        fetched = connection.execute("fetch 2 from c").fetchall()
+        assert sorted(row[1:] for row in fetched) == [(1, 1, "a"), (1, 2, "b")]
+        assert connection.execute("fetch 1 from c with (timeout '100ms')").fetchall() == []
+
+
+def test_a_wait_is_ended_by_cancel_and_by_timeout(
+    wire: WireServer, connection: psycopg.Connection[Any]
+) -> None:
+    future = "select * from t as of 99999999999999"
+    connection.execute("set statement_timeout = '100ms'")
+    with pytest.raises(psycopg.errors.QueryCanceled, match="statement timeout"):
+        connection.execute(future)
+    connection.execute("set statement_timeout = 0")
+    outcome: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            connection.execute(future)
+        except psycopg.Error as error:
+            outcome.append(error)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    while not outcome:
+        connection.cancel_safe(timeout=WAIT_SECONDS)
+        waiting.join(0.05)
+    waiting.join(WAIT_SECONDS)
+    assert isinstance(outcome[0], psycopg.errors.QueryCanceled)
+    assert connection.execute("select count(*) from t").fetchone() == (0,)
