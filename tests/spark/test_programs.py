@@ -10,7 +10,7 @@ import pytest
 
 from headwater.compute.controller import ViewController
 from headwater.compute.dataflow.graph import DeltaJoin
-from headwater.compute.dataflow.stage import LARGE_ROWS
+from headwater.compute.dataflow.written import LARGE_ROWS
 from headwater.compute.maintained import MaintainedView
 from headwater.compute.stepper import OWN_PROGRAM_AFTER
 from headwater.persist.batch import Segment

@@ -3,9 +3,8 @@
     rows of lanes in ──▶ operators ──▶ rows of lanes out, parts written, a note
 
 A stage reads the deltas of stored collections by itself (from their parts, not from a lane), opens
-the histories its operators probe, and writes what they change as **one object**; only what is large
-(a first step) is written as soon as it is known, an object per part, and probed where it lies then,
-so that it need not stay in memory. The first stage
+the histories its operators probe, and writes what they change as **one object** (``written.py``;
+what is large, several). The first stage
 also writes what shared arrangements got since their own upper. An arrangement of a lane is written
 by the first operator that probes it; every later one sees the same rows, from the lane. Joins that
 several views have in common are run as one (``joint.py``).
@@ -27,7 +26,7 @@ import pyarrow.compute as pc
 
 from headwater.base.ids import GlobalId
 from headwater.collection.run import Run, write_run
-from headwater.compute.arrangement import hash_ranges, open_runs
+from headwater.compute.arrangement import open_runs
 from headwater.compute.dataflow import joint
 from headwater.compute.dataflow.chain import Chain, Placed
 from headwater.compute.dataflow.graph import (
@@ -62,13 +61,8 @@ from headwater.compute.dataflow.task import (
     ViewTask,
     encode_note,
 )
-from headwater.persist.batch import Part
+from headwater.compute.dataflow.written import Written
 from headwater.persist.consolidate import DIFF, TIME, consolidate
-from headwater.persist.part import PART_ROWS_TARGET, Pending
-from headwater.persist.spark_parts import Target
-
-LARGE_ROWS: Final = 100_000
-"""From here on updates of a collection are written at once; steps after the first are smaller."""
 
 Rule = Callable[[Any, Given], Outcome]
 
@@ -109,11 +103,11 @@ def run(
     found, failures = split_failures(given)
     notes = contents(found.pop(NOTE, None))
     failures += contents(found.pop(FAILED, None))
-    stage = _Stage(chain, level, task, attempt)
+    stage = _Stage(chain, level, task, Written(task.writing, f"{attempt}.{level}"))
     for lane, updates in found.items():
         stage.lanes.setdefault(lane, []).append(updates)
     stage.run()
-    note = stage.written()
+    note = stage.note()
     if note is not None:
         notes.append(encode_note(note))
     going: dict[int, pa.Table] = {NOTE: payloads(notes), FAILED: payloads(failures)}
@@ -127,18 +121,14 @@ class _Stage:
     chain: Chain
     level: int
     task: StepTask
-    attempt: str
+    written: Written
     lanes: dict[int, list[pa.Table]] = field(default_factory=dict)
-    pending: dict[int, list[Pending]] = field(default_factory=dict)
     errors: list[RaisedError] = field(default_factory=list)
     rows_read: dict[str, int] = field(default_factory=dict)
     scheduled: dict[int, int] = field(default_factory=dict)
     _whole: dict[int, pa.Table] = field(default_factory=dict)
     _read: dict[int, pa.Table] = field(default_factory=dict)
     _shared: dict[GlobalId, tuple[Run, ...]] = field(default_factory=dict)
-    _parts: dict[int, list[Part]] = field(default_factory=dict)
-    """What was written already, by collection."""
-    _objects: int = 0
     _joined: set[int] = field(default_factory=set)
     """Operators that were run already, as one with others."""
 
@@ -272,7 +262,7 @@ class _Stage:
                 ]
             )
         )
-        self._add(view.output_id, view.output, consolidate(shown))
+        self.written.add(view.output_id, view.output, consolidate(shown))
 
     def _raise(self, view: int, errors: pa.Table) -> None:
         for row in errors.to_pylist():
@@ -343,7 +333,7 @@ class _Stage:
             if self._first_to_probe(placed, arrangement):
                 self._keep(stored, delta)
             # What is large was written by now, here or by an earlier operator of this stage.
-            known = self._parts.get(int(stored.id), ())
+            known = self.written.already(stored.id)
             runs += open_runs(stored.reading, known) or (Run.open(write_run(delta, key)),)
         return History(runs, key, schema, view.upper)
 
@@ -368,7 +358,7 @@ class _Stage:
         if runs is None:
             stored = shared.stored
             runs = open_runs(stored.reading, stored.parts)
-            known = self._parts.get(int(gid), ())
+            known = self.written.already(gid)
             if known:
                 runs += open_runs(stored.reading, known)
             elif shared.since is not None:
@@ -387,38 +377,14 @@ class _Stage:
 
     def _advance(self, gid: GlobalId, shared: Shared) -> None:
         if shared.since is not None and shared.advanced:
-            self._add(gid, shared.stored.target, self._since(shared))
+            self.written.add(gid, shared.stored.target, self._since(shared))
 
     def _keep(self, stored: Stored, updates: pa.Table) -> None:
-        self._add(stored.id, stored.target, updates)
+        self.written.add(stored.id, stored.target, updates)
 
-    def _add(self, collection: GlobalId, target: Target, updates: pa.Table) -> None:
-        if target.key:
-            pieces: Iterable[pa.Table] = hash_ranges(updates, target.key)
-        else:
-            offsets = range(0, updates.num_rows, PART_ROWS_TARGET)
-            pieces = (updates.slice(offset, PART_ROWS_TARGET) for offset in offsets)
-        every = (target.pending(piece, consolidated=True) for piece in pieces)
-        if updates.num_rows < LARGE_ROWS:
-            self.pending.setdefault(int(collection), []).extend(every)
-            return
-        for pending in every:
-            self._parts.setdefault(int(collection), []).extend(self._write([pending]))
-
-    def _write(self, pending: Sequence[Pending]) -> tuple[Part, ...]:
-        """Write parts as one object of this attempt."""
-        name = f"{self.attempt}.{self.level}.{self._objects}"
-        self._objects += 1
-        return self.task.writing.write(pending, name)
-
-    def written(self) -> Note | None:
-        """Write everything that is not yet, as one object; return the note that says what."""
-        parts = self._parts
-        every = [pending for group in self.pending.values() for pending in group]
-        if every:
-            written = iter(self._write(every))
-            for collection, group in self.pending.items():
-                parts.setdefault(collection, []).extend(next(written) for _ in group)
+    def note(self) -> Note | None:
+        """Write everything that is not yet; return the note that says what, if there is any."""
+        parts = self.written.finished()
         if not parts and not self.errors and not self.rows_read:
             return None
         return Note(parts, self.errors, self.rows_read, self.scheduled)
