@@ -191,7 +191,7 @@ def test_what_has_not_its_form_is_refused_where_it_stands(
 def test_a_row_without_end_is_refused_before_it_fills_the_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("headwater.adapter.pgwire.copy_in.ROW_BYTES_MAX", 1000)
+    monkeypatch.setattr("headwater.adapter.pgwire.copy_lines.ROW_BYTES_MAX", 1000)
     for options in ({}, {"format": "csv"}):
         decoding = decoder(COLUMNS, of_options(options, to_client=False))
         fed = (decoding.feed(b'"' * 11) for _ in range(200))

@@ -8,6 +8,7 @@ import pytest
 
 from headwater.adapter.errors import AdapterError
 from headwater.adapter.pgwire.copy_format import CopyFormat
+from headwater.adapter.pgwire.durations import duration_ms
 from headwater.adapter.pgwire.wire_statements import (
     CloseCursor,
     CopyFrom,
@@ -18,7 +19,6 @@ from headwater.adapter.pgwire.wire_statements import (
     Fetch,
     ResetAll,
     Unlisten,
-    duration_ms,
     parse_text,
 )
 from headwater.adapter.sql import statements

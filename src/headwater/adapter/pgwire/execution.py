@@ -9,10 +9,8 @@ a time. :mod:`.connection` decides what is asked when.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Final
 
 import pyarrow as pa
 
@@ -25,20 +23,17 @@ from headwater.adapter.errors import (
 )
 from headwater.adapter.pgwire import messages, refusals, variables
 from headwater.adapter.pgwire import wire_statements as wire
-from headwater.adapter.pgwire.backend import Column, CopyOut, Groups, Result
+from headwater.adapter.pgwire.backend import Column, CopyOut, Result
 from headwater.adapter.pgwire.calls import Calls
 from headwater.adapter.pgwire.copying import receive, send_copy
 from headwater.adapter.pgwire.framing import Stream
+from headwater.adapter.pgwire.grouping import Group, grouped
 from headwater.adapter.pgwire.portals import Answer, Portal, Prepared
 from headwater.adapter.pgwire.rows import PIECE_ROWS_MAX, RowStream, row_encoder
 from headwater.adapter.sql import statements
 from headwater.adapter.sql.tokens import DATABASE, SCHEMA
 
-LOG = logging.getLogger(__name__)
-
 IDLE, IN_TRANSACTION, FAILED = b"I", b"T", b"E"
-
-_TRANSACTION: Final = (statements.Begin, statements.Commit, statements.Rollback)
 
 
 class InvalidPortalState(AdapterError):
@@ -46,20 +41,6 @@ class InvalidPortalState(AdapterError):
 
     condition = "OBJECT_NOT_IN_PREREQUISITE_STATE"
     sqlstate = "55000"
-
-
-class Group:
-    """Several statements as one transaction, or, if not ``active``, each for itself."""
-
-    def __init__(self, calls: Calls, *, active: bool) -> None:
-        self._calls = calls
-        self.active = active
-
-    async def commit(self) -> None:
-        """The last statement is done."""
-        if self.active:
-            self.active = False
-            await _transact(self._calls, statements.Commit(), "COMMIT")
 
 
 class Execution:
@@ -97,31 +78,15 @@ class Execution:
         self, parsed: Sequence[tuple[wire.AnyStatement, str]]
     ) -> AsyncIterator[Group]:
         """The statements of one simple query as one transaction, if the session can."""
-        alone = (
-            len(parsed) < 2
-            or self.status != IDLE
-            or any(isinstance(statement, _TRANSACTION) for statement, _ in parsed)
-        )
-        if alone or not await self._calls.call(self._session_groups, abandon=False):
+        if self.status != IDLE:
             yield Group(self._calls, active=False)
             return
-        await _transact(self._calls, statements.Begin(), "BEGIN")
-        group = Group(self._calls, active=True)
-        self._grouped = True
-        try:
-            yield group
-        finally:
-            self._grouped = False
-            if group.active:
-                group.active = False
-                try:
-                    await _transact(self._calls, statements.Rollback(), "ROLLBACK")
-                except AdapterError:
-                    LOG.exception("the transaction of a failed query could not be rolled back")
-
-    def _session_groups(self) -> bool:
-        session = self._calls.worker.session()
-        return isinstance(session, Groups) and session.groups_statements
+        async with grouped(self._calls, [statement for statement, _ in parsed]) as group:
+            self._grouped = group.active
+            try:
+                yield group
+            finally:
+                self._grouped = False
 
     # --- portals ----------------------------------------------------------------------------------
 
@@ -424,10 +389,6 @@ class Execution:
             await self._stream.drain()
             if until is not None and piece.rows == 0 and loop.time() >= until:
                 return sent, False
-
-
-async def _transact(calls: Calls, statement: statements.Statement, sql: str) -> None:
-    await calls.call(lambda: calls.worker.session().execute(statement, sql), abandon=False)
 
 
 def _has_rows(statement: wire.AnyStatement) -> bool:

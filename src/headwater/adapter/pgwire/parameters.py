@@ -19,8 +19,8 @@ from sqlglot.tokens import TokenType
 from headwater.adapter.errors import ProtocolError, Unsupported
 from headwater.adapter.pgwire import text_form
 from headwater.adapter.pgwire.binary_form import InvalidBinary, from_binary
-from headwater.adapter.pgwire.copy_in import InvalidEncoding
 from headwater.adapter.pgwire.numeric_form import number_from_binary
+from headwater.adapter.pgwire.refusals import InvalidEncoding
 from headwater.adapter.pgwire.rows import BINARY_FORMAT, format_of
 from headwater.adapter.pgwire.wire_types import UNKNOWN_OIDS, of_oid
 from headwater.adapter.sql import text

@@ -30,6 +30,16 @@ class BadCopyData(AdapterError):
     sqlstate = "22P04"
 
 
+class InvalidEncoding(AdapterError):
+    """Bytes that are no text."""
+
+    condition = "CHARACTER_NOT_IN_REPERTOIRE"
+    sqlstate = "22021"
+
+    def __init__(self) -> None:
+        super().__init__('invalid byte sequence for encoding "UTF8"')
+
+
 class CopyGivenUp(AdapterError):
     """The client ended its COPY by CopyFail."""
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from headwater.adapter.errors import InvalidSetting
-from headwater.adapter.pgwire.wire_statements import duration_ms
+from headwater.adapter.pgwire.durations import duration_ms
 
 SERVER_VERSION = (
     "18.0 (Headwater)"  # Of the catalog we answer with, so that clients ask the right way.

@@ -18,6 +18,7 @@ from sqlglot.tokens import TokenType
 
 from headwater.adapter.errors import DuplicateColumn, InvalidSetting, Unsupported
 from headwater.adapter.pgwire.copy_format import CopyFormat, CopyOptionSyntax, of_options
+from headwater.adapter.pgwire.durations import duration_ms
 from headwater.adapter.sql import statements
 from headwater.adapter.sql.parse import parse_with_text
 from headwater.adapter.sql.tokens import Cursor, Source, split
@@ -100,17 +101,6 @@ WireStatement = (
 AnyStatement = statements.Statement | WireStatement
 
 _ROWS: Final = ("SELECT", "WITH", "VALUES", "TABLE", "SUBSCRIBE", "SHOW", "(")
-_UNITS_MS: Final = {"us": 0.001, "ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
-_WORDS_MS: Final = {
-    **_UNITS_MS,
-    **dict.fromkeys(("millisecond", "milliseconds"), 1),
-    **dict.fromkeys(("second", "seconds", "sec"), 1000),
-    **dict.fromkeys(("minute", "minutes"), 60_000),
-    **dict.fromkeys(("hour", "hours"), 3_600_000),
-    **dict.fromkeys(("day", "days"), 86_400_000),
-}
-DURATION_MS_MAX: Final = (1 << 31) - 1
-"""PostgreSQL's largest timeout."""
 
 
 def parse_text(sql: str) -> tuple[tuple[AnyStatement, str], ...]:
@@ -139,23 +129,6 @@ def _reader(source: Source) -> Callable[[Source], WireStatement] | None:
 def _alone(source: Source) -> str:
     """The statement by itself, at its place: positions stay those of the client's text."""
     return str(" " * source.tokens[0].start + source.text)
-
-
-def duration_ms(value: str) -> int:
-    """A length of time as PostgreSQL's settings have it: ``5s``, ``100 ms``, or milliseconds."""
-    written = value.strip()
-    digits = written.rstrip("abcdefghijklmnopqrstuvwxyz ")
-    unit = written[len(digits) :].strip() or "ms"
-    try:
-        milliseconds = round(float(digits) * _WORDS_MS[unit])
-    except (KeyError, ValueError, OverflowError):
-        raise InvalidSetting(
-            f'invalid length of time: "{value}"',
-            hint='Valid units are "us", "ms", "s", "min", "h", and "d".',
-        ) from None
-    if not 0 <= milliseconds <= DURATION_MS_MAX:
-        raise InvalidSetting(f"{milliseconds} ms is outside the valid range")
-    return milliseconds
 
 
 # --- COPY -----------------------------------------------------------------------------------------
