@@ -49,6 +49,9 @@ from headwater.persist.state import CollectionState, State, bound
 
 Key = tuple[object, ...]
 
+LOAD_ROWS: Final = 1_000
+"""From so many rows on, a write of new rows is checked by columns."""
+
 _NAN: Final = object()
 """Stands for NaN in a key: SQL has it equal to itself."""
 
@@ -271,15 +274,15 @@ class GroupCommit:
         present: dict[GlobalId, _Counts] = {}
         for gid, tables in asked.items():
             key = tables[0].key
+            if len(tables) == 1 and _is_load(tables[0]) and self._all_new(state, tables[0]):
+                continue  # Nobody else in the group asks how many rows its keys have.
             keys = pa.concat_tables([table.rows.select(list(key)) for table in tables])
             places: dict[Key, int] = {}
             for place, name in enumerate(keys_of(keys, key)):
                 places.setdefault(name, place)
             if len(places) < keys.num_rows:
                 keys = keys.take(pa.array(places.values(), pa.int64()))
-            arrays = [keys.column(name).combine_chunks() for name in key]
-            before = state.timelines[DEFAULT].upper - 1
-            found = self._keyed.lookup(ReadHandle(self._core, gid).snapshot(before), arrays)
+            found = self._lookup(state, gid, keys)
             names, counts = list(places), dict.fromkeys(places, 0)
             for index, diff in zip(
                 found.column(PROBE_INDEX).to_pylist(), found.column(DIFF).to_pylist(), strict=True
@@ -287,6 +290,24 @@ class GroupCommit:
                 counts[names[index]] += diff
             present[gid] = _Counts(counts)
         return present
+
+    def _lookup(self, state: State, gid: GlobalId, keys: pa.Table) -> pa.Table:
+        before = state.timelines[DEFAULT].upper - 1
+        arrays = [column.combine_chunks() for column in keys.columns]
+        return self._keyed.lookup(ReadHandle(self._core, gid).snapshot(before), arrays)
+
+    def _all_new(self, state: State, table: TableWrite) -> bool:
+        """Whether all keys of a load differ, and none is there; by columns, not by rows."""
+        keys = table.rows.select(list(table.key))
+        distinct = keys.group_by(list(table.key)).aggregate([]).num_rows
+        return distinct == keys.num_rows and not self._lookup(state, table.id, keys).num_rows
+
+
+def _is_load(table: TableWrite) -> bool:
+    """Whether a write just adds many rows, whose keys are equal in Arrow when they are in SQL."""
+    floating = any(pa.types.is_floating(table.rows.schema.field(k).type) for k in table.key)
+    many = table.rows.num_rows >= LOAD_ROWS and not table.skip_existing and not floating
+    return many and min(table.diffs) == 1
 
 
 def keys_of(rows: pa.Table, key: Sequence[str]) -> list[Key]:

@@ -45,6 +45,9 @@ RUNS_OPEN_MAX: Final = 512
 SMALL_PARTS_SLACK: Final = 256
 """How many small parts may be kept beyond those that some table still has."""
 
+FEW_KEYS: Final = 32
+"""Up to so many keys are looked up one by one."""
+
 Longs = npt.NDArray[np.int64]
 
 
@@ -55,6 +58,7 @@ class _Small:
     where: Inline
     rows: pa.Table
     times: Longs
+    hashes: Longs
     places: dict[int, list[int]]
 
 
@@ -75,6 +79,7 @@ class KeyedReads:
         """
         collection = snapshot.collection
         hashes = key_hash(keys)
+        order = np.argsort(hashes)
         schema = evolution.with_system_columns(collection.schemas[-1])
         small, runs = [], []
         with self._lock:
@@ -90,7 +95,7 @@ class KeyedReads:
         found += [
             rows
             for part, index in small
-            for rows in _in_small(part, index, collection.key, keys, hashes, snapshot.as_of)
+            for rows in _in_small(part, index, collection.key, keys, hashes, order, snapshot.as_of)
         ]
         plain = found[0].schema
         rows = pa.concat_tables([table.cast(plain) for table in found]).drop_columns([TIME])
@@ -106,7 +111,7 @@ class KeyedReads:
             hashes = key_hash([rows.column(name) for name in collection.key])
             for place, value in enumerate(hashes.tolist()):
                 places[value].append(place)
-            kept = _Small(part.where, rows, column_longs(rows, TIME), dict(places))
+            kept = _Small(part.where, rows, column_longs(rows, TIME), hashes, dict(places))
             self._small[id(part.where)] = kept
         return kept
 
@@ -161,16 +166,12 @@ def _in_small(
     key: Sequence[str],
     keys: Sequence[Any],
     hashes: Longs,
+    order: Longs,
     as_of: int,
 ) -> list[pa.Table]:
-    pairs = [
-        (probed, place)
-        for probed, value in enumerate(hashes.tolist())
-        for place in index.places.get(value, ())
-    ]
-    if not pairs:
+    indices, places = _candidates(index, hashes, order)
+    if not len(indices):
         return []
-    indices, places = np.array(pairs, np.int64).T
     low, high = part.window or (0, as_of + 1)
     times = index.times[places]
     seen = (times >= low) & (times < min(high, as_of + 1))
@@ -182,6 +183,25 @@ def _in_small(
     rows = rows.filter(pa.array(equal))
     field = pa.field(PROBE_INDEX, pa.int64())
     return [rows.add_column(0, field, pa.array(indices[equal]))]
+
+
+def _candidates(index: _Small, hashes: Longs, order: Longs) -> tuple[Longs, Longs]:
+    """Return every (probed key, row of the part) with the same hash."""
+    if len(hashes) <= FEW_KEYS:
+        pairs = [
+            (probed, place)
+            for probed, value in enumerate(hashes.tolist())
+            for place in index.places.get(value, ())
+        ]
+        found = np.array(pairs, np.int64).reshape(-1, 2)
+        return found[:, 0], found[:, 1]
+    # The part is searched for among the keys: it is the smaller of the two.
+    ordered = hashes[order]
+    left = np.searchsorted(ordered, index.hashes, "left")
+    counts = np.searchsorted(ordered, index.hashes, "right") - left
+    places = np.repeat(np.arange(len(counts)), counts)
+    shift = left - (np.cumsum(counts) - counts)
+    return order[np.repeat(shift, counts) + np.arange(len(places))], places
 
 
 __all__ = ["DIFF", "PROBE_INDEX", "KeyedReads"]

@@ -88,6 +88,18 @@ def test_a_refused_write_leaves_the_others_of_its_group_alone(server: SqlServer)
     assert sql("INSERT INTO t VALUES (2, 'c'); SELECT * FROM t") == [(1, "a"), (2, "c")]
 
 
+def test_a_load_is_checked_as_its_rows_would_be(server: SqlServer) -> None:
+    sql = server.session()
+    rows = ", ".join(f"({k}, 'x')" for k in range(1_200))
+    assert sql.tag(f"INSERT INTO t VALUES {rows}") == "INSERT 0 1200"
+    fresh = ", ".join(f"({k}, 'y')" for k in range(2_000, 3_100))
+    for bad in ("1199", "2000"):
+        with pytest.raises(UniqueViolation):
+            sql(f"INSERT INTO t VALUES {fresh}, ({bad}, 'z')")
+    sql(f"INSERT INTO t VALUES {fresh}")
+    assert sql("SELECT count(*) FROM t") == [(2_300,)]
+
+
 def test_keys_may_be_exchanged_in_one_statement(server: SqlServer) -> None:
     sql = server.session()
     sql("INSERT INTO t VALUES (1, 'a'), (2, 'b')")
