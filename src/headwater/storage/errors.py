@@ -56,3 +56,13 @@ class CompactedBinding(InvalidUsage):
 
 class BrokenRemap(HeadwaterError):
     """A remap collection does not say one monotone frontier per time; somebody else wrote it."""
+
+
+class BrokenOutput(HeadwaterError):
+    """The output of an upsert has several rows for one key; somebody else wrote it."""
+
+    def __init__(self, collection: str, key: object) -> None:
+        super().__init__(
+            f"collection {collection!r} has several rows for the key {key}; "
+            "drop the source and create it again, and let nobody else write it"
+        )

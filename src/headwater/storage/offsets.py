@@ -49,7 +49,8 @@ class Offsets(Mapping[Partition, int]):
     @property
     def frontier(self) -> SourceFrontier:
         """The same as an antichain of source times."""
-        return source_frontier({**self._next})
+        table: dict[int | str, int] = dict(self._next.items())
+        return source_frontier(table)
 
     def __getitem__(self, partition: Partition) -> int:
         return self._next.get(partition, 0)

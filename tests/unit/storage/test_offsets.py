@@ -31,7 +31,8 @@ def test_meet_and_join_are_those_of_the_algebra(a: Offsets, b: Offsets, partitio
 
 @given(tables, st.sampled_from("abcde"), st.integers(0, 5))
 def test_what_may_still_come(table: dict[str, int], partition: str, offset: int) -> None:
-    allowed = source_frontier({**table}).allows(PartitionedOffset.record(partition, offset))
+    any_table: dict[int | str, int] = dict(table.items())
+    allowed = source_frontier(any_table).allows(PartitionedOffset.record(partition, offset))
     assert Offsets(table).allows(partition, offset) == allowed
 
 

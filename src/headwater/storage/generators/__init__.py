@@ -1,0 +1,1 @@
+"""Sources that make their own data: one stream per file, all seeded and resumable."""

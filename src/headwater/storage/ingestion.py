@@ -1,0 +1,400 @@
+"""One ingestion: a source, its remap, its outputs and dead letters, and the loop between them.
+
+A *tick* is
+
+    probe ─▶ mint ─▶ append to remap ─▶ read, stamp, decode ─▶ append everywhere ─▶ tell upstream
+             pure      entry 1              pure but for reading      entry 2           commit
+
+Every decision is a pure function next door (:func:`~headwater.storage.remap.mint`,
+:func:`~headwater.storage.reclock.times_of`, :func:`~headwater.storage.resumption.resumption`, the
+envelopes); here are the effects, in the one order that is right:
+
+- entry 1 makes the binding durable **before** any record carries its time;
+- entry 2 appends **all** outputs with their errors and the dead letters, moves their uppers and the
+  holds on remap and on upsert state together: nothing of a range is there without the rest;
+- upstream is told to forget **after** entry 2, and just what remap says is before its upper.
+
+A probe that finds nothing new makes one entry of both, with no rows. A tick that finds remap ahead
+of the outputs (the process before us died between the entries) mints nothing, and first appends
+what is bound: it reads exactly the range that is missing and stamps every record as before.
+
+**Racing.** Starting takes the role of the ingestion in a new epoch, and every entry asserts it, so
+a zombie is refused (``Fenced``). Should two run in one epoch all the same, the appends compare
+uppers: the one that finds another upper than it thought has lost the race, drops its probe, and
+reads where things are now. Tokens are drawn, not made of the range: two probes of one millisecond
+would give two bindings one token, and the loser would believe that its own is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.algebra.frontier import Frontier
+from headwater.base.ids import Epoch, RoleName
+from headwater.persist.client import Client, ReadHandle, WriteHandle, new_token, pending_parts
+from headwater.persist.commands import (
+    Acquired,
+    AcquireRole,
+    AllowCompaction,
+    AssertRole,
+    Atomic,
+    Command,
+    CompareAndAppend,
+    DowngradeReader,
+    OpenReader,
+    ReleaseRole,
+    UpperMismatch,
+)
+from headwater.persist.core import Step, this_process
+from headwater.persist.evolution import DIFF, TIME
+from headwater.persist.read import Updates
+from headwater.storage import dead_letters, remap
+from headwater.storage.envelope import Changes, Envelope, Known, Lookup, Upsert
+from headwater.storage.errors import DefiniteError
+from headwater.storage.format import Row
+from headwater.storage.keyed_state import KeyedState
+from headwater.storage.offsets import NOTHING, Offsets
+from headwater.storage.reclock import Longs, times_of
+from headwater.storage.remap import Minted, Probe, Remap, mint
+from headwater.storage.resumption import Resumption, Uppers, resumption
+from headwater.storage.source import OFFSET, PARTITION, Records, Source
+
+HOLD: Final = "ingestion"
+"""The read capability on the output of an upsert, by which its state stays readable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One output of a source: the name the source gives it, its collection and its envelope."""
+
+    name: str
+    collection: str
+    envelope: Envelope
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What an ingestion is: the outputs of a source, and the names of what is kept beside them."""
+
+    name: str
+    outputs: tuple[Output, ...]
+
+    @property
+    def role(self) -> RoleName:
+        """Who writes all this."""
+        return RoleName(f"ingest/{self.name}")
+
+    @property
+    def remap(self) -> str:
+        """The collection of bindings."""
+        return f"{self.name}/remap"
+
+    @property
+    def dead_letters(self) -> str:
+        """The collection of records that could not be decoded."""
+        return f"{self.name}/dead_letters"
+
+
+@dataclass(slots=True)
+class Statistics:
+    """Counters since the start of this ingestion, and where it is."""
+
+    messages: int = 0
+    bytes: int = 0
+    updates: int = 0
+    dead_letters: int = 0
+    offsets_known: Offsets = NOTHING
+    offsets_committed: Offsets = NOTHING
+    races_lost: int = 0
+
+    @property
+    def lag(self) -> int:
+        """How many offsets are known upstream and not durable here."""
+        known, durable = self.offsets_known, self.offsets_committed
+        return sum(max(0, offset - durable[p]) for p, offset in known.items())
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A collection that the ingestion writes."""
+
+    write: WriteHandle
+    read: ReadHandle
+    upper: int = 0
+    state: KeyedState | None = None
+
+
+@dataclass(slots=True)
+class _Entry:
+    """Commands that commit as one, or not at all."""
+
+    commands: list[Command] = field(default_factory=list)
+
+    def append(self, kept: _Kept, upper: int, parts: Sequence[Any] = ()) -> None:
+        """Append what a collection has in ``[its upper, upper)``, unless it is there already."""
+        if kept.upper < upper:
+            lower, to, token = Frontier.of(kept.upper), Frontier.of(upper), new_token()
+            self.commands.append(CompareAndAppend(kept.write.id, token, lower, to, tuple(parts)))
+
+
+class Ingestion:
+    """Runs one source into its collections. One thread at a time."""
+
+    def __init__(self, client: Client, definition: Definition, source: Source) -> None:
+        self.definition = definition
+        self.source = source
+        self.statistics = Statistics()
+        self._client = client
+        self._core = client.core
+        self._epoch = self._take_role()
+        write, read = client.create_or_load(definition.remap, remap.SCHEMA)
+        self._remap_kept = _Kept(write, read)
+        write, read = client.create_or_load(definition.dead_letters, dead_letters.SCHEMA)
+        self._letters = _Kept(write, read)
+        self._outputs = {output.name: self._open(output) for output in definition.outputs}
+        self._remap = Remap.empty()
+        self.resumption = self._look()
+        """Where this ingestion is: all of it durable before, nothing after."""
+        self._tell_upstream()
+
+    # ---- starting ----------------------------------------------------------------------------
+
+    def _take_role(self) -> Epoch:
+        acquire = AcquireRole(self.definition.role, this_process(), take_over=True)
+        outcome = self._core.submit(acquire).result()
+        assert isinstance(outcome, Acquired)
+        return outcome.epoch
+
+    def _open(self, output: Output) -> _Kept:
+        envelope = output.envelope
+        write, read = self._client.create_or_load(
+            output.collection, envelope.schema, key=envelope.key, layout=envelope.layout
+        )
+        kept = _Kept(write, read)
+        if isinstance(envelope, Upsert):
+            self._core.submit(OpenReader(write.id, self._hold, HOLD)).result()
+            kept.state = KeyedState(self._core, read, envelope.key)
+        return kept
+
+    @property
+    def _hold(self) -> str:
+        return f"{self.definition.role}/{HOLD}"
+
+    def stop(self) -> None:
+        """Give the role back; another may start at once."""
+        self._core.submit(ReleaseRole(self.definition.role, self._epoch)).result()
+        self.source.close()
+
+    # ---- where things are --------------------------------------------------------------------
+
+    def _look(self) -> Resumption:
+        """Read every frontier afresh, and remap; return where to go on."""
+        self._core.look()
+        for kept in (self._letters, *self._outputs.values()):
+            kept.upper = kept.write.upper.only()
+        self._remap = read_remap(self._remap_kept.read)
+        self._remap_kept.upper = self._remap.upper
+        return self._resumption()
+
+    def _resumption(self) -> Resumption:
+        outputs = {name: kept.upper for name, kept in self._outputs.items()}
+        uppers = Uppers(outputs, self._letters.upper, self._remap.upper)
+        return resumption(uppers, self._remap)
+
+    # ---- one tick ----------------------------------------------------------------------------
+
+    def tick(self, now_ms: int) -> bool:
+        """Ingest what is new upstream, as of ``now_ms``; whether anything came of it.
+
+        ``False``: the time is bound already, or somebody else was faster; try again later.
+        """
+        if self.resumption.time == self._remap.upper:
+            minted = mint(self.definition.name, self._remap, Probe(now_ms, self.source.probe()))
+            if minted is None:
+                return False
+            self.statistics.offsets_known = minted.binding.offsets
+            if not minted.changes:
+                return self._append_idle(minted)
+            if not self._append_binding(minted):
+                return False
+        return self._append_range()
+
+    def _append_binding(self, minted: Minted) -> bool:
+        entry = _Entry()
+        with self._core.step() as step:
+            rows = pending_parts(self._core, self._remap_kept.write.id, minted.updates())
+            entry.append(self._remap_kept, minted.upper, step.write(rows))
+            if not self._commit(entry):
+                return False
+        self._bound(minted)
+        return True
+
+    def _bound(self, minted: Minted) -> None:
+        binding = minted.binding
+        self._remap = self._remap.bind(binding.time, minted.upper, binding.offsets)
+        self._remap_kept.upper = minted.upper
+
+    def _append_idle(self, minted: Minted) -> bool:
+        """Nothing is new: move every upper, remap's too, in one entry."""
+        entry = _Entry()
+        entry.append(self._remap_kept, minted.upper)
+        self._append_all(entry, minted.upper, {}, ())
+        if not self._commit(entry):
+            return False
+        self._bound(minted)
+        self._appended(minted.upper)
+        return True
+
+    def _append_range(self) -> bool:
+        """Append what is bound and not there yet, to everything."""
+        upper = self._remap.upper
+        entry = _Entry()
+        with self._core.step() as step:
+            parts, letters = self._written(step, self.resumption.offsets, self._remap.latest)
+            self._append_all(entry, upper, parts, letters)
+            if not self._commit(entry):
+                return False
+        self._appended(upper)
+        return True
+
+    def _append_all(
+        self, entry: _Entry, upper: int, parts: dict[str, list[Any]], letters: Sequence[Any]
+    ) -> None:
+        for name, kept in self._outputs.items():
+            entry.append(kept, upper, parts.get(name, ()))
+            if kept.state is not None:
+                at = Frontier.of(max(0, upper - 1))
+                entry.commands.append(DowngradeReader(kept.write.id, self._hold, at))
+        entry.append(self._letters, upper, letters)
+        # Everything reaches ``upper`` with this entry, so that is where resumption is after it.
+        since = Frontier.of(max(0, upper - 1))
+        entry.commands.append(AllowCompaction(((self._remap_kept.write.id, since),)))
+
+    def _appended(self, upper: int) -> None:
+        for kept in (self._letters, *self._outputs.values()):
+            kept.upper = max(kept.upper, upper)
+        self._remap = self._remap.compact(max(0, upper - 1))
+        self.resumption = self._resumption()
+        self._tell_upstream()
+
+    def _tell_upstream(self) -> None:
+        """Everything before these offsets is durable in everything: it may be forgotten."""
+        self.source.commit(self.resumption.offsets)
+        self.statistics.offsets_committed = self.resumption.offsets
+
+    def _commit(self, entry: _Entry) -> bool:
+        """Commit; ``False`` if somebody else appended: then look where things are now."""
+        fence = AssertRole(self.definition.role, self._epoch)
+        outcome = self._core.submit(Atomic((fence, *entry.commands))).result()
+        if not isinstance(outcome, UpperMismatch):
+            return True
+        self.statistics.races_lost += 1
+        self.resumption = self._look()
+        return False
+
+    # ---- reading, stamping, decoding ---------------------------------------------------------
+
+    def _written(
+        self, step: Step, lower: Offsets, upper: Offsets
+    ) -> tuple[dict[str, list[Any]], list[Any]]:
+        """Read a range batch by batch and write its parts; of each output, and of the letters.
+
+        Memory is one batch, except for upserts, which need the order of all messages of a range.
+        """
+        parts: dict[str, list[Any]] = {name: [] for name in self._outputs}
+        letters: list[Any] = []
+        envelopes = {output.name: output.envelope for output in self.definition.outputs}
+        upserts: dict[str, list[pa.Table]] = {}
+        for records in self.source.read(lower, upper):
+            kept = self._outputs.get(records.output)
+            if kept is None:
+                continue  # An output that nobody asked for.
+            self.statistics.messages += records.table.num_rows
+            self.statistics.bytes += records.table.nbytes
+            stamped = self._stamped(records, lower, upper)
+            envelope = envelopes[records.output]
+            if isinstance(envelope, Upsert):
+                upserts.setdefault(records.output, []).append(stamped)
+                continue
+            changes = envelope.changes(records.output, stamped)
+            self._write(step, kept, changes, parts[records.output], letters)
+        for name, stamped_all in upserts.items():
+            envelope, kept = envelopes[name], self._outputs[name]
+            assert isinstance(envelope, Upsert)
+            assert kept.state is not None
+            fresh = [_since(table, kept.upper) for table in stamped_all]
+            before: Lookup = partial(kept.state.at, kept.upper - 1) if kept.upper else _nothing
+            changes = envelope.fold(name, fresh, before)
+            self._write(step, kept, changes, parts[name], letters)
+        return parts, letters
+
+    def _stamped(self, records: Records, lower: Offsets, upper: Offsets) -> pa.Table:
+        """Return the records with their times."""
+        table = records.table
+        offsets = table.column(OFFSET).to_numpy()
+        times: Longs = np.zeros(len(offsets), np.int64)
+        partitions = table.column(PARTITION).combine_chunks().dictionary_encode()
+        codes = partitions.indices.to_numpy(zero_copy_only=False)
+        for code, partition in enumerate(partitions.dictionary.to_pylist()):
+            mine = codes == code
+            places = offsets[mine]
+            if places.min() < lower[partition] or places.max() >= upper[partition]:
+                raise DefiniteError(
+                    self.source.name,
+                    f"asked for [{lower[partition]}, {upper[partition]}) of partition "
+                    f"{partition!r}, it gave offsets {places.min()} to {places.max()}",
+                    "this is a mistake of the source's implementation",
+                )
+            times[mine] = times_of(self._remap, partition, places)
+        return table.append_column(pa.field(TIME, pa.int64(), nullable=False), pa.array(times))
+
+    def _write(
+        self, step: Step, kept: _Kept, changes: Changes, parts: list[Any], letters: list[Any]
+    ) -> None:
+        updates, errors = _since(changes.updates, kept.upper), _since(changes.errors, kept.upper)
+        dead = _since(changes.letters, self._letters.upper)
+        self.statistics.updates += updates.num_rows
+        self.statistics.dead_letters += dead.num_rows
+        parts += step.write(pending_parts(self._core, kept.write.id, updates, errors))
+        letters += step.write(pending_parts(self._core, self._letters.write.id, dead))
+
+
+def _nothing(_: Sequence[Row]) -> Mapping[Row, Known]:
+    """Return what an output has that nothing was ever appended to."""
+    return {}
+
+
+def _since(updates: pa.Table, upper: int) -> pa.Table:
+    """Return what a collection that is complete before ``upper`` does not have yet."""
+    if not updates.num_rows or pc.min(updates.column(TIME)).as_py() >= upper:
+        return updates
+    return updates.filter(pc.greater_equal(updates.column(TIME), upper))
+
+
+def read_remap(read: ReadHandle) -> Remap:
+    """Return the bindings that a remap collection has, from its since on."""
+    upper, since = read.upper.only(), read.since.only()
+    if upper == 0:
+        return Remap.empty()
+    return Remap.read(_updates(read, since, upper), since, upper)
+
+
+def _updates(read: ReadHandle, since: int, upper: int) -> Iterator[dict[str, Any]]:
+    listen = read.listen(since)  # First: its hold covers the snapshot.
+    try:
+        for row in read.snapshot(since).to_table().to_pylist():
+            yield {**row, TIME: since, DIFF: row[DIFF]}
+        while listen.frontier.only() < upper:
+            event = listen.fetch(timeout=0)
+            assert event is not None, "what is sealed can be listened to"
+            if isinstance(event, Updates):
+                yield from event.ok.to_pylist()
+    finally:
+        listen.close()

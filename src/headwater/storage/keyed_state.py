@@ -1,0 +1,115 @@
+"""The state of an upsert: its own output, asked by keys at a time.
+
+    lookup(keys) = what the output has for each key at ``as_of``, from the durable collection
+
+The output is a collection of keyed runs: a large part is probed where it lies, a small one (inline
+in the log) is arranged in memory first. Nothing of it is kept between ranges but open runs, which
+are immutable, so there is no state that could differ from the collection.
+
+Kept by: the ingestion, which holds the output readable at the time before its upper.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+
+from headwater.collection.probe import PROBE_INDEX, probe
+from headwater.collection.run import Run, write_run
+from headwater.collection.run_layout import RunLayout
+from headwater.persist import evolution
+from headwater.persist.batch import Inline, Part, Segment
+from headwater.persist.client import ReadHandle
+from headwater.persist.consolidate import consolidate
+from headwater.persist.core import Core
+from headwater.persist.evolution import DIFF, TIME
+from headwater.persist.part import read_part
+from headwater.persist.read import Snapshot
+from headwater.persist.state import CollectionState
+from headwater.storage.dead_letters import CONDITION
+from headwater.storage.envelope import Known, key_text
+from headwater.storage.errors import BrokenOutput
+from headwater.storage.format import Row
+
+RUNS_OPEN_MAX: Final = 256
+
+
+@dataclass(slots=True)
+class KeyedState:
+    """Looks keys up in one output."""
+
+    core: Core
+    read: ReadHandle
+    key: tuple[str, ...]
+    _runs: OrderedDict[Any, Run] = field(default_factory=OrderedDict)
+
+    def at(self, as_of: int, keys: Sequence[Row]) -> Mapping[Row, Known]:
+        """Return what each key has at ``as_of``; those with nothing are left out."""
+        if not keys:
+            return {}
+        snapshot = self.read.snapshot(as_of)
+        collection = snapshot.collection
+        schema = evolution.from_bytes(collection.schemas[-1])
+        columns = [
+            pa.array(values, schema.field(name).type)
+            for name, values in zip(self.key, zip(*keys, strict=True), strict=True)
+        ]
+        found = probe(
+            [self._run(collection, part) for part in snapshot.parts if not part.errors],
+            columns,
+            at=as_of,
+            null_safe=True,
+            schema=evolution.with_system_columns(collection.schemas[-1]),
+        )
+        rows = consolidate(found.drop_columns([TIME]))
+        known: dict[Row, Known] = {}
+        data = rows.select(schema.names).to_pylist()
+        places, diffs = (rows.column(name).to_pylist() for name in (PROBE_INDEX, DIFF))
+        for place, diff, row in zip(places, diffs, data, strict=True):
+            if diff != 1 or keys[place] in known:
+                raise BrokenOutput(collection.name, keys[place])
+            known[keys[place]] = Known(tuple(row[name] for name in schema.names))
+        return {**known, **self._errors(snapshot, keys)}
+
+    @staticmethod
+    def _errors(snapshot: Snapshot, keys: Sequence[Row]) -> Mapping[Row, Known]:
+        # Few: each is a record that could not be decoded and was not replaced since.
+        errors = {
+            error["context"]: error["message"]
+            for error in snapshot.errors().to_pylist()
+            if error["condition"] == CONDITION and error["context"] is not None
+        }
+        if not errors:
+            return {}
+        texts = ((key, key_text(key)) for key in keys)
+        return {key: Known(error=errors[text]) for key, text in texts if text in errors}
+
+    def _run(self, collection: CollectionState, part: Part) -> Run:
+        where = part.where
+        if isinstance(where, Inline):
+            return self._arranged(collection, part)
+        plain = part.layout == RunLayout.name and (part.window is None or part.window[0] == 0)
+        known = (where.key, where.offset, None if plain else part.window, part.schema)
+        run = self._runs.get(known)
+        if run is None:
+            run = self._mapped(where) if plain else self._arranged(collection, part)
+            self._runs[known] = run
+            if len(self._runs) > RUNS_OPEN_MAX:
+                self._runs.popitem(last=False)
+        return run
+
+    def _mapped(self, where: Segment) -> Run:
+        path = self.core.blob.local_path(where.key)
+        if path is not None:
+            return Run.open(path, where.offset, where.length)
+        data = self.core.fetch(where)
+        assert data is not None, "the snapshot pins its parts"
+        return Run.open(data if isinstance(data, pa.Buffer) else pa.py_buffer(data))
+
+    def _arranged(self, collection: CollectionState, part: Part) -> Run:
+        rows = read_part(part, collection, fetch=self.core.fetch, layouts=self.core.layouts)
+        return Run.open(write_run(rows, self.key))
