@@ -49,6 +49,7 @@ Y: dict[str, SqlType] = {
 RELATIONS: dict[str, dict[str, SqlType]] = {"x": X, "y": Y}
 
 _ALPHABET = ["a", "b", "B", "c", "é", "Ä", "ß", "日", "😀", " ", "%", "_", "\\", "'", "1", "-", "."]
+_WORDS = ["apple", "Banana", "cherry pie", "a.b.c", "  pad ", ""]
 
 
 def rows(seed: int, relation: str, count: int) -> Iterator[tuple[Any, ...]]:
@@ -92,7 +93,7 @@ def rows(seed: int, relation: str, count: int) -> Iterator[tuple[Any, ...]]:
             maybe(chance.randint(-400, 400) / 4),
             maybe(chance.choice([0.0, 0.5, 1.5, 2.5, -2.5, chance.randint(-4000, 4000) / 4])),
             maybe(word(6)),
-            maybe(chance.choice(["apple", "Banana", "cherry pie", "a.b.c", "  pad ", ""])),
+            _WORDS[number] if number < len(_WORDS) else maybe(chance.choice(_WORDS)),
             maybe(str(chance.randint(-999, 999))),
             maybe(chance.random() < 0.5),
             maybe(at.date()),
@@ -518,11 +519,12 @@ def _expressions() -> Iterator[str]:
     for field in fields:
         for column in ("d", "ts", "tz"):
             yield f"extract({field} from {column})"
-        yield f"date_part('{field}', ts)"
+        if field != "epoch":
+            yield f"date_part('{field}', ts)"
     for field in ("hour", "minute", "second"):
         yield f"extract({field} from ts)"
         yield f"extract({field} from tz)"
-        yield f"date_part('{field}', tz)"
+    yield from ("date_part('hour', tz)", "date_part('minute', ts)")
     for unit in (
         "year",
         "quarter",

@@ -217,3 +217,9 @@ select id, n / 4 > 1, n * 1.10 from x where n is not null
 ~select n / 3, m / 7, z / 9, i4 / 3.0 from x
 select id, i4 / 2, i4 % 2, i4 * 2 from x
 select current_date >= date '2020-01-01', now() >= timestamptz '2020-01-01', current_timestamp > '2020-01-01'
+select array_agg(i4 order by id) from x
+select array_agg(i4 order by i4 desc, id) from x
+select g, array_agg(s order by b nulls first, n desc, id) from x group by g
+select array_agg(w order by id) filter (where b), array_agg(id order by id) from x where id < 9
+select array_agg(i4 order by i4) from x where false
+select cardinality(array_agg(id order by id)), (array_agg(id order by id))[1] from x

@@ -34,7 +34,7 @@ from headwater.adapter.dialect.typed import (
     quotient,
     scale_is_shown,
 )
-from headwater.collection.types import numeric
+from headwater.collection.types import array, numeric
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +163,39 @@ def _string_agg(call: Call) -> Typed:
     return Typed(sql, TEXT, call.node)
 
 
+def _array_agg(call: Call) -> Typed:
+    """The values in their order, NULLs among them; of no rows it is NULL.
+
+    Spark's collect_list drops NULLs and has no order: structs keep the one and are sorted for the
+    other.
+    """
+    value = call.arguments[0]
+    if value.type == UNKNOWN:
+        value = coerce(value, TEXT)
+    if call.window is not None or call.distinct or value.type.name == "array":
+        refuse(call.node, "array_agg of this kind")
+    keys = call.ordered_by or (value.sql,)
+    directions = [item.removeprefix(key) for item, key in zip(call.order, keys, strict=False)]
+    fields = "".join(f"'k{n}', {key}, " for n, key in enumerate(keys))
+    listed = call.of("collect_list", f"named_struct({fields}'v', {value.sql})")
+    order = "0"
+    for n in reversed(range(len(keys))):
+        order = _key_order(f"k{n}", directions[n] if directions else " ASC NULLS LAST", order)
+    ordered = f"transform(array_sort({listed}, (l, r) -> {order}), e -> e.v)"
+    sql = f"CASE WHEN {call.of('count', '1')} > 0 THEN {ordered} END"
+    return Typed(sql, array(value.type), call.node)
+
+
+def _key_order(key: str, direction: str, then: str) -> str:
+    """A comparison of ``l`` and ``r`` by one key, and by ``then`` where it is the same."""
+    null = -1 if direction.endswith("FIRST") else 1
+    less = 1 if " DESC" in direction else -1
+    return (
+        f"CASE WHEN l.{key} <=> r.{key} THEN {then} WHEN l.{key} IS NULL THEN {null}"
+        f" WHEN r.{key} IS NULL THEN {-null} WHEN l.{key} < r.{key} THEN {less} ELSE {-less} END"
+    )
+
+
 # --- window functions -----------------------------------------------------------------------------
 
 
@@ -248,6 +281,7 @@ AGGREGATES: Final = {
     "bool_or": Aggregate(1, 1, _logical),
     "every": Aggregate(1, 1, _logical),
     "string_agg": Aggregate(2, 2, _string_agg),
+    "array_agg": Aggregate(1, 1, _array_agg),
     "row_number": Aggregate(0, 0, _ranked("row_number"), only_over=True),
     "rank": Aggregate(0, 0, _ranked("rank"), only_over=True),
     "dense_rank": Aggregate(0, 0, _ranked("dense_rank"), only_over=True),
@@ -272,7 +306,7 @@ def aggregate(call: Call) -> Typed:
         raise no_function(call.node, call.name, call.arguments)
     if call.distinct and (call.window is not None or call.star):
         refuse(call.node, "DISTINCT over a window")
-    if call.order and call.name != "string_agg":
+    if call.order and call.name not in ("string_agg", "array_agg"):
         refuse(call.node, f"ORDER BY inside {call.name}")
     if known.only_over and (call.condition or call.distinct or call.window is None):
         refuse(call.node, f"{call.name} in this place")

@@ -154,6 +154,9 @@ def _interval_epoch(node: Any, field: str, operand: Typed) -> Typed:
 def _date_part(node: Any, arguments: list[Typed]) -> Typed:
     if arguments[0].literal is None:
         refuse(node, "date_part of a field that is no literal")
+    if arguments[0].literal.lower() not in _FIELDS:
+        # PostgreSQL computes these in doubles, digit by digit.
+        refuse(node, f"date_part of {arguments[0].literal!r}", "Use extract.")
     found = extract(node, arguments[0].literal, arguments[1])
     return Typed(cast_sql(found.sql, DOUBLE), DOUBLE, node)
 

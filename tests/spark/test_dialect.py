@@ -1,0 +1,230 @@
+"""PostgreSQL's dialect on Spark gives PostgreSQL's rows: the corpus, asked of both.
+
+Tables are random (the seed is printed), PostgreSQL is the wheel's with the shadow's settings, Spark
+the session that everything runs in. Rows are compared with their types: an integer is no numeric, a
+date no timestamp; numerics by value, and those marked ``~`` on the digits that both have.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+import struct
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import ROUND_HALF_UP, Decimal, localcontext
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+from headwater.adapter.dialect import Transpiled, to_spark
+from headwater.collection.schema import type_of
+from headwater.collection.types import by_spark
+from tests.queries.tables import queries, tables
+from tests.unit.adapter_dialect.corpus import EXPRESSIONS, RELATIONS, rows
+from tests.unit.adapter_dialect.failing_corpus import FAILING
+from tests.unit.adapter_dialect.postgres_side import COUNTS, ask, load, loaded
+from tests.unit.adapter_dialect.query_corpus import QUERIES
+
+pytestmark = [pytest.mark.spark, pytest.mark.server]
+
+SEED = random.SystemRandom().randrange(1_000_000)
+REAL_OID = 700
+EXPRESSIONS_PER_QUERY = 60
+"""One job each; but an error in one of them fails the job."""
+
+
+def _single(value: float | None) -> float | None:
+    """The float that the shortest digits of a real stand for."""
+    return None if value is None else float(struct.unpack("f", struct.pack("f", value))[0])
+
+
+@dataclass(frozen=True)
+class Both:
+    """The two engines, with the same tables."""
+
+    postgres: psycopg.Connection[Any]
+    spark: Any
+
+    def theirs(self, sql: str) -> list[tuple[Any, ...]]:
+        _, oids, answer = ask(self.postgres, sql)
+        reals = [oid == REAL_OID for oid in oids]
+        return [
+            tuple(_single(v) if real else v for v, real in zip(row, reals, strict=True))
+            for row in answer
+        ]
+
+    def ours(self, found: Transpiled) -> list[tuple[Any, ...]]:
+        frame = self.spark.sql(found.text)
+        declared = [by_spark(field.dataType.simpleString()) for field in frame.schema.fields]
+        assert declared == [c.type for c in found.columns], (found.text, declared)
+        table = frame.toArrow()
+        columns = [column.to_pylist() for column in table.columns]
+        return list(zip(*columns, strict=True)) if columns else []
+
+
+def register(spark: Any, name: str, table: pa.Table) -> None:
+    """Make a temporary view; Spark takes an Arrow timestamp without a zone for one with."""
+    columns = [
+        f"CAST(`{field.name}` AS {type_of(field).spark}) AS `{field.name}`"
+        for field in table.schema
+    ]
+    spark.createDataFrame(table).selectExpr(*columns).createOrReplaceTempView(name)
+
+
+@pytest.fixture(scope="module")
+def both(spark: Any) -> Iterator[Both]:
+    print(f"seed {SEED}")
+    for relation, columns in RELATIONS.items():
+        values = list(rows(SEED, relation, COUNTS[relation]))
+        arrays = [
+            pa.array([row[place] for row in values], type_.arrow)
+            for place, type_ in enumerate(columns.values())
+        ]
+        register(spark, relation, pa.Table.from_arrays(arrays, names=list(columns)))
+    with loaded(SEED) as connection:
+        yield Both(connection, spark)
+    for relation in RELATIONS:
+        spark.catalog.dropTempView(relation)
+
+
+def same(theirs: Any, ours: Any, *, digits: bool) -> bool:
+    """Equal values of equal types. ``digits``: numerics agree as far as both go."""
+    if theirs is None or ours is None:
+        return theirs is ours
+    if isinstance(theirs, list):
+        return (
+            isinstance(ours, list)
+            and len(theirs) == len(ours)
+            and all(same(a, b, digits=digits) for a, b in zip(theirs, ours, strict=True))
+        )
+    if isinstance(theirs, float):
+        return isinstance(ours, float) and bool(
+            theirs == ours or (math.isnan(theirs) and math.isnan(ours))
+        )
+    if isinstance(theirs, Decimal) and isinstance(ours, Decimal):
+        if theirs == ours:
+            return True
+        if not digits:
+            return False
+        # Each is rounded once from the same value: neither is further off than half its last digit.
+        ends = [Decimal(5).scaleb(int(value.as_tuple().exponent) - 1) for value in (theirs, ours)]
+        with localcontext() as context:
+            context.prec = 200
+            return abs(theirs - ours) <= ends[0] + ends[1]
+    if isinstance(theirs, memoryview | bytes):
+        return isinstance(ours, bytes) and bytes(theirs) == ours
+    kinds = (bool, int, str, datetime, date, timedelta)
+    kind = next((kind for kind in kinds if isinstance(theirs, kind)), type(theirs))
+    return isinstance(ours, kind) and bool(theirs == ours)
+
+
+def _key(row: tuple[Any, ...], *, digits: bool) -> str:
+    """A row as something to sort and count by."""
+
+    def shown(value: Any) -> str:
+        if isinstance(value, Decimal):
+            with localcontext() as context:
+                context.prec = 200
+                kept = value.quantize(Decimal("0.000001"), ROUND_HALF_UP) if digits else value
+                return format(kept.normalize(), "f") if kept else "0"
+        if isinstance(value, float):
+            return repr(value + 0.0)
+        if isinstance(value, datetime) and value.tzinfo is not None:
+            value = value.astimezone(UTC)
+        return f"{type(value).__name__} {value!r}"
+
+    return " | ".join(map(shown, row))
+
+
+def test_every_expression(both: Both) -> None:
+    different = []
+    for place in range(0, len(EXPRESSIONS), EXPRESSIONS_PER_QUERY):
+        some = EXPRESSIONS[place : place + EXPRESSIONS_PER_QUERY]
+        listed = ", ".join(f"{e.lstrip('~')} as c{n}" for n, e in enumerate(some))
+        sql = f"select {listed} from x order by id"
+        found = to_spark(sql, RELATIONS)
+        theirs, ours = both.theirs(sql), both.ours(found)
+        assert len(theirs) == len(ours)
+        for number, expression in enumerate(some):
+            for row, (a, b) in enumerate(zip(theirs, ours, strict=True)):
+                if not same(a[number], b[number], digits=expression.startswith("~")):
+                    different.append((expression, row, a[number], b[number]))
+                    break
+    assert not different, "\n".join(map(str, different))
+
+
+@pytest.mark.parametrize(
+    "part", [pytest.param(0, id="a third"), pytest.param(1, marks=pytest.mark.soak, id="the rest")]
+)
+def test_every_query(both: Both, part: int) -> None:
+    """Each is a job of its own: a third of them, another one with each seed; ``make soak``: all."""
+    different = []
+    for place, query in enumerate(QUERIES):
+        if (place % 3 == SEED % 3) != (part == 0):
+            continue
+        sql, digits = query.lstrip("~="), query.startswith("~")
+        theirs, ours = both.theirs(sql), both.ours(to_spark(sql, RELATIONS))
+        if query.startswith("="):
+            equal = len(theirs) == len(ours) and all(
+                same(list(a), list(b), digits=digits) for a, b in zip(theirs, ours, strict=True)
+            )
+        else:
+            counted = [
+                Counter(_key(row, digits=digits) for row in answer) for answer in (theirs, ours)
+            ]
+            equal = counted[0] == counted[1]
+        if not equal:
+            different.append((query, theirs[:3], ours[:3]))
+    assert not different, "\n".join(map(str, different))
+
+
+@pytest.mark.soak
+def test_tpch(both: Both) -> None:
+    """22 real queries; without their LIMIT, under which PostgreSQL leaves ties open."""
+    relations = tables("tpch", SEED)
+    for name, table in relations.items():
+        load(both.postgres, name, table)
+        register(both.spark, name, table)
+    different = []
+    for name, text in queries("tpch").items():
+        sql = re.sub(r"\s+limit\s+\d+\s*$", "", text, flags=re.IGNORECASE)
+        found = to_spark(sql, {name: table.schema for name, table in relations.items()})
+        theirs, ours = both.theirs(sql), both.ours(found)
+        counted = [Counter(_key(row, digits=True) for row in answer) for answer in (theirs, ours)]
+        if counted[0] != counted[1]:
+            different.append((name, theirs[:3], ours[:3]))
+    for name in relations:
+        both.spark.catalog.dropTempView(name)
+    assert not different, "\n".join(map(str, different))
+
+
+def test_what_fails_in_postgresql_fails_in_spark(both: Both) -> None:
+    quiet = []
+    for sql in FAILING:
+        with pytest.raises(psycopg.Error):
+            both.theirs(sql)
+        frame = both.spark.sql(to_spark(sql, RELATIONS).text)  # it is taken …
+        try:
+            quiet.append((sql, frame.toArrow().to_pylist()[:3]))  # … and fails on its rows
+        except (PySparkException, Py4JJavaError):
+            continue
+    assert not quiet
+
+
+def test_any_string_is_the_same_string(both: Both) -> None:
+    """Quotes, backslashes, dollars, line ends: the literal survives two languages."""
+    chance = random.Random(SEED)
+    alphabet = "ab'\\\"$`{}%_\n\r\t ;-/*é日😀\x7f\u2028"
+    words = ["".join(chance.choices(alphabet, k=chance.randint(0, 12))) for _ in range(200)]
+    listed = ", ".join("'" + word.replace("'", "''") + "'" for word in words)
+    sql = f"select {listed}"
+    assert both.theirs(sql) == [tuple(words)]
+    assert both.ours(to_spark(sql, {})) == [tuple(words)]
