@@ -210,6 +210,24 @@ def test_an_endpoint_that_is_away_says_so(place: Place, tmp_path: Path) -> None:
     stream.abort()
 
 
+def test_a_backfill_empties_the_table_and_fences_who_delivered(place: Place) -> None:
+    spec = _spec(place)
+    delivery = _open(place, spec)
+    _transact(delivery, 2, ((1, "a", 1), 1, 1))
+    anew = replace(spec, bindings=(replace(spec.bindings[0], backfill=1),))
+    stream = InProcess(place.make())
+    for last in (spec, spec, anew):  # It may be asked again before it is known to be done.
+        stream.send(m.Apply(anew, "v2", last_materialization=last, last_version="v1"))
+        applied = stream.receive()
+        assert isinstance(applied, m.Applied)
+        assert bool(applied.action_description) == (last is spec)
+    stream.end()
+    assert place.select(["k"], "target") == []
+    with pytest.raises(Fenced):
+        _transact(delivery, 3, ((2, "b", 1), 2, 1))
+    assert place.select(["k"], "target") == []
+
+
 # ---- Load and Store ------------------------------------------------------------------------------
 
 EVERYTHING = pa.schema(

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,6 +27,7 @@ from headwater.materialize.wire.protobuf import MalformedMessage, decode_value, 
 
 _SOURCE: Final = "headwater;materialize/"
 _SNAPSHOT: Final = "headwater;snapshot/"
+_BACKFILL: Final = re.compile(r"(.*)\.v([0-9]+)", re.DOTALL)
 
 
 class ForeignCheckpoint(HeadwaterError):
@@ -55,10 +57,15 @@ class Position:
 
 
 def from_checkpoint(checkpoint: Checkpoint, materialization: str) -> Position | None:
-    """Return the position of a checkpoint; ``None`` if it says to begin at the beginning."""
+    """Return the position of a checkpoint; ``None`` if it says to begin at the beginning.
+
+    That it also says if it is of a former backfill: ``name`` before ``name.v1`` before ``name.v2``.
+    """
     if not checkpoint.sources and not checkpoint.ack_intents:
         return None
     names = [name for name, _ in checkpoint.sources]
+    if len(names) == 1 and _is_former(names[0], _SOURCE + materialization):
+        return None
     if names != [_SOURCE + materialization]:
         raise ForeignCheckpoint(materialization, names)
     strangers = [n for n, _ in checkpoint.ack_intents if not n.startswith(_SNAPSHOT)]
@@ -68,6 +75,16 @@ def from_checkpoint(checkpoint: Checkpoint, materialization: str) -> Position | 
         checkpoint.sources[0][1].read_through,
         tuple((n.removeprefix(_SNAPSHOT), packed) for n, packed in checkpoint.ack_intents),
     )
+
+
+def _is_former(found: str, expected: str) -> bool:
+    (name, backfill), (ours, now) = _backfill(found), _backfill(expected)
+    return name == ours and backfill < now
+
+
+def _backfill(source: str) -> tuple[str, int]:
+    found = _BACKFILL.fullmatch(source)
+    return (source, 0) if found is None else (found[1], int(found[2]))
 
 
 def to_text(checkpoint: Checkpoint) -> str:

@@ -8,7 +8,7 @@ the location starts all of them again; each resumes from its checkpoint.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -177,20 +177,32 @@ class Materializations:
         running = self._running.pop(name, None)
         if running is not None:
             running.stop()
-        self._set_paused(name, paused=True)
+        self._redefine(name, lambda known: msgspec.structs.replace(known, paused=True))
 
     def resume(self, name: str) -> None:
         """Let a materialization go on from where it rests."""
-        definition = self._set_paused(name, paused=False)
+        definition = self._redefine(
+            name, lambda known: msgspec.structs.replace(known, paused=False)
+        )
         if name not in self._running:
             self._start(definition)
 
-    def _set_paused(self, name: str, *, paused: bool) -> Definition:
+    def backfill(self, name: str) -> None:
+        """Let everything be delivered anew, into tables that are emptied first."""
+        running = self._running.pop(name, None)
+        if running is not None:
+            running.stop()
+        definition = self._redefine(
+            name, lambda known: msgspec.structs.replace(known, backfill=known.backfill + 1)
+        )
+        if not definition.paused:
+            self._start(definition)
+
+    def _redefine(self, name: str, change: Callable[[Definition], Definition]) -> Definition:
         value = self._client.core.state.items.get(PREFIX + name)
         if value is None:
             raise UnknownMaterialization(name)
-        known = msgspec.json.decode(value, type=Definition)
-        definition = msgspec.structs.replace(known, paused=paused)
+        definition = change(msgspec.json.decode(value, type=Definition))
         stored = SetItem(PREFIX + name, msgspec.json.encode(definition))
         self._client.core.submit(stored).result()
         return definition

@@ -127,11 +127,14 @@ class Definition(msgspec.Struct, frozen=True):
     """Whether a deleted key's row goes, or stays and is marked."""
     paused: bool = False
     """Whether it rests, at the checkpoint that it has, until it is resumed."""
+    backfill: int = 0
+    """How often everything was to be delivered anew."""
 
     @property
     def source(self) -> str:
         """The name under which endpoints keep its checkpoint."""
-        return f"{self.name}/{self.incarnation}"
+        version = f".v{self.backfill}" if self.backfill else ""
+        return f"{self.name}/{self.incarnation}{version}"
 
 
 def delivered_schema(binding: Binding, schema: pa.Schema, *, hard_delete: bool) -> pa.Schema:
@@ -197,6 +200,7 @@ def to_validate(
             ValidateBinding(
                 resource_config_json=msgspec.json.encode(resource, order="deterministic"),
                 collection=collection_spec(binding.name, schema, binding.key),
+                backfill=definition.backfill,
                 group_by=binding.key,
             )
             for binding, resource, schema in zip(
@@ -218,6 +222,7 @@ def to_spec(definition: Definition, asked: Validate, validated: Validated) -> Ma
         fields = tuple(projection.field for projection in wish.collection.projections)
         check_selected(binding.name, fields, answer)
         _check_mode(binding, answer)
+        kept = state_key(answer.resource_path, definition.backfill)
         bindings.append(
             BindingSpec(
                 resource_config_json=wish.resource_config_json,
@@ -228,9 +233,9 @@ def to_spec(definition: Definition, asked: Validate, validated: Validated) -> Ma
                     values=tuple(sorted(set(fields) - set(binding.key))),
                 ),
                 delta_updates=binding.delta_updates or answer.delta_updates,
-                journal_read_suffix=f"materialize/{definition.name}/"
-                f"{state_key(answer.resource_path)}",
-                state_key=state_key(answer.resource_path),
+                journal_read_suffix=f"materialize/{definition.name}/{kept}",
+                backfill=definition.backfill,
+                state_key=kept,
             )
         )
     return MaterializationSpec(

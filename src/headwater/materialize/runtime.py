@@ -58,7 +58,7 @@ from headwater.materialize.protocol.messages import (
     Validated,
 )
 from headwater.materialize.protocol.specs import ConnectorType, MaterializationSpec
-from headwater.materialize.recovery import ShardLog
+from headwater.materialize.recovery import RecoveryEntry, ShardLog
 from headwater.materialize.reduction.merge_patch import updated_state
 from headwater.materialize.resources import resource_config
 from headwater.materialize.transport.child_process import ChildProcess
@@ -208,7 +208,16 @@ class Session:
         if not isinstance(applied, Applied):
             raise UnexpectedResponse(f"{type(applied).__name__} instead of Applied")
         state = updated_state(entry.state_json, applied.state)
-        now = type(entry)(entry.position, state, entry.max_keys, encode_value(spec), version)
+        kept = {binding.state_key for binding in spec.bindings}
+        known = last is None or {binding.state_key for binding in last.bindings} == kept
+        now = RecoveryEntry(
+            # What is delivered anew begins at the beginning.
+            entry.position if known else None,
+            state,
+            tuple((key, greatest) for key, greatest in entry.max_keys if key in kept),
+            encode_value(spec),
+            version,
+        )
         if now != entry:
             self._log.commit(now, None)
 

@@ -50,3 +50,13 @@ def test_what_another_left_is_not_taken_for_ours() -> None:
 def test_what_is_no_checkpoint(text: str) -> None:
     with pytest.raises(HeadwaterError, match="holds no checkpoint"):
         from_text(text)
+
+
+def test_a_former_backfill_begins_anew_and_a_later_one_is_foreign() -> None:
+    later = Position(7).to_checkpoint("m/i.v2")
+    assert from_checkpoint(later, "m/i.v2") == Position(7)
+    assert from_checkpoint(later, "m/i.v3") is None
+    assert from_checkpoint(Position(7).to_checkpoint("m/i"), "m/i.v1") is None
+    for other in ("m/i", "m/i.v1", "n/i.v3"):
+        with pytest.raises(ForeignCheckpoint):
+            from_checkpoint(later, other)

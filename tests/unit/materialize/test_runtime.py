@@ -29,6 +29,7 @@ from headwater.materialize.definition import (
     state_key,
 )
 from headwater.materialize.delivery import Stream
+from headwater.materialize.drivers import sql
 from headwater.materialize.drivers.registry import Guarantee, guarantee
 from headwater.materialize.drivers.responder import Responder
 from headwater.materialize.drivers.sqlite import SqliteDriver
@@ -449,6 +450,69 @@ def test_pause_and_resume(tmp_path: Path) -> None:
         running.resume("m")
         _eventually(lambda: _rows(endpoint) == [(1, "a"), (2, "b")])
         running.stop()
+
+
+def test_a_backfill_delivers_everything_anew(client: Client, tmp_path: Path) -> None:
+    endpoint = tmp_path / "e.db"
+    write, read = client.create_or_load("c", SCHEMA, key=("k",))
+    running = Materializations(client)
+    sums = Binding("c", read.id, "sums", ("v",), reduce=(("k", "sum"),))
+    log = Binding("c", read.id, "log", ("k",), delta_updates=True)
+    running.install("m", _endpoint(endpoint), (_binding(read), sums, log))
+    write.compare_and_append(_updates(((1, "a"), 1, 1), ((2, "a"), 1, 1)), 0, 2).result()
+    _eventually(lambda: _running(running).status.checkpoint == 2)
+    with closing(sqlite3.connect(endpoint)) as db:  # Somebody spoiled it.
+        db.execute("UPDATE target SET v = 'spoiled'")
+        db.execute("UPDATE sums SET k = 0")
+        db.commit()
+    running.stop()
+    zombie = Session(
+        client, _definition(client, "m"), _reads(_definition(client, "m")), KeyRange.full(),
+        InProcess(SqliteDriver()),
+    )  # fmt: skip
+    running.start()
+    running.backfill("m")
+    _eventually(lambda: _running(running).status.checkpoint == 2)
+    assert _rows(endpoint) == [(1, "a"), (2, "a")]
+    assert _rows(endpoint, "sums") == [(3, "a")]
+    assert _rows(endpoint, "log") == [(1, "a"), (2, "a")]
+    write.compare_and_append(_updates(((3, "b"), 2, 1)), 2, 3).result()
+    _eventually(lambda: _running(running).status.checkpoint == 3)
+    target = zombie.feed.wait(0)
+    assert target == 3
+    with pytest.raises((Fenced, sql.Fenced)):
+        zombie.deliver(target, Status())
+    running.stop()
+    running.start()  # A restart is no backfill.
+    write.compare_and_append(_updates(((4, "b"), 3, 1)), 3, 4).result()
+    _eventually(lambda: _rows(endpoint, "log") == [(1, "a"), (2, "a"), (3, "b"), (4, "b")])
+    running.stop()
+    zombie.close()
+
+
+def test_a_crash_anywhere_in_a_backfill(client: Client, tmp_path: Path) -> None:
+    endpoint = tmp_path / "e.db"
+    write, read = client.create_or_load("c", SCHEMA, key=("k",))
+    running = Materializations(client)
+    log = Binding("c", read.id, "log", ("k",), delta_updates=True)
+    running.install("m", _endpoint(endpoint), (_binding(read), log))
+    write.compare_and_append(_updates(((1, "a"), 1, 1), ((2, "a"), 1, 1)), 0, 2).result()
+    _eventually(lambda: _running(running).status.checkpoint == 2)
+    running.stop()
+    definition, event, crashed = _definition(client, "m"), 1, True
+    while crashed:
+        definition = msgspec.structs.replace(definition, backfill=event)
+        driver = SqliteDriver()
+        try:
+            _one_session(client, definition, _FailingStream(driver, event))
+            crashed = False
+        except _Crash:
+            driver.close()
+            _one_session(client, definition, InProcess(SqliteDriver()))
+        for table in ("target", "log"):
+            assert _rows(endpoint, table) == [(1, "a"), (2, "a")]
+        event += 1
+    assert event > 15
 
 
 def test_state_keys() -> None:

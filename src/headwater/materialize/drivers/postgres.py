@@ -190,6 +190,13 @@ class PostgresDriver(SqlDriver):
             )
         )
 
+    def _empty_table(self, path: Sequence[str]) -> str:
+        return self._text(sql.SQL("DELETE FROM {}").format(sql.Identifier(*path)))
+
+    def _raise_fences(self, name: str) -> str:
+        raised = sql.SQL("UPDATE {} SET fence = fence + 1 WHERE materialization = {}")
+        return self._text(raised.format(self._checkpoints, sql.Literal(name)))
+
     def _text(self, statement: sql.Composed) -> str:
         return statement.as_string(self._db)
 

@@ -191,6 +191,14 @@ class SqlDriver(ABC):
         """Return the statement that adds a column, nullable."""
 
     @abstractmethod
+    def _empty_table(self, path: Sequence[str]) -> str:
+        """Return the statement that removes all rows."""
+
+    @abstractmethod
+    def _raise_fences(self, name: str) -> str:
+        """Return the statement that raises all fences of a materialization."""
+
+    @abstractmethod
     def _execute_all(self, statements: Sequence[str]) -> None:
         """Execute statements in one transaction."""
 
@@ -238,6 +246,11 @@ class SqlDriver(ABC):
         assert request.materialization is not None
         self._connect(msgspec.json.decode(request.materialization.config_json))
         statements = list(self._checkpoints_missing())
+        emptied = _backfilled(request)
+        if emptied:
+            # With the rows goes the right of whoever delivered them to add others.
+            statements += [self._raise_fences(request.materialization.name)]
+            statements += [self._empty_table(path) for path in emptied if self._existing(path)]
         for binding in request.materialization.bindings:
             columns = columns_of(binding)
             existing = self._existing(binding.resource_path)
@@ -283,6 +296,18 @@ class SqlDriver(ABC):
     def _fenced(self) -> Fenced:
         assert self._row is not None
         return Fenced(self._materialization.name, self._row)
+
+
+def _backfilled(request: Apply) -> list[tuple[str, ...]]:
+    """Return the tables that were delivered, and are to be delivered anew."""
+    assert request.materialization is not None
+    last = request.last_materialization or MaterializationSpec()
+    before = {binding.resource_path: binding.backfill for binding in last.bindings}
+    return [
+        binding.resource_path
+        for binding in request.materialization.bindings
+        if binding.backfill > before.get(binding.resource_path, binding.backfill)
+    ]
 
 
 def decide_fence(rows: Sequence[tuple[int, int, int, str]], opened: KeyRange) -> Installed:

@@ -167,6 +167,13 @@ class SqliteDriver(SqlDriver):
         added = f"{_quoted(column.name)} {_NATIVE[column.kind]}"
         return f"ALTER TABLE {_quoted(path[-1])} ADD COLUMN {added}"
 
+    def _empty_table(self, path: Sequence[str]) -> str:
+        return f"DELETE FROM {_quoted(path[-1])}"  # noqa: S608 - the name is quoted
+
+    def _raise_fences(self, name: str) -> str:
+        literal = "'" + name.replace("'", "''") + "'"
+        return f"UPDATE {CHECKPOINTS} SET fence = fence + 1 WHERE materialization = {literal}"  # noqa: S608
+
     def _execute_all(self, statements: Sequence[str]) -> None:
         with self._transaction("cannot prepare") as db:
             for statement in statements:
