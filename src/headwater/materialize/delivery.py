@@ -17,9 +17,9 @@ Invariant:      Acknowledge is said only after the recovery log holds the last t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 
@@ -46,6 +46,9 @@ from headwater.materialize.protocol.messages import (
 from headwater.materialize.protocol.specs import ConnectorState, MaterializationSpec, RangeSpec
 from headwater.materialize.recovery import RecoveryLog
 from headwater.materialize.reduction.merge_patch import updated_state
+
+ROWS_AT_ONCE: Final = 50_000
+"""How many rows a Store has at most."""
 
 _Expected = TypeVar("_Expected", bound=Response)
 
@@ -89,6 +92,18 @@ class Transaction:
     def of(cls, stores: Sequence[StoreMany], position: Position) -> Transaction:
         """Return a transaction that needs to load nothing."""
         return cls(position, lambda _: stores)
+
+
+def _pieces(store: StoreMany) -> Iterator[StoreMany]:
+    """Yield a run in pieces: a driver may need an object per value of what it has in hand."""
+    for start in range(0, store.rows.num_rows, ROWS_AT_ONCE):
+        yield StoreMany(
+            store.binding,
+            store.keys_packed.slice(start, ROWS_AT_ONCE),
+            store.rows.slice(start, ROWS_AT_ONCE),
+            store.exists.slice(start, ROWS_AT_ONCE),
+            store.delete.slice(start, ROWS_AT_ONCE),
+        )
 
 
 class Delivery:
@@ -147,8 +162,8 @@ class Delivery:
         # that a store without transactions may get half way must be loaded next time.
         self._keep(flushed.state, transaction.max_keys)
         for store in transaction.stores(loaded):
-            if store.rows.num_rows:
-                self._stream.send(store)
+            for piece in _pieces(store):
+                self._stream.send(piece)
         position = transaction.position
         self._stream.send(StartCommit(position.to_checkpoint(self._source)))
         started = self._expect(StartedCommit)

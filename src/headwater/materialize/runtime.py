@@ -302,7 +302,8 @@ class Materialization:
         self._client = client
         self._definition = definition
         self._reads = tuple(reads)
-        self._connect = connect or streams(definition)
+        # A driver that cannot be made stalls its own materialization, and no other.
+        self._connect = connect or (lambda: streams(definition)())
         self._retry_seconds = retry_seconds
         self._stream: Stream | None = None
         self._stopping = threading.Event()
@@ -350,6 +351,8 @@ class Materialization:
 
     def _stall(self, error: Exception) -> None:
         told = f"{error}" or type(error).__name__
+        if told != self.status.error:
+            LOG.warning("materialization %s is stalled: %s", self.name, told)
         self.status = replace(self.status, state=State.STALLED, error=told)
 
     def _session(self) -> None:

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 
 from headwater.collection.collections import Collections
+from headwater.materialize import delivery
 from headwater.materialize.changes import NotUnique
 from headwater.materialize.definition import ROWS, Binding, CannotSum, Definition, Endpoint
 from headwater.materialize.drivers.sqlite import SqliteDriver
@@ -221,6 +222,29 @@ def test_rows_that_somebody_else_changed_are_not_guessed_at(client: Client, tmp_
     story.change((_row("a", 1), -1))
     with pytest.raises(FewerThanNone, match=r"\('a',\)"):
         story.deliver()
+
+
+@pytest.mark.parametrize("options", [{}, {"reduce": (("n", "sum"),)}, {"delta_updates": True}])
+def test_a_large_transaction_is_stored_in_pieces(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(delivery, "ROWS_AT_ONCE", 3)
+    story = Story(client, tmp_path, **options)
+    story.change(*((_row(f"k{n}", n), 1) for n in range(10)))
+    story.deliver()
+    story.change(
+        *((_row(f"k{n}", n), -1) for n in range(8)), *((_row(f"k{n}", -n), 1) for n in range(5))
+    )
+    assert story.deliver().transactions == 2
+    there = [(f"k{n}", -n) for n in range(5)] + [(f"k{n}", n) for n in (8, 9)]
+    if options.get("delta_updates"):
+        summed: Counter[Any] = Counter()
+        for k, n, op in story.rows("k", "n", "_meta/op"):
+            summed[(k, n)] += {"c": 1, "d": -1}[op]
+        assert sorted(+summed) == sorted(there)
+    else:
+        assert story.rows("k", "n") == sorted(there)
+    story.end()
 
 
 # ---- other strategies ----------------------------------------------------------------------------

@@ -42,6 +42,7 @@ from headwater.materialize.runtime import Materialization, Session, State, Statu
 from headwater.materialize.selection import FieldRefused
 from headwater.materialize.transport.in_process import InProcess
 from headwater.persist.client import Client, ReadHandle, WriteHandle, open_location
+from headwater.persist.commands import SetItem
 from headwater.persist.decision import collection_of
 from headwater.persist.errors import Fenced
 from headwater.persist.evolution import ERROR_SCHEMA, updates_schema
@@ -513,6 +514,21 @@ def test_a_crash_anywhere_in_a_backfill(client: Client, tmp_path: Path) -> None:
             assert _rows(endpoint, table) == [(1, "a"), (2, "a")]
         event += 1
     assert event > 15
+
+
+def test_a_driver_that_is_no_more_stalls_only_its_own(client: Client, tmp_path: Path) -> None:
+    write, read = client.create_or_load("c", SCHEMA, key=("k",))
+    write.compare_and_append(_updates(((1, "a"), 1, 1)), 0, 2).result()
+    running = Materializations(client)
+    for name in ("m", "n"):
+        running.install(name, _endpoint(tmp_path / f"{name}.db"), (_binding(read),))
+    running.stop()
+    lost = msgspec.structs.replace(_definition(client, "m"), endpoint=Endpoint("gone", {}))
+    client.core.submit(SetItem(PREFIX + "m", msgspec.json.encode(lost))).result()
+    running.start()
+    _eventually(lambda: "there is no driver 'gone'" in _running(running).status.error)
+    _eventually(lambda: _running(running, "n").status.state is State.RUNNING)
+    running.stop()
 
 
 def test_state_keys() -> None:
