@@ -24,7 +24,7 @@ from headwater.materialize.drivers.registry import Guarantee, guarantee
 from headwater.materialize.protocol.messages import Applied, Apply
 from headwater.materialize.protocol.specs import Constraint
 from headwater.materialize.recovery import shard_items
-from headwater.materialize.runtime import Materialization, streams, validated_spec
+from headwater.materialize.runtime import Materialization, open_stream, validated_spec
 from headwater.materialize.selection import constraints_of
 from headwater.persist.client import Client
 from headwater.persist.commands import Atomic, Command, OpenReader, SetItem
@@ -141,7 +141,7 @@ class Materializations:
     ) -> DryRun:
         """Ask the driver what would be; nothing is changed, here or there."""
         definition = Definition(name, "", endpoint, tuple(bindings), (), hard_delete)
-        stream = streams(definition)()
+        stream = open_stream(definition)
         try:
             spec, _, validated = validated_spec(self._client, definition, stream)
             actions = ""
@@ -208,7 +208,7 @@ class Materializations:
         return definition
 
     def _validate(self, definition: Definition) -> None:
-        stream = streams(definition)()
+        stream = open_stream(definition)
         try:
             _, _, validated = validated_spec(self._client, definition, stream)
             for binding, answer in zip(definition.bindings, validated.bindings, strict=True):

@@ -27,6 +27,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from headwater.base.errors import HeadwaterError, InvalidUsage
@@ -109,17 +110,16 @@ Streams = Callable[[], Stream]
 """How a session reaches its driver: each call is a new stream."""
 
 
-def streams(definition: Definition) -> Streams:
-    """Return how the driver of a materialization is reached."""
+def open_stream(definition: Definition) -> Stream:
+    """Return a new stream to the driver of a materialization."""
     endpoint = definition.endpoint
     if endpoint.driver != CONNECTOR:
-        make = driver(endpoint.driver).make
-        return lambda: InProcess(make())
+        return InProcess(driver(endpoint.driver).make())
     command = endpoint.config.get("command")
     if not isinstance(command, list) or not command or not all(map(_is_text, command)):
         raise InvalidUsage("a connector needs its command, as a list of texts")
     codec = Codec(endpoint.config.get("codec", Codec.PROTOBUF.value))
-    return lambda: ChildProcess(command, codec)
+    return ChildProcess(command, codec)
 
 
 def _is_text(value: object) -> bool:
@@ -303,7 +303,7 @@ class Materialization:
         self._definition = definition
         self._reads = tuple(reads)
         # A driver that cannot be made stalls its own materialization, and no other.
-        self._connect = connect or (lambda: streams(definition)())
+        self._connect = connect or partial(open_stream, definition)
         self._retry_seconds = retry_seconds
         self._stream: Stream | None = None
         self._stopping = threading.Event()
