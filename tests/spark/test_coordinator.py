@@ -101,6 +101,10 @@ def test_any_deterministic_query_is_a_view(sql: Sql) -> None:
     assert sql("SELECT * FROM v") == [("p", 7, 2), ("q", None, 0)]
     sql("DELETE FROM b WHERE x = 7")
     assert sql("SELECT * FROM v") == sql(query) == [("p", 5, 1), ("q", None, 0)]
+    # A write may rest on a view of tables: the tables are kept as they are until it is there.
+    sql("INSERT INTO b SELECT n + 10, most FROM v; INSERT INTO b SELECT 1, max(x) + 1 FROM b")
+    assert sql("SELECT * FROM v") == sql(query) == [("p", 6, 2), ("q", None, 0)]
+    assert sql("EXPLAIN MATERIALIZED VIEW v")
 
 
 def test_views_over_views_whatever_they_are_called(sql: Sql) -> None:
@@ -160,7 +164,6 @@ def test_a_subscription_to_a_view_adds_up_to_it(sql: Sql) -> None:
         ("INSERT INTO v VALUES ('p', 1)", "0A000"),
         ("CREATE MATERIALIZATION m INTO SQLITE (PATH '/x') (nothing AS n KEY (k))", "42P01"),
         ("BEGIN; INSERT INTO t VALUES (9, 'x'); SELECT * FROM t", "0A000"),
-        ("INSERT INTO t SELECT 7, v FROM v", "0A000"),
         ("SELECT nothing FROM t", "42703"),
         ("SELECT 1 / 0.0 FROM t", "22012"),
         ("CREATE MATERIALIZED VIEW w AS SELECT nothing FROM t", "42703"),

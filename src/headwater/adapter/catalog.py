@@ -24,6 +24,8 @@ import pyarrow as pa
 
 from headwater.adapter.errors import DuplicateRelation, UnknownRelation
 from headwater.base.ids import GlobalId
+from headwater.compute import definition
+from headwater.compute.maintained import MaintainedView
 from headwater.persist import evolution
 from headwater.persist.commands import SetItem
 from headwater.persist.state import State
@@ -163,6 +165,8 @@ class Sources:
     """The tables that all of it is made of."""
     derived: dict[GlobalId, str] = field(default_factory=dict)
     """What is read and is no table: it follows others."""
+    unsteady: dict[GlobalId, str] = field(default_factory=dict)
+    """What may change although no table does: with the clock, or from outside."""
     schemas: dict[str, pa.Schema] = field(default_factory=dict)
     """The columns of each, by the names of the query."""
 
@@ -206,8 +210,19 @@ def _read(state: State, each: Object, found: Sources) -> str:
 def _add_tables(state: State, each: Object, found: Sources) -> None:
     if each.kind == "table":
         found.tables[state.names[each.collection]] = each.name
+    elif each.collection and not _is_steady(state, state.names[each.collection]):
+        found.unsteady[state.names[each.collection]] = each.name
     for oid in each.uses:
         _add_tables(state, by_id(state, oid), found)
+
+
+def _is_steady(state: State, gid: GlobalId) -> bool:
+    """Whether a collection is a view that changes only when what it is made of does."""
+    value = state.items.get(definition.item_key(gid))
+    if value is None:
+        return False
+    view = definition.decoded(value)
+    return not (isinstance(view, MaintainedView) and view.schedules)
 
 
 def _view_text(state: State, view: Object, found: Sources) -> str:

@@ -58,7 +58,7 @@ from headwater.adapter.sql.statements import (
 )
 from headwater.adapter.timeline import DEFAULT
 from headwater.adapter.timestamps import explained
-from headwater.adapter.transaction import Transaction
+from headwater.adapter.transaction import Transaction, unsteady
 
 if TYPE_CHECKING:
     from headwater.adapter.coordinator import Coordinator
@@ -162,8 +162,7 @@ class ClientSession:
         else:
             time = transaction.time
             reads.wait(time, sources.collections, limit)
-        # Also what is no table: that it is read at all keeps later writes from going unnoticed.
-        self._transaction = transaction.having_read(time, sources.tables)
+        self._transaction = transaction.having_read(time, sources)
         return time
 
     def _subscribe(self, statement: Subscribe) -> Result:
@@ -190,11 +189,8 @@ class ClientSession:
             transaction.admit_write(type(statement).__name__.upper())
         target = coordinator.target(statement.table)
         sources = coordinator.read_by(statement, target)
-        if sources is not None and sources.derived:
-            raise Unsupported(
-                f'writing what depends on the view "{next(iter(sources.derived.values()))}"',
-                detail="Only tables can be read by a statement that writes.",
-            )
+        if sources is not None and sources.unsteady:
+            raise unsteady(next(iter(sources.unsteady.values())))
         if transaction is None:
             if sources is None:
                 planned = coordinator.plan(statement, target, None, None)
@@ -220,6 +216,8 @@ class ClientSession:
         with coordinator.commits.exclusive(tables, limit) as gate:
             time = coordinator.timeline.upper - 1
             with coordinator.holds.at(time):
+                # Views of the tables catch up meanwhile; the tables stay as they are.
+                coordinator.reads.wait(time, sources.collections, limit)
                 planned = coordinator.plan(statement, target, sources, time)
                 write = Write((planned.table,), gate=gate)
                 committed = coordinator.commits.write(write, limit)

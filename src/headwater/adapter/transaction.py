@@ -10,6 +10,9 @@ storage at COMMIT, together or not at all:
 
 - *definitions*: of any number of objects, in one entry at COMMIT; not together with rows.
 
+What it rests on must be tables, or views that change only with them: else nobody could tell, when
+it commits, whether it has been overtaken.
+
 It may not read what it has written: its writes are not in storage yet, and a read that missed them
 would be wrong. So a read that rests on a table the transaction has written is refused.
 """
@@ -19,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from headwater.adapter.catalog import Sources
 from headwater.adapter.definitions import Block
 from headwater.adapter.errors import ReadOnlyTransaction, Unsupported
 from headwater.adapter.group_commit import ReadSet, TableWrite
@@ -34,6 +38,8 @@ class Transaction:
     """When it reads; None: it has not read yet."""
     reads: Mapping[GlobalId, str] = field(default_factory=dict)
     """The tables that its reads rest on."""
+    unsteady: str | None = None
+    """Something that it read, and that may change although no table does."""
     writes: tuple[TableWrite, ...] = ()
     definitions: Block | None = None
 
@@ -53,6 +59,8 @@ class Transaction:
         """Refuse to write in a transaction that only reads."""
         if self.read_only:
             raise ReadOnlyTransaction(command)
+        if self.unsteady is not None:
+            raise unsteady(self.unsteady)
         if self.definitions is not None:
             raise Unsupported("writing rows after a definition in one transaction")
 
@@ -63,10 +71,12 @@ class Transaction:
         if self.writes:
             raise Unsupported("a definition after writing rows in one transaction")
 
-    def having_read(self, time: int, tables: Mapping[GlobalId, str]) -> Transaction:
+    def having_read(self, time: int, sources: Sources) -> Transaction:
         """The transaction after a read at its time."""
         assert self.time in (None, time), "a transaction reads at one time"
-        return replace(self, time=time, reads={**self.reads, **tables})
+        unsteady = next(iter(sources.unsteady.values()), self.unsteady)
+        reads = {**self.reads, **sources.tables}
+        return replace(self, time=time, reads=reads, unsteady=unsteady)
 
     def having_written(self, write: TableWrite) -> Transaction:
         """The transaction after a write."""
@@ -76,3 +86,11 @@ class Transaction:
     def read_set(self) -> ReadSet | None:
         """What its writes rest on."""
         return None if self.time is None else ReadSet(self.time, self.reads)
+
+
+def unsteady(name: str) -> Unsupported:
+    """Say why what rests on something that changes by itself cannot be written."""
+    return Unsupported(
+        f'writing what depends on "{name}"',
+        detail="It may change between the read and the write although no table does.",
+    )

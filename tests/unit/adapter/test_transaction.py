@@ -1,0 +1,49 @@
+"""What a transaction may still do, decided purely."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from headwater.adapter.catalog import Sources
+from headwater.adapter.errors import ReadOnlyTransaction, Unsupported
+from headwater.adapter.group_commit import ReadSet, TableWrite
+from headwater.adapter.transaction import Transaction
+from headwater.base.ids import GlobalId
+
+T, U, V = GlobalId(1), GlobalId(2), GlobalId(3)
+
+
+def write(gid: GlobalId) -> TableWrite:
+    return TableWrite(gid, f"t{gid}", (), pa.table({"k": [1]}), [1])
+
+
+def test_what_it_read_is_what_its_writes_rest_on() -> None:
+    transaction = Transaction().having_read(7, Sources(tables={T: "t"}))
+    transaction = transaction.having_read(7, Sources(tables={U: "u"})).having_written(write(T))
+    assert transaction.read_set == ReadSet(7, {T: "t", U: "u"})
+    assert Transaction().having_written(write(T)).read_set is None
+
+
+def test_it_does_not_read_what_it_has_written() -> None:
+    transaction = Transaction().having_written(write(T))
+    transaction.admit_read({U: "u"})
+    with pytest.raises(Unsupported):
+        transaction.admit_read({U: "u", T: "t"})
+
+
+def test_it_does_not_write_after_what_changes_by_itself() -> None:
+    transaction = Transaction().having_read(7, Sources(tables={T: "t"}, unsteady={V: "recent"}))
+    transaction = transaction.having_read(7, Sources(tables={U: "u"}))
+    with pytest.raises(Unsupported, match="recent"):
+        transaction.admit_write("INSERT")
+
+
+def test_one_that_only_reads_does_nothing_else() -> None:
+    transaction = Transaction(read_only=True)
+    with pytest.raises(ReadOnlyTransaction):
+        transaction.admit_write("INSERT")
+    with pytest.raises(ReadOnlyTransaction):
+        transaction.admit_definition()
+    with pytest.raises(Unsupported):
+        Transaction().having_written(write(T)).admit_definition()
