@@ -1,0 +1,83 @@
+"""What is written behind ``INTO``: the options of an endpoint, as texts, become its configuration.
+
+    SQLITE (PATH)   POSTGRES (DSN [, SCHEMA])   PARQUET (URL)   WEBHOOK (URL [, SECRET])
+    CONNECTOR (COMMAND [, CONFIG] [, CODEC])
+
+``COMMAND`` is split into words as a shell would, and run without one; ``CONFIG`` is JSON, which
+only the connector understands; ``CODEC`` is ``proto`` or ``json``.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from headwater.base.errors import InvalidUsage
+from headwater.materialize.definition import CONNECTOR, Endpoint
+from headwater.materialize.wire.framing import Codec
+
+
+class InvalidOption(InvalidUsage):
+    """Options that an endpoint does not take, lacks, or cannot read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Takes:
+    """The options of a kind of endpoint, with what makes a value of the text."""
+
+    required: Mapping[str, Callable[[str], Any]]
+    optional: Mapping[str, Callable[[str], Any]]
+
+
+def _command(text: str) -> list[str]:
+    return shlex.split(text)
+
+
+def _json(text: str) -> Any:
+    return msgspec.json.decode(text)
+
+
+def _codec(text: str) -> str:
+    return Codec(text).value
+
+
+ENDPOINTS: Final[Mapping[str, Takes]] = {
+    "sqlite": Takes({"path": str}, {}),
+    "postgres": Takes({"dsn": str}, {"schema": str}),
+    "parquet": Takes({"url": str}, {}),
+    "webhook": Takes({"url": str}, {"secret": str}),
+    CONNECTOR: Takes({"command": _command}, {"config": _json, "codec": _codec}),
+}
+
+
+def endpoint(kind: str, options: Mapping[str, str]) -> Endpoint:
+    """Return an endpoint of a kind; names of kinds and options in any case.
+
+    >>> endpoint("SQLITE", {"PATH": "/data/e.db"}).config
+    {'path': '/data/e.db'}
+    """
+    takes = ENDPOINTS.get(kind.lower())
+    if takes is None:
+        raise InvalidOption(
+            f"there is no endpoint {kind.upper()}; there are "
+            f"{', '.join(name.upper() for name in ENDPOINTS)}"
+        )
+    given = {name.lower(): text for name, text in options.items()}
+    known = {**takes.required, **takes.optional}
+    for name in takes.required:
+        if name not in given:
+            raise InvalidOption(f"{kind.upper()} needs the option {name.upper()}")
+    config = {}
+    for name, text in given.items():
+        if name not in known:
+            shown = ", ".join(known).upper()
+            raise InvalidOption(f"{kind.upper()} takes no option {name.upper()}, only {shown}")
+        try:
+            config[name] = known[name](text)
+        except ValueError as error:
+            raise InvalidOption(f"the option {name.upper()} cannot be read: {error}") from error
+    return Endpoint(kind.lower(), config)

@@ -1,0 +1,41 @@
+"""Options of endpoints: what is taken, and what is said of the rest."""
+
+from __future__ import annotations
+
+import pytest
+
+from headwater.materialize.drivers.registry import DRIVERS
+from headwater.materialize.options import ENDPOINTS, InvalidOption, endpoint
+
+
+def test_every_driver_can_be_named() -> None:
+    assert set(DRIVERS) | {"connector"} == set(ENDPOINTS)
+
+
+def test_texts_become_values() -> None:
+    made = endpoint(
+        "Connector",
+        {"COMMAND": "flow-connector 'a b' --x", "config": '{"n": 1}', "Codec": "json"},
+    )
+    assert made.driver == "connector"
+    assert made.config == {
+        "command": ["flow-connector", "a b", "--x"],
+        "config": {"n": 1},
+        "codec": "json",
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "told"),
+    [
+        ("redis", {}, "there is no endpoint REDIS; there are SQLITE, POSTGRES"),
+        ("sqlite", {}, "SQLITE needs the option PATH"),
+        ("webhook", {"URL": "x", "KEY": "y"}, "takes no option KEY, only URL, SECRET"),
+        ("connector", {"COMMAND": "x", "CONFIG": "{"}, "CONFIG cannot be read"),
+        ("connector", {"COMMAND": "x", "CODEC": "xml"}, "CODEC cannot be read"),
+        ("connector", {"COMMAND": "'x"}, "COMMAND cannot be read"),
+    ],
+)
+def test_what_is_wrong_is_told(kind: str, options: dict[str, str], told: str) -> None:
+    with pytest.raises(InvalidOption, match=told):
+        endpoint(kind, options)
