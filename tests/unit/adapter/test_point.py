@@ -31,6 +31,9 @@ def server() -> Iterator[SqlServer]:
         ("SELECT q.v FROM t AS q WHERE q.k = -3", [("c",)]),
         ("SELECT * FROM t WHERE k = '2'", [(2, "b")]),
         ("SELECT * FROM t WHERE k = 9", []),
+        ("SELECT v FROM t WHERE k = (-3)", [("c",)]),
+        ("SELECT v FROM t WHERE k = '2'::bigint", [("b",)]),
+        ("SELECT x FROM d WHERE a = DATE '2026-01-02' AND n = 1.5 AND b = 'f'", [(2,)]),
         ("SELECT x FROM d WHERE a = '2026-01-02' AND n = 1.5 AND b = true", [(1,)]),
     ],
 )
@@ -43,6 +46,7 @@ def test_a_point_read_needs_no_evaluator(server: SqlServer, query: str, rows: li
     ("query", "rows"),
     [
         ("SELECT * FROM t WHERE k = 1.5", []),
+        ("SELECT v FROM t WHERE k = 1::smallint", [("a",)]),
         ("SELECT v FROM t WHERE k = 1 OR k = 2", [("a",), ("b",)]),
         ("SELECT v FROM t WHERE k = 1 AND v = 'z'", []),
         ("SELECT v FROM t WHERE NOT k = 1 AND k < 0", [("c",)]),

@@ -21,6 +21,7 @@ from sqlglot import exp
 from headwater.adapter.errors import AdapterError
 from headwater.adapter.sql.query import folded
 from headwater.adapter.sql.statements import Value
+from headwater.adapter.sql.types import arrow_type
 from headwater.adapter.sql.values import assign, evaluate
 
 
@@ -118,14 +119,17 @@ def _key(
 
 def _exact(tree: Any, type_: pa.DataType) -> Value:
     """The literal as a value of the column's type; None where that could change the answer."""
-    if not isinstance(tree, exp.Literal | exp.Boolean | exp.Neg):
-        return None
+    tree = tree.unnest()
     try:
+        if isinstance(tree, exp.Cast) and not isinstance(tree, exp.TryCast):
+            return evaluate(tree) if arrow_type(tree.to) == type_ else None
+        if not isinstance(tree, exp.Literal | exp.Boolean | exp.Neg):
+            return None
         value = evaluate(tree)
-        if isinstance(value, bool) or pa.types.is_boolean(type_):
-            same = isinstance(value, bool) and pa.types.is_boolean(type_)
-        elif isinstance(value, str):
+        if isinstance(value, str):
             same = True  # Of unknown type, so of the column's.
+        elif isinstance(value, bool) or pa.types.is_boolean(type_):
+            same = isinstance(value, bool) and pa.types.is_boolean(type_)
         else:
             same = isinstance(value, int) and pa.types.is_integer(type_)
             same = same or (isinstance(value, int | Decimal) and pa.types.is_decimal(type_))
