@@ -16,7 +16,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -52,6 +51,8 @@ from headwater.adapter.timeline import DEFAULT
 from headwater.collection.collections import Collections
 from headwater.collection.run_layout import RunLayout
 from headwater.materialize.controller import Materializations
+from headwater.materialize.definition import Binding
+from headwater.materialize.options import endpoint
 from headwater.persist import evolution
 from headwater.persist.client import Client
 from headwater.persist.commands import Atomic, Command, CreateOrLoad, Destroy, SetItem
@@ -279,13 +280,16 @@ class Definitions:
         if statement.if_not_exists and catalog.find(state, statement.name) is not None:
             return Change(tag)
         catalog.refuse_duplicate(state, statement.name)
-        path = statement.options.get("PATH")
-        if path is None:
-            raise InvalidDefinition(
-                "a SQLite endpoint needs a path", hint="Write INTO SQLITE (PATH '…')."
-            )
+        into = endpoint(statement.endpoint, statement.options)
         bindings = tuple(
-            (b.view, catalog.relation(state, b.view)[1], b.target_table, b.key)
+            Binding(
+                b.view,
+                catalog.relation(state, b.view)[1],
+                b.target_table,
+                b.key,
+                delta_updates=b.delta_updates,
+                reduce=b.reduce,
+            )
             for b in statement.bindings
         )
         uses = tuple(catalog.named(state, binding.view).id for binding in statement.bindings)
@@ -293,7 +297,7 @@ class Definitions:
         named = catalog.Object(statement.name, "materialization", sql, uses=uses, id=oid)
 
         def create(also: tuple[Command, ...]) -> None:
-            self._materializations.create(oid, Path(path), bindings, also=also)
+            self._materializations.install(oid, into, bindings, also=also)
 
         return Change(tag, (catalog.put(named),), (create,))
 

@@ -10,13 +10,11 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from headwater.base.errors import InvalidUsage
-from headwater.base.ids import GlobalId
 from headwater.collection.capability import ReadCapability, from_text, new_token
 from headwater.collection.commands import drop_command
 from headwater.materialize.definition import CONNECTOR, Binding, Definition, Endpoint
@@ -89,17 +87,6 @@ class Materializations:
     def get(self, name: str) -> Materialization | None:
         """Return a running materialization."""
         return self._running.get(name)
-
-    def create(
-        self,
-        name: str,
-        path: Path,
-        bindings: Sequence[tuple[str, GlobalId, str, tuple[str, ...]]],
-        also: tuple[Command, ...] = (),
-    ) -> None:
-        """Install one into SQLite: ``(binding name, collection, target table, key)`` each."""
-        bound = [Binding(*binding) for binding in bindings]
-        self.install(name, Endpoint("sqlite", {"path": str(path)}), bound, also=also)
 
     def install(
         self,

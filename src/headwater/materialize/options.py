@@ -18,6 +18,7 @@ import msgspec
 
 from headwater.base.errors import InvalidUsage
 from headwater.materialize.definition import CONNECTOR, Endpoint
+from headwater.materialize.reduction.strategy import NAMES
 from headwater.materialize.wire.framing import Codec
 
 
@@ -81,3 +82,15 @@ def endpoint(kind: str, options: Mapping[str, str]) -> Endpoint:
         except ValueError as error:
             raise InvalidOption(f"the option {name.upper()} cannot be read: {error}") from error
     return Endpoint(kind.lower(), config)
+
+
+def strategy_name(word: str) -> str:
+    """Return the strategy that SQL names, in any case.
+
+    >>> strategy_name("LASTWRITEWINS")
+    'lastWriteWins'
+    """
+    for name in NAMES:
+        if name.lower() == word.lower():
+            return name
+    raise InvalidOption(f"there is no reduction {word}; there are {', '.join(NAMES)}")

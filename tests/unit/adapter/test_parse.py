@@ -219,6 +219,21 @@ UNDERSTOOD: list[tuple[str, Statement]] = [
             True,
         ),
     ),
+    (
+        (
+            "create materialization m into postgres (dsn 'host=x', schema 's')"
+            ' (a as "s.a" key (k) reduce (n SUM, t lastwritewins), a as log key (k) delta updates)'
+        ),
+        CreateMaterialization(
+            "m",
+            "postgres",
+            {"DSN": "host=x", "SCHEMA": "s"},
+            (
+                Binding("a", "s.a", ("k",), (("n", "sum"), ("t", "lastWriteWins"))),
+                Binding("a", "log", ("k",), delta_updates=True),
+            ),
+        ),
+    ),
     ("drop table t", Drop("table", "t")),
     ("drop table if exists T restrict", Drop("table", "t", True)),
     ("drop materialized view v", Drop("materialized view", "v")),
@@ -298,11 +313,7 @@ REFUSED: list[tuple[str, str, int | None]] = [
     ("create materialized view v as select 1 as of 5", "0A000", None),
     ("create materialized view v (a) as select 1", "0A000", None),
     ("create materialization m into redis (host 'x') (a as b key (k))", "0A000", None),
-    (
-        "create materialization m into sqlite (path 'x') (a as b key (k) delta updates)",
-        "0A000",
-        None,
-    ),
+    ("create materialization m into sqlite (path 'x') (a as b key (k)) with (x)", "0A000", None),
     ("rollback to savepoint a", "0A000", None),
     ("set local a = 1", "0A000", None),
     # --- ours, but contradictory
@@ -312,6 +323,8 @@ REFUSED: list[tuple[str, str, int | None]] = [
     ("create table t (a int primary key, b int primary key)", "42P16", None),
     ("create table t (a numeric(3, 5))", "42P16", None),
     ("create materialization m into sqlite (dir 'x') (a as b key (k))", "42P16", None),
+    ("create materialization m into sqlite (path 'x') (a as b key (k) reduce (n min))",
+     "42P16", None),
     ("create materialization m into sqlite (path 'x') (a as b key (k), c as b key (k))",
      "42P16", None),
     ("create materialization m into sqlite (path 'x') (a as b key (k, k))", "42701", None),

@@ -116,7 +116,7 @@ def test_it_runs_stops_resumes_and_is_dropped(tmp_path: Path) -> None:
         write, read = client.create_or_load("c", SCHEMA, key=("k",))
         write.compare_and_append(_updates(((1, "a"), 1, 1)), 0, 2).result()
         running = Materializations(client)
-        running.create("m", endpoint, (("c", read.id, "target", ("k",)),))
+        running.install("m", _endpoint(endpoint), (_binding(read),))
         _eventually(lambda: _rows(endpoint) == [(1, "a")])
         running.stop()
         write.compare_and_append(_updates(((1, "a"), 2, -1), ((1, "b"), 2, 1)), 2, 3).result()

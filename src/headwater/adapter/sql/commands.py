@@ -11,6 +11,7 @@ from collections.abc import Callable
 from headwater.adapter.errors import DuplicateColumn, InvalidDefinition, Unsupported
 from headwater.adapter.sql import statements
 from headwater.adapter.sql.tokens import Cursor, Source, is_word
+from headwater.materialize.options import ENDPOINTS, InvalidOption, endpoint, strategy_name
 
 LEVELS = (
     ("SERIALIZABLE",),
@@ -21,20 +22,21 @@ LEVELS = (
 
 
 def create_materialization(source: Source) -> statements.Statement:
-    """``CREATE MATERIALIZATION … INTO SQLITE (…) (binding, …)``."""
+    """``CREATE MATERIALIZATION … INTO endpoint (…) (binding, …)``."""
     cursor = Cursor(source)
     cursor.expect("CREATE", "MATERIALIZATION")
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     name = cursor.relation()
     cursor.expect("INTO")
-    if not cursor.accept("SQLITE"):
-        raise Unsupported(f"INTO {cursor.identifier().upper()}", detail="There is SQLITE.")
+    kind = cursor.identifier()
+    if kind not in ENDPOINTS:
+        there = ", ".join(ENDPOINTS).upper()
+        raise Unsupported(f"INTO {kind.upper()}", detail=f"There are {there}.")
     options = _options(cursor)
-    if tuple(options) != ("PATH",):
-        raise InvalidDefinition(
-            "INTO SQLITE takes the option PATH and no other",
-            hint="Write INTO SQLITE (PATH '/directory/file.db').",
-        )
+    try:
+        endpoint(kind, options)
+    except InvalidOption as error:
+        raise InvalidDefinition(str(error)) from error
     cursor.expect("(")
     bindings = [_binding(cursor)]
     while cursor.accept(","):
@@ -47,7 +49,7 @@ def create_materialization(source: Source) -> statements.Statement:
     for index, target in enumerate(targets):
         if target in targets[:index]:
             raise InvalidDefinition(f'two bindings have the target "{target}"')
-    return statements.CreateMaterialization(name, "sqlite", options, tuple(bindings), if_not_exists)
+    return statements.CreateMaterialization(name, kind, options, tuple(bindings), if_not_exists)
 
 
 def _options(cursor: Cursor) -> dict[str, str]:
@@ -66,7 +68,7 @@ def _options(cursor: Cursor) -> dict[str, str]:
 
 
 def _binding(cursor: Cursor) -> statements.Binding:
-    """``view AS "target" KEY (column, …)``."""
+    """``view AS "target" KEY (column, …) [REDUCE (column strategy, …)] [DELTA UPDATES]``."""
     view = cursor.relation()
     cursor.expect("AS")
     target = cursor.identifier()
@@ -75,9 +77,17 @@ def _binding(cursor: Cursor) -> statements.Binding:
     for index, column in enumerate(key):
         if column in key[:index]:
             raise DuplicateColumn(column)
-    if cursor.peek("REDUCE") or cursor.peek("DELTA"):
-        raise Unsupported("REDUCE or DELTA UPDATES of a binding")
-    return statements.Binding(view, target, key)
+    reduce: list[tuple[str, str]] = []
+    if cursor.accept("REDUCE"):
+        cursor.expect("(")
+        while not reduce or cursor.accept(","):
+            column, word = cursor.identifier(), cursor.identifier()
+            try:
+                reduce.append((column, strategy_name(word)))
+            except InvalidOption as error:
+                raise InvalidDefinition(str(error)) from error
+        cursor.expect(")")
+    return statements.Binding(view, target, key, tuple(reduce), cursor.accept("DELTA", "UPDATES"))
 
 
 def set_variable(source: Source) -> statements.Statement:

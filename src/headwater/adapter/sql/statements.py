@@ -189,22 +189,27 @@ class CreateSchema:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """``view AS "target" KEY (columns)``: one collection delivered to one endpoint table."""
+    """``view AS "target" KEY (columns) [REDUCE (column strategy, …)] [DELTA UPDATES]``.
+
+    One collection delivered to one resource of the endpoint.
+    """
 
     view: str
     target_table: str
     key: tuple[str, ...]
+    reduce: tuple[tuple[str, str], ...] = ()
+    delta_updates: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class CreateMaterialization:
-    """``CREATE MATERIALIZATION name INTO SQLITE (OPTION 'value', …) (binding, …)``.
+    """``CREATE MATERIALIZATION name INTO endpoint (OPTION 'value', …) (binding, …)``.
 
-    Names of options are in capitals, as written in the documentation.
+    Names of options are in capitals, as written in the documentation (``materialize/options``).
     """
 
     name: str
-    endpoint: Literal["sqlite"]
+    endpoint: str
     options: Mapping[str, str]
     bindings: tuple[Binding, ...]
     if_not_exists: bool = False
