@@ -30,7 +30,7 @@ import msgspec
 import pyarrow as pa
 
 from headwater.base.errors import InvalidUsage
-from headwater.persist.evolution import DIFF, TIME, updates_schema
+from headwater.persist.evolution import TIME, updates_schema
 from headwater.storage.dead_letters import (
     DeadLetter,
     ErrorUpdate,
@@ -149,9 +149,12 @@ def _refuse(sides: _Sides, message: Message, reason: str, policy: Policy) -> Non
         sides.errors.append(ErrorUpdate(letter.message, None, message.time, 1))
 
 
+_NULL: Final = msgspec.Raw(b"null")
+
+
 class _Change(msgspec.Struct, frozen=True):
-    before: msgspec.Raw | None = None
-    after: msgspec.Raw | None = None
+    before: msgspec.Raw = _NULL
+    after: msgspec.Raw = _NULL
     op: str = ""
 
 
@@ -221,8 +224,8 @@ class Debezium:
         return went, came
 
 
-def _row(format_: Json, raw: msgspec.Raw | None) -> Row | None:
-    return None if raw is None or bytes(raw) == b"null" else format_.decode(bytes(raw))
+def _row(format_: Json, raw: msgspec.Raw) -> Row | None:
+    return None if raw == _NULL else format_.decode(bytes(raw))
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,7 +333,6 @@ def key_text(key: Row) -> str:
 Envelope = Rows | Plain | Debezium | Upsert
 
 __all__ = [
-    "DIFF",
     "NONE",
     "Changes",
     "Debezium",

@@ -7,9 +7,8 @@
 **The promise** (``tests/unit/storage/conformance.py`` tests it of every source):
 
 - *definite*: ``read`` of a range gives the same records at the same places whenever it is asked,
-  until the range was committed; in one piece, or cut anywhere into several;
+  until the range was committed; in one piece, or cut where some probe was in each partition;
 - *complete*: what a probe has reported can be read; a later probe is never behind an earlier one;
-- *ordered*: the records of one partition come in the order of their offsets;
 - *atomic*: records that belong together (a transaction) have one place. Whoever stops reads all of
   a place or nothing of it;
 - *nothing is forgotten unasked*: from ``commit`` on, and not before, upstream may drop the range.

@@ -20,7 +20,7 @@ import pyarrow as pa
 from headwater.base.clock import Clock
 from headwater.persist.evolution import DIFF
 from headwater.storage.generators.chance import Longs
-from headwater.storage.offsets import NOTHING, Offsets
+from headwater.storage.offsets import Offsets
 from headwater.storage.source import OFFSET, PARTITION, PLACE, Records, Reliance
 
 GENERATED: Final = "0"
@@ -109,6 +109,3 @@ def with_diffs(table: pa.Table, diffs: Longs | int) -> pa.Table:
     """Return data columns with a diff for each row."""
     values = np.broadcast_to(np.asarray(diffs, np.int64), (table.num_rows,))
     return table.append_column(pa.field(DIFF, pa.int64(), nullable=False), pa.array(values))
-
-
-__all__ = ["GENERATED", "NOTHING", "Generator", "Stream", "placed", "with_diffs"]

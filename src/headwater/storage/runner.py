@@ -1,0 +1,130 @@
+"""Runs an ingestion: a tick every interval, a status that never lies, and backoff when upstream is
+away.
+
+    starting ─▶ running ◀──▶ stalled        a transient error: tried again, and goes on
+                   │
+                   ├──▶ failed              a definite error: the same for ever, with its remedy
+                   └──▶ stopped, fenced
+
+A stall is visible at once and ends with the next tick that works; what was durable stays, and the
+uppers stand still, so readers wait rather than see less. The status changes are kept as a history,
+with the time of each, for the system views.
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from headwater.base.clock import Clock
+from headwater.base.errors import ExternalError
+from headwater.base.retry import Retry, RetryPolicy
+from headwater.persist.errors import Fenced, Stopped
+from headwater.storage.errors import DefiniteError, TransientError
+from headwater.storage.ingestion import Ingestion
+
+HISTORY_MAX: Final = 100
+FOR_EVER: Final = 10**9
+
+
+class Condition(enum.Enum):
+    """What a source is doing."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    STALLED = "stalled"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    FENCED = "fenced"
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A condition, since when, and why."""
+
+    condition: Condition
+    since_ms: int
+    why: str = ""
+
+
+class Runner:
+    """Ticks an ingestion until it is stopped, fails, or is fenced.
+
+    ``start`` makes the ingestion, and may meet the same errors as a tick: an upstream that is away
+    when the server starts is stalled, not lost.
+    """
+
+    def __init__(
+        self,
+        start: Callable[[], Ingestion],
+        clock: Clock,
+        *,
+        interval_ms: int = 1_000,
+        retry: RetryPolicy | None = None,
+    ) -> None:
+        self._start = start
+        self._clock = clock
+        self._interval_ms = interval_ms
+        self._retry = Retry(retry or RetryPolicy(attempts_max=FOR_EVER), clock)
+        self._stopping = threading.Event()
+        self._history = [Status(Condition.STARTING, clock.now_ms())]
+        self.ingestion: Ingestion | None = None
+
+    @property
+    def status(self) -> Status:
+        """What the source is doing now."""
+        return self._history[-1]
+
+    @property
+    def history(self) -> tuple[Status, ...]:
+        """The newest changes of status, oldest first."""
+        return tuple(self._history)
+
+    def run(self) -> None:
+        """Tick until it is over; the status then says why."""
+        while not self._stopping.is_set():
+            wait_ms = self.once()
+            if wait_ms is None:
+                return
+            self._stopping.wait(wait_ms / 1000)
+        if self.ingestion is not None:
+            self.ingestion.stop()
+        self._now(Condition.STOPPED)
+
+    def stop(self) -> None:
+        """Ask :meth:`run` to end, from any thread."""
+        self._stopping.set()
+
+    def once(self) -> int | None:
+        """Tick once; return in how many milliseconds to tick again, ``None`` if it is over."""
+        try:
+            if self.ingestion is None:
+                self.ingestion = self._start()
+            self.ingestion.tick(self._clock.now_ms())
+        except (TransientError, ExternalError) as error:
+            now_ms = self._clock.now_ms()
+            state = self._retry.failed(error)
+            self._now(Condition.STALLED, str(error))
+            # An append may have happened although its reply was lost: look before going on.
+            self.ingestion = None
+            return self._interval_ms if state is None else max(1, state.next_try_ms - now_ms)
+        except DefiniteError as error:
+            self._now(Condition.FAILED, str(error))
+            return None
+        except Fenced as error:
+            self._now(Condition.FENCED, str(error))
+            return None
+        except Stopped:
+            self._now(Condition.STOPPED)
+            return None
+        self._retry.over()
+        self._now(Condition.RUNNING)
+        return self._interval_ms
+
+    def _now(self, condition: Condition, why: str = "") -> None:
+        if (self.status.condition, self.status.why) != (condition, why):
+            self._history.append(Status(condition, self._clock.now_ms(), why))
+            del self._history[:-HISTORY_MAX]

@@ -1,0 +1,1 @@
+"""Sources that read something outside: one per file."""
