@@ -1,11 +1,13 @@
 """``SUBSCRIBE``: a collection at a time, then every change of it, in the order of time.
 
     SUBSCRIBE [TO] object [WITH (SNAPSHOT [= bool], PROGRESS [= bool])] [AS OF t] [UP TO t]
+        [ENVELOPE {UPSERT | DEBEZIUM} (KEY (column, …))]
 
 Rows are ``mz_timestamp``, ``mz_progressed`` (with PROGRESS), ``mz_diff`` and the object's columns.
 First, with SNAPSHOT (the default), the contents at the time of the start, ``t``; then every update
 at times after ``t``, before ``UP TO``. Times never decrease. With PROGRESS a row with
-``mz_progressed`` says that no more comes before its time; the first one says ``t`` itself.
+``mz_progressed`` says that no more comes before its time; the first one says ``t`` itself. With an
+envelope the changes of a key at one time are one row (``adapter/envelopes.py``).
 
 **To resume** from the last progress ``p``: ``… WITH (PROGRESS, SNAPSHOT false) AS OF p - 1``. Then
 nothing is lost and nothing comes twice, because a progress at ``p`` was sent after all before it.
@@ -22,10 +24,11 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.adapter import envelopes
 from headwater.adapter.errors import CollectionFailed, InvalidDefinition
 from headwater.adapter.holds import Holds
 from headwater.adapter.limit import Limit
-from headwater.adapter.sql.statements import Subscribe
+from headwater.adapter.sql.statements import Envelope, Subscribe
 from headwater.base.ids import GlobalId
 from headwater.collection.subscription import Subscription
 from headwater.persist import evolution
@@ -46,9 +49,12 @@ def columns(core: Core, gid: GlobalId, statement: Subscribe) -> pa.Schema:
     """Return the columns of a subscription."""
     data = evolution.from_bytes(collection_of(core.state, gid).schemas[-1])
     progressed = [pa.field(PROGRESSED, pa.bool_())] if statement.progress else []
-    fields = [field.with_nullable(True) for field in data]
-    head = [pa.field(TIMESTAMP, pa.int64()), *progressed, pa.field(DIFFERENCE, pa.int64())]
-    return pa.schema([*head, *fields])
+    if statement.envelope is None:
+        rest = [pa.field(DIFFERENCE, pa.int64()), *(f.with_nullable(True) for f in data)]
+    else:
+        rest = envelopes.fields(statement.envelope, data, statement.name)
+        rest = [field.with_nullable(True) for field in rest]
+    return pa.schema([pa.field(TIMESTAMP, pa.int64()), *progressed, *rest])
 
 
 def follow(
@@ -116,11 +122,26 @@ def _rows(event: Event, schema: pa.Schema, statement: Subscribe) -> Iterator[pa.
     if not updates.num_rows:
         return
     updates = updates.sort_by([(TIME, "ascending")])
+    if statement.envelope is not None:
+        yield _enveloped(statement.envelope, updates, schema)
+        return
     columns = {TIMESTAMP: updates.column(TIME), DIFFERENCE: updates.column(DIFF)}
     if statement.progress:
         columns[PROGRESSED] = pa.repeat(pa.scalar(False), updates.num_rows)
     arrays = [columns[name] if name in columns else updates.column(name) for name in schema.names]
     yield from pa.Table.from_arrays(arrays, schema=schema).to_batches()
+
+
+def _enveloped(envelope: Envelope, updates: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
+    data = pa.schema([field for field in updates.schema if field.name not in (TIME, DIFF)])
+    rows = list(envelopes.told(envelope, data, updates))
+    names = [name for name in schema.names if name != PROGRESSED]
+    columns: dict[str, list[object]] = {
+        name: [row[place] for row in rows] for place, name in enumerate(names)
+    }
+    columns[PROGRESSED] = [False] * len(rows)
+    arrays = [pa.array(columns[field.name], field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _progress(schema: pa.Schema, time: int) -> pa.RecordBatch:

@@ -59,6 +59,34 @@ def test_a_snapshot_then_every_change_up_to_a_time(server: SqlServer) -> None:
         list(rows_of(sql, f"SUBSCRIBE t AS OF {start} UP TO {start - 1}"))
 
 
+def test_envelopes_tell_the_changes_of_a_key_as_one(server: SqlServer) -> None:
+    sql = server.session()
+    sql("CREATE TABLE e (k bigint, v text, n int); INSERT INTO e VALUES (1, 'a', 1), (2, 'b', 2)")
+    start = server.timeline.upper - 1
+    sql("UPDATE e SET v = 'c' WHERE k = 1; DELETE FROM e WHERE k = 2")
+    sql("INSERT INTO e VALUES (3, 'x', 3), (3, 'y', 3); INSERT INTO e VALUES (4, NULL, 4)")
+    until = f"AS OF {start} UP TO {server.timeline.upper}"
+    upserts = [row[1:] for row in rows_of(sql, f"SUBSCRIBE e {until} ENVELOPE UPSERT (KEY (k))")]
+    assert sorted(upserts[:2]) == [("upsert", 1, "a", 1), ("upsert", 2, "b", 2)]
+    assert upserts[2:] == [
+        ("upsert", 1, "c", 1),
+        ("delete", 2, None, None),
+        ("key_violation", 3, None, None),
+        ("upsert", 4, None, 4),
+    ]
+    options = f"WITH (SNAPSHOT false, PROGRESS) {until}"
+    text = f"SUBSCRIBE e {options} ENVELOPE DEBEZIUM (KEY (k))"
+    changes = [row[2:] for row in rows_of(sql, text) if not row[1]]
+    assert changes == [
+        ("upsert", 1, "a", 1, "c", 1),
+        ("delete", 2, "b", 2, None, None),
+        ("key_violation", 3, None, None, None, None),
+        ("insert", 4, None, None, None, 4),
+    ]
+    with pytest.raises(AdapterError):
+        list(rows_of(sql, "SUBSCRIBE e ENVELOPE UPSERT (KEY (nothing))"))
+
+
 def test_it_can_be_cancelled_and_holds_nothing_after(server: SqlServer) -> None:
     sql = server.session()
     rows = rows_of(sql, "SUBSCRIBE t WITH (PROGRESS)")

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from sqlglot import exp
 
@@ -148,10 +148,28 @@ def _subscribe(source: Source) -> statements.Statement:
         as_of = statements.AsOf(time_of(cursor), at_least)
     if cursor.accept("UP", "TO"):
         up_to = time_of(cursor)
-    if cursor.peek("ENVELOPE") or cursor.peek("WITHIN"):
-        raise Unsupported("an envelope or an order of SUBSCRIBE")
+    envelope = _envelope(cursor) if cursor.accept("ENVELOPE") else None
+    if cursor.peek("WITHIN"):
+        raise Unsupported("an order of SUBSCRIBE")
     cursor.finish()
-    return statements.Subscribe(name, options["SNAPSHOT"], options["PROGRESS"], as_of, up_to)
+    return statements.Subscribe(
+        name, options["SNAPSHOT"], options["PROGRESS"], as_of, up_to, envelope
+    )
+
+
+def _envelope(cursor: Cursor) -> statements.Envelope:
+    kind: Literal["upsert", "debezium"] = "debezium"
+    if cursor.accept("UPSERT"):
+        kind = "upsert"
+    else:
+        cursor.expect("DEBEZIUM")
+    cursor.expect("(", "KEY")
+    key = cursor.names()
+    cursor.expect(")")
+    for index, column in enumerate(key):
+        if column in key[:index]:
+            raise DuplicateColumn(column)
+    return statements.Envelope(kind, key)
 
 
 # --- tables ---------------------------------------------------------------------------------------

@@ -253,14 +253,23 @@ class ExplainView:
 
 
 @dataclass(frozen=True, slots=True)
+class Envelope:
+    """``ENVELOPE {UPSERT | DEBEZIUM} (KEY (column, …))``."""
+
+    kind: Literal["upsert", "debezium"]
+    key: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Subscribe:
-    """``SUBSCRIBE [TO] name [WITH (SNAPSHOT, PROGRESS)] [AS OF t] [UP TO t]``."""
+    """``SUBSCRIBE [TO] name [WITH (SNAPSHOT, PROGRESS)] [AS OF t] [UP TO t] [ENVELOPE …]``."""
 
     name: str
     snapshot: bool = True
     progress: bool = False
     as_of: AsOf | None = None
     up_to: int | None = None
+    envelope: Envelope | None = None
 
 
 @dataclass(frozen=True, slots=True)
