@@ -1,0 +1,100 @@
+"""Materializations as a user writes them: SQL in, PostgreSQL and Parquet files out, and a restart.
+
+One server process with real Spark, a real PostgreSQL to deliver into.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow.parquet as pq
+import pytest
+
+from tests.integration.shared_location import Postgres
+
+pytestmark = [pytest.mark.spark, pytest.mark.server]
+
+WAIT_SECONDS = 120.0
+
+
+@contextmanager
+def _served(data: Path) -> Iterator[psycopg.Connection[Any]]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "headwater", "serve", "--data", str(data), "--port", "0"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline()
+        assert line.startswith("listening on "), line
+        port = int(line.rsplit(":", 1)[1])
+        address = f"host=127.0.0.1 port={port} user=headwater dbname=headwater"
+        with psycopg.connect(address, autocommit=True) as db:
+            yield db
+    finally:
+        process.terminate()
+        process.wait(WAIT_SECONDS)
+        process.stdout.close()
+
+
+def _eventually(found: Callable[[], object], wanted: object) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while found() != wanted:
+        assert time.monotonic() < deadline, found()
+        time.sleep(0.1)
+
+
+def test_sums_logs_rows_and_files(postgres: Postgres, tmp_path: Path) -> None:
+    files = tmp_path / "files"
+
+    def delivered(columns: str, table: str) -> list[tuple[Any, ...]]:
+        with psycopg.connect(postgres.dsn, autocommit=True) as endpoint:
+            try:
+                return sorted(
+                    endpoint.execute(f"SELECT {columns} FROM sink.{table}".encode()).fetchall()
+                )
+            except psycopg.errors.UndefinedTable:
+                return []
+
+    with psycopg.connect(postgres.dsn, autocommit=True) as endpoint:
+        endpoint.execute("CREATE SCHEMA sink")
+    with _served(tmp_path / "data") as db:
+        db.execute("CREATE TABLE events (id BIGINT, who TEXT, amount BIGINT)")
+        db.execute("INSERT INTO events VALUES (1, 'a', 5), (2, 'a', 7), (3, 'b', -2)")
+        options = f"DSN '{postgres.dsn}', SCHEMA 'sink'"
+        db.execute(
+            f"CREATE MATERIALIZATION m INTO POSTGRES ({options}) ("
+            'events AS "sink.rows" KEY (id), '
+            'events AS "sink.sums" KEY (who) REDUCE (amount sum), '
+            'events AS "sink.log" KEY (id) DELTA UPDATES)'.encode()
+        )
+        db.execute(
+            f"CREATE MATERIALIZATION f INTO PARQUET (URL '{files}') "
+            "(events AS events KEY (id) DELTA UPDATES)".encode()
+        )
+        _eventually(lambda: delivered("who, amount", "sums"), [("a", 12), ("b", -2)])
+        db.execute("DELETE FROM events WHERE id = 3")
+        db.execute("INSERT INTO events VALUES (4, 'a', 1)")
+        _eventually(lambda: delivered("who, amount", "sums"), [("a", 13)])
+    with _served(tmp_path / "data") as db:
+        db.execute("INSERT INTO events VALUES (5, 'c', 1)")
+        _eventually(lambda: delivered("who, amount", "sums"), [("a", 13), ("c", 1)])
+        assert delivered("id, who, amount", "rows") == [
+            (1, "a", 5), (2, "a", 7), (4, "a", 1), (5, "c", 1)
+        ]  # fmt: skip
+        log = [(1, "c"), (2, "c"), (3, "c"), (3, "d"), (4, "c"), (5, "c")]
+        assert delivered('id, "_meta/op"', "log") == log
+
+        def in_files() -> list[tuple[Any, ...]]:
+            found = [pq.read_table(path).to_pylist() for path in files.glob("events/**/*.parquet")]
+            return sorted((row["id"], row["_meta/op"]) for rows in found for row in rows)
+
+        _eventually(in_files, log)
