@@ -34,7 +34,14 @@ PREFIX: Final = "catalog/"
 
 RETAIN_MS_DEFAULT: Final = 60_000
 
-Kind = Literal["table", "view", "materialized view", "materialization"]
+Kind = Literal["table", "view", "materialized view", "materialization", "subscription"]
+
+
+class Place(msgspec.Struct, frozen=True):
+    """How far a named subscription is: where it began, and what was acknowledged."""
+
+    start: int
+    acknowledged: int
 
 
 class Object(msgspec.Struct, frozen=True):
@@ -58,6 +65,8 @@ class Object(msgspec.Struct, frozen=True):
     """How long history is kept for ``AS OF``."""
     schema: bytes = b""
     """Of a view: its columns."""
+    place: Place | None = None
+    """Of a subscription."""
 
 
 Schemas = Mapping[str, pa.Schema]

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from headwater.adapter import catalog, subscribe, writes
+from headwater.adapter import catalog, subscribe, subscriptions, writes
 from headwater.adapter.catalog import Sources
 from headwater.adapter.definitions import Definitions, defaults
 from headwater.adapter.dialect import to_spark
@@ -86,6 +86,10 @@ class Coordinator:
         if found.kind != "materialized view":
             raise WrongKind(name, "materialized view", found.kind)
         return self._views.explain(found.collection)
+
+    def resumed(self, statement: Subscribe) -> Subscribe:
+        """Return what a subscription by name stands for now."""
+        return subscriptions.resumed(self._core.state, statement) if statement.named else statement
 
     def subscribe(self, statement: Subscribe, as_of: int, limit: Limit) -> Result:
         """Return a subscription, which goes on while it is iterated."""

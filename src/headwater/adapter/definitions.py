@@ -13,40 +13,37 @@ caller's, ``adapter/session.py``; a block is refused with 40001 if the names it 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import lru_cache
 
 import pyarrow as pa
 
-from headwater.adapter import catalog
+from headwater.adapter import alterations, catalog, subscriptions
+from headwater.adapter.change import Block, Change, Effect, after
 from headwater.adapter.errors import (
     DependentObjects,
-    DuplicateSchema,
     InvalidDefinition,
     SerializationFailure,
-    UnknownColumn,
     Unsupported,
     WrongKind,
 )
 from headwater.adapter.group_commit import GroupCommit
 from headwater.adapter.ports import Evaluator
-from headwater.adapter.sql.objects import renamed
 from headwater.adapter.sql.parse import parse
 from headwater.adapter.sql.statements import (
+    Acknowledge,
     AlterRetention,
     CommentOn,
     CreateMaterialization,
     CreateMaterializedView,
     CreateSchema,
+    CreateSubscription,
     CreateTable,
     CreateView,
     Drop,
-    Kind,
     Rename,
     Value,
 )
-from headwater.adapter.sql.tokens import SCHEMA
 from headwater.adapter.timeline import DEFAULT
 from headwater.collection.collections import Collections
 from headwater.collection.run_layout import RunLayout
@@ -55,10 +52,9 @@ from headwater.materialize.definition import Binding
 from headwater.materialize.options import endpoint
 from headwater.persist import evolution
 from headwater.persist.client import Client
-from headwater.persist.commands import Atomic, Command, CreateOrLoad, Destroy, SetItem
-from headwater.persist.decide import decide
+from headwater.persist.commands import Command, CreateOrLoad, Destroy
 from headwater.persist.layout import PARQUET
-from headwater.persist.state import State, apply_change
+from headwater.persist.state import State
 
 Definition = (
     CreateTable
@@ -66,56 +62,13 @@ Definition = (
     | CreateMaterializedView
     | CreateMaterialization
     | CreateSchema
+    | CreateSubscription
+    | Acknowledge
     | Drop
     | Rename
     | AlterRetention
     | CommentOn
 )
-
-Effect = Callable[[tuple[Command, ...]], object]
-"""Does what others keep, with these commands in the same entry."""
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """What a definition does."""
-
-    tag: str
-    commands: tuple[Command, ...] = ()
-    effects: tuple[Effect, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """The definitions of a transaction block so far, and the catalog as it was before them."""
-
-    base: Mapping[str, bytes]
-    commands: tuple[Command, ...] = ()
-    effects: tuple[Effect, ...] = ()
-
-    def having(self, change: Change) -> Block:
-        """The block with one more."""
-        effects = (*self.effects, *change.effects)
-        if len(effects) > 1:
-            raise Unsupported(
-                "more than one materialized view or materialization in one transaction"
-            )
-        return Block(self.base, (*self.commands, *change.commands), effects)
-
-    def check(self, state: State) -> None:
-        """Refuse it if a name that it changes means something else by now."""
-        for command in self.commands:
-            if isinstance(command, SetItem) and (
-                state.items.get(command.key) != self.base.get(command.key)
-            ):
-                raise SerializationFailure(command.key.removeprefix(catalog.PREFIX))
-
-
-def after(state: State, commands: Sequence[Command], now_ms: int) -> State:
-    """Return the state that commands would make."""
-    for change in decide(state, Atomic(tuple(commands)), now_ms).changes:
-        state = apply_change(state, change)
-    return state
 
 
 class Definitions:
@@ -187,15 +140,21 @@ class Definitions:
             case CreateMaterialization():
                 return self._create_materialization(state, statement, sql)
             case CreateSchema():
-                return _create_schema(statement)
+                return alterations.create_schema(statement)
+            case CreateSubscription():
+                oid = f"u{self._collections.new_id()}"
+                commands = subscriptions.created(state, statement, sql, oid)
+                return Change("CREATE SUBSCRIPTION", commands)
+            case Acknowledge():
+                return Change("ACKNOWLEDGE", subscriptions.acknowledged(state, statement))
             case Drop():
                 return self._drop(state, statement)
             case Rename():
-                return _rename(state, statement)
+                return alterations.rename(state, statement)
             case AlterRetention():
-                return _retain(state, statement)
+                return alterations.retain(state, statement)
             case CommentOn():
-                return _comment(state, statement)
+                return alterations.comment(state, statement)
 
     def _create_table(self, state: State, statement: CreateTable, sql: str) -> Change:
         tag = "CREATE TABLE"
@@ -214,7 +173,7 @@ class Definitions:
             timeline=DEFAULT,
             id=gid,
         )
-        retain_ms = _retained(statement.retain_ms)
+        retain_ms = alterations.retained(statement.retain_ms)
         named = catalog.Object(statement.name, "table", sql, name, id=name, retain_ms=retain_ms)
         return Change(tag, (create, catalog.put(named)))
 
@@ -261,7 +220,7 @@ class Definitions:
         query = self._translate(statement.query_sql, catalog.schemas(state, statement.tables))
         uses = tuple(catalog.named(state, name).id for name in statement.tables)
         name = f"u{self._collections.new_id()}"
-        retain_ms = _retained(statement.retain_ms)
+        retain_ms = alterations.retained(statement.retain_ms)
         named = catalog.Object(
             statement.name, "materialized view", sql, name, uses, name, retain_ms=retain_ms
         )
@@ -330,6 +289,8 @@ class Definitions:
                     commands += (removed, Destroy(each.collection))
                 case "view":
                     commands.append(removed)
+                case "subscription":
+                    commands += subscriptions.dropped(state, each)
         if effects and commands:
             # What they are made of goes after them, in an entry of its own.
             last = tuple(commands)
@@ -361,62 +322,6 @@ def _add_with_users(state: State, each: catalog.Object, gone: dict[str, catalog.
     gone[each.id] = each
     for user in catalog.users(state, each.id):
         _add_with_users(state, user, gone)
-
-
-def _retained(retain_ms: int | None) -> int:
-    return catalog.RETAIN_MS_DEFAULT if retain_ms is None else retain_ms
-
-
-def _create_schema(statement: CreateSchema) -> Change:
-    if statement.name != SCHEMA:
-        raise Unsupported(f'schema "{statement.name}"', detail=f'There is one schema, "{SCHEMA}".')
-    if not statement.if_not_exists:
-        raise DuplicateSchema(statement.name)
-    return Change("CREATE SCHEMA")
-
-
-def _of_kind(state: State, name: str, kind: Kind) -> catalog.Object:
-    """Return the object; as in PostgreSQL, ALTER TABLE is right for any relation."""
-    found = catalog.named(state, name)
-    if found.kind != kind and (kind != "table" or found.kind == "materialization"):
-        raise WrongKind(name, kind, found.kind)
-    return found
-
-
-def _rename(state: State, statement: Rename) -> Change:
-    found = _of_kind(state, statement.name, statement.kind)
-    catalog.refuse_duplicate(state, statement.new_name)
-    new = catalog.changed(
-        found, name=statement.new_name, sql=renamed(found.sql, statement.new_name)
-    )
-    tag = f"ALTER {statement.kind.upper()}"
-    return Change(tag, (catalog.remove(found.name), catalog.put(new)))
-
-
-def _retain(state: State, statement: AlterRetention) -> Change:
-    found = _of_kind(state, statement.name, statement.kind)
-    if not found.collection:
-        raise WrongKind(statement.name, "table or materialized view", found.kind)
-    new = catalog.changed(found, retain_ms=_retained(statement.retain_ms))
-    return Change(f"ALTER {statement.kind.upper()}", (catalog.put(new),))
-
-
-def _comment(state: State, statement: CommentOn) -> Change:
-    if statement.kind is None:
-        found = catalog.named(state, statement.name)
-        columns = catalog.schemas(state, (statement.name,))[statement.name].names
-        assert statement.column is not None
-        if statement.column not in columns:
-            raise UnknownColumn(statement.column, statement.name)
-        comments = {**found.column_comments}
-        comments.pop(statement.column, None)
-        if statement.text is not None:
-            comments[statement.column] = statement.text
-        new = catalog.changed(found, column_comments=comments)
-    else:
-        found = _of_kind(state, statement.name, statement.kind)
-        new = catalog.changed(found, comment=statement.text)
-    return Change("COMMENT", (catalog.put(new),))
 
 
 @lru_cache(maxsize=1024)

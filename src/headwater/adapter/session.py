@@ -26,6 +26,7 @@ from headwater.adapter.mistakes import users_mistakes
 from headwater.adapter.pgwire.backend import Result
 from headwater.adapter.settings import Settings
 from headwater.adapter.sql.statements import (
+    Acknowledge,
     AlterRetention,
     Begin,
     CommentOn,
@@ -33,6 +34,7 @@ from headwater.adapter.sql.statements import (
     CreateMaterialization,
     CreateMaterializedView,
     CreateSchema,
+    CreateSubscription,
     CreateTable,
     CreateView,
     Delete,
@@ -130,6 +132,8 @@ class ClientSession:
                 | CreateMaterializedView()
                 | CreateMaterialization()
                 | CreateSchema()
+                | CreateSubscription()
+                | Acknowledge()
                 | Drop()
                 | Rename()
                 | AlterRetention()
@@ -167,6 +171,7 @@ class ClientSession:
 
     def _subscribe(self, statement: Subscribe) -> Result:
         coordinator = self._coordinator
+        statement = coordinator.resumed(statement)
         sources = coordinator.reads.sources((statement.name,))
         if sources.views:
             raise Unsupported("SUBSCRIBE to a view", hint="Make it a materialized view.")

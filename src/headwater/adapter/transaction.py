@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from headwater.adapter.catalog import Sources
-from headwater.adapter.definitions import Block
+from headwater.adapter.change import Block
 from headwater.adapter.errors import ReadOnlyTransaction, Unsupported
 from headwater.adapter.group_commit import ReadSet, TableWrite
 from headwater.base.ids import GlobalId

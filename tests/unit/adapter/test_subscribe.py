@@ -87,6 +87,45 @@ def test_envelopes_tell_the_changes_of_a_key_as_one(server: SqlServer) -> None:
         list(rows_of(sql, "SUBSCRIBE e ENVELOPE UPSERT (KEY (nothing))"))
 
 
+def test_a_named_subscription_goes_on_after_a_restart_and_is_not_compacted_away() -> None:
+    server = SqlServer()
+    sql = server.session()
+    sql("CREATE TABLE t (k bigint) WITH (RETAIN HISTORY FOR '1s'); INSERT INTO t VALUES (1)")
+    start = server.timeline.upper - 1
+    sql("CREATE SUBSCRIPTION s TO t")
+    sql("INSERT INTO t VALUES (2)")
+    taken = server.timeline.upper
+    sql("DELETE FROM t WHERE k = 1")
+    for later in (50_000, 100_000):
+        server.clock.set(later)  # type: ignore[attr-defined]
+        server.timeline.tick()
+    server.stop()
+
+    with SqlServer(server.clock, on=server) as again:
+        sql = again.session()
+        end = again.timeline.upper
+
+        def rest() -> list[tuple[Any, ...]]:
+            return [row[1:] for row in rows_of(sql, f"SUBSCRIBE TO SUBSCRIPTION s UP TO {end}")]
+
+        assert rest() == [(1, 1), (1, 2), (-1, 1)]  # As nobody has acknowledged anything.
+        sql(f"ACKNOWLEDGE s UP TO {start}")
+        assert rest() == [(1, 1), (1, 2), (-1, 1)]
+        sql(f"ACKNOWLEDGE s UP TO {taken}; ALTER TABLE t RENAME TO u")
+        assert rest() == [(-1, 1)]
+        with pytest.raises(AdapterError):
+            sql(f"ACKNOWLEDGE s UP TO {taken - 1}")
+        with pytest.raises(AdapterError):
+            sql(f"ACKNOWLEDGE s UP TO {end + 1_000_000}")
+        with pytest.raises(AdapterError, match="depend"):
+            sql("DROP TABLE u")
+        assert sql("SHOW SUBSCRIPTIONS") == [("s", "subscription", None)]
+        held = again.client.core.state.collections[again.coordinator.target("u").id].readers
+        assert len(held) == 2
+        sql("DROP TABLE u CASCADE")
+        assert sql("SHOW OBJECTS") == []
+
+
 def test_it_can_be_cancelled_and_holds_nothing_after(server: SqlServer) -> None:
     sql = server.session()
     rows = rows_of(sql, "SUBSCRIBE t WITH (PROGRESS)")

@@ -11,18 +11,21 @@ from headwater.adapter.errors import InvalidDefinition, Unsupported
 from headwater.adapter.sql import statements
 from headwater.adapter.sql.durations import duration_ms
 from headwater.adapter.sql.tokens import Cursor, Source, split
+from headwater.adapter.sql.trees import time_of
 
 _KINDS: Final[tuple[tuple[tuple[str, ...], statements.Kind], ...]] = (
     (("TABLE",), "table"),
     (("VIEW",), "view"),
     (("MATERIALIZED", "VIEW"), "materialized view"),
     (("MATERIALIZATION",), "materialization"),
+    (("SUBSCRIPTION",), "subscription"),
 )
 
 _PLURALS: Final[tuple[tuple[tuple[str, ...], statements.Kind | None], ...]] = (
     (("VIEWS",), "view"),
     (("MATERIALIZED", "VIEWS"), "materialized view"),
     (("MATERIALIZATIONS",), "materialization"),
+    (("SUBSCRIPTIONS",), "subscription"),
     (("OBJECTS",), None),
 )
 
@@ -111,6 +114,28 @@ def create_schema(source: Source) -> statements.Statement:
     name = cursor.identifier()
     cursor.finish()
     return statements.CreateSchema(name, if_not_exists)
+
+
+def create_subscription(source: Source) -> statements.Statement:
+    """``CREATE SUBSCRIPTION name TO object``."""
+    cursor = Cursor(source)
+    cursor.expect("CREATE", "SUBSCRIPTION")
+    name = cursor.relation()
+    cursor.expect("TO")
+    on = cursor.relation()
+    cursor.finish()
+    return statements.CreateSubscription(name, on)
+
+
+def acknowledge(source: Source) -> statements.Statement:
+    """``ACKNOWLEDGE subscription UP TO time``."""
+    cursor = Cursor(source)
+    cursor.expect("ACKNOWLEDGE")
+    name = cursor.relation()
+    cursor.expect("UP", "TO")
+    time = time_of(cursor)
+    cursor.finish()
+    return statements.Acknowledge(name, time)
 
 
 def show(source: Source) -> statements.Statement:

@@ -128,6 +128,7 @@ def _subscribe(source: Source) -> statements.Statement:
         raise Unsupported(
             "SUBSCRIBE to a query", hint="Subscribe to a materialized view of the query."
         )
+    named = cursor.accept("SUBSCRIPTION")
     name = cursor.relation()
     options = {"SNAPSHOT": True, "PROGRESS": False}
     if cursor.accept("WITH"):
@@ -152,8 +153,10 @@ def _subscribe(source: Source) -> statements.Statement:
     if cursor.peek("WITHIN"):
         raise Unsupported("an order of SUBSCRIBE")
     cursor.finish()
+    if named and (as_of is not None or not options["SNAPSHOT"]):
+        raise Unsupported("a start of its own of a named subscription")
     return statements.Subscribe(
-        name, options["SNAPSHOT"], options["PROGRESS"], as_of, up_to, envelope
+        name, options["SNAPSHOT"], options["PROGRESS"], as_of, up_to, envelope, named
     )
 
 
@@ -279,11 +282,14 @@ _STATEMENTS: tuple[tuple[tuple[str, ...], Callable[[Source], statements.Statemen
     (("CREATE", "VIEW"), _create_view),
     (("CREATE", "OR", "REPLACE", "VIEW"), _create_view),
     (("CREATE", "SCHEMA"), objects.create_schema),
+    (("CREATE", "SUBSCRIPTION"), objects.create_subscription),
+    (("ACKNOWLEDGE",), objects.acknowledge),
     (("DROP",), objects.drop),
     (("ALTER", "TABLE"), objects.alter),
     (("ALTER", "VIEW"), objects.alter),
     (("ALTER", "MATERIALIZED"), objects.alter),
     (("ALTER", "MATERIALIZATION"), objects.alter),
+    (("ALTER", "SUBSCRIPTION"), objects.alter),
     (("COMMENT",), objects.comment),
     (("SHOW",), objects.show),
     (("SET",), commands.set_variable),

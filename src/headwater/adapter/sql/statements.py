@@ -270,6 +270,24 @@ class Subscribe:
     as_of: AsOf | None = None
     up_to: int | None = None
     envelope: Envelope | None = None
+    named: bool = False
+    """``SUBSCRIBE TO SUBSCRIPTION name``: from where that is, without a choice of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class CreateSubscription:
+    """``CREATE SUBSCRIPTION name TO object``."""
+
+    name: str
+    on: str
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledge:
+    """``ACKNOWLEDGE subscription UP TO time``: everything before it was taken."""
+
+    name: str
+    time: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +309,7 @@ class SelectSession:
     columns: tuple[SessionColumn, ...]
 
 
-Kind = Literal["table", "view", "materialized view", "materialization"]
+Kind = Literal["table", "view", "materialized view", "materialization", "subscription"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,6 +432,8 @@ Statement = (
     | CreateMaterializedView
     | CreateMaterialization
     | CreateSchema
+    | CreateSubscription
+    | Acknowledge
     | Select
     | ExplainTimestamp
     | ExplainView

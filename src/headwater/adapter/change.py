@@ -1,0 +1,60 @@
+"""What definitions change: commands on a state, several of them on top of one another.
+
+Relied on by: :mod:`headwater.adapter.definitions`, and transactions that hold a :class:`Block`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from headwater.adapter import catalog
+from headwater.adapter.errors import SerializationFailure, Unsupported
+from headwater.persist.commands import Atomic, Command, SetItem
+from headwater.persist.decide import decide
+from headwater.persist.state import State, apply_change
+
+Effect = Callable[[tuple[Command, ...]], object]
+"""Does what others keep, with these commands in the same entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a definition does."""
+
+    tag: str
+    commands: tuple[Command, ...] = ()
+    effects: tuple[Effect, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The definitions of a transaction block so far, and the catalog as it was before them."""
+
+    base: Mapping[str, bytes]
+    commands: tuple[Command, ...] = ()
+    effects: tuple[Effect, ...] = ()
+
+    def having(self, change: Change) -> Block:
+        """The block with one more."""
+        effects = (*self.effects, *change.effects)
+        if len(effects) > 1:
+            raise Unsupported(
+                "more than one materialized view or materialization in one transaction"
+            )
+        return Block(self.base, (*self.commands, *change.commands), effects)
+
+    def check(self, state: State) -> None:
+        """Refuse it if a name that it changes means something else by now."""
+        for command in self.commands:
+            if isinstance(command, SetItem) and (
+                state.items.get(command.key) != self.base.get(command.key)
+            ):
+                raise SerializationFailure(command.key.removeprefix(catalog.PREFIX))
+
+
+def after(state: State, commands: Sequence[Command], now_ms: int) -> State:
+    """Return the state that commands would make."""
+    for change in decide(state, Atomic(tuple(commands)), now_ms).changes:
+        state = apply_change(state, change)
+    return state
