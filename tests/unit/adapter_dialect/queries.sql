@@ -223,3 +223,5 @@ select g, array_agg(s order by b nulls first, n desc, id) from x group by g
 select array_agg(w order by id) filter (where b), array_agg(id order by id) from x where id < 9
 select array_agg(i4 order by i4) from x where false
 select cardinality(array_agg(id order by id)), (array_agg(id order by id))[1] from x
+select avg(i4), avg(n), avg(f), sum(i8) from x where false
+~select id, avg(i4), avg(n) from x group by id

@@ -110,7 +110,8 @@ def _avg(call: Call) -> Typed:
     type_ = argument.type
     if type_ in (REAL, DOUBLE):
         return Typed(call.of("avg", cast_sql(argument.sql, DOUBLE)), DOUBLE, call.node)
-    count = cast_sql(f"nullif({call.of('count', argument.sql)}, 0)", _EXACT)
+    # Of no values the sum is NULL, and NULL / 0 is NULL.
+    count = cast_sql(call.of("count", argument.sql), _EXACT)
     if type_ in INTEGERS:
         sql = cast_sql(f"{_exact_sum(call, argument)} / {count}", numeric(38, 9))
         return Typed(sql, numeric(38, 9), call.node, scale_shown=False)

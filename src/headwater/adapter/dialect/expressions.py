@@ -288,7 +288,8 @@ class Expressions:
         only(node, "this", "to")
         type_ = written_type(node, node.args["to"])
         if isinstance(node.this, exp.Array) and not node.this.expressions:
-            return Typed(cast_sql("array()", type_), type_, node)
+            element = cast_sql("NULL", type_.parts[0][1])
+            return Typed(f"slice(array({element}), 1, 0)", type_, node)
         return cast(self.translate(node.this, scope), type_)
 
     def _array(self, node: Any, scope: Scope) -> Typed:

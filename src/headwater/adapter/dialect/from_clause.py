@@ -232,9 +232,7 @@ class FromClause:
         compared = "<=" if step > 0 else ">="
         count = f"(CAST({stop.sql} AS DECIMAL(19,0)) - {start.sql}) / {step}"
         sequence = f"sequence({start.sql}, {stop.sql}, CAST({step} AS {type_.spark.upper()}))"
-        return self._exploded(
-            node, name, _bounded(start, stop, compared, count, sequence, type_), type_
-        )
+        return self._exploded(node, name, _bounded(start, stop, compared, count, sequence), type_)
 
     def _series_of_times(self, node: Any, name: str, arguments: list[Typed]) -> tuple[str, Source]:
         start, stop, step = arguments
@@ -247,20 +245,16 @@ class FromClause:
         sequence = f"sequence({start.sql}, {stop.sql}, {step.sql})"
         first, last = (f"unix_micros(CAST({end.sql} AS TIMESTAMP))" for end in (start, stop))
         count = f"({last} - {first}) div {_micros(step)}"
-        sql = _bounded(start, stop, "<=", count, sequence, type_)
+        sql = _bounded(start, stop, "<=", count, sequence)
         return self._exploded(node, name, sql, type_)
 
 
-def _bounded(
-    start: Typed, stop: Typed, compared: str, count: str, sequence: str, type_: SqlType
-) -> str:
-    """The array of a series: empty when it runs the wrong way, an error when it is too long."""
-    nothing = f"CAST(array() AS ARRAY<{type_.spark.upper()}>)"
+def _bounded(start: Typed, stop: Typed, compared: str, count: str, sequence: str) -> str:
+    """The array of a series: NULL when it runs the wrong way, an error when it is too long."""
     message = string(f"a series may have {SERIES_MAX} rows here")
     return (
         f"CASE WHEN {start.sql} {compared} {stop.sql} THEN"
-        f" CASE WHEN {count} >= {SERIES_MAX} THEN raise_error({message}) ELSE {sequence} END"
-        f" ELSE {nothing} END"
+        f" CASE WHEN {count} >= {SERIES_MAX} THEN raise_error({message}) ELSE {sequence} END END"
     )
 
 

@@ -185,7 +185,8 @@ def _nullif(node: Any, arguments: list[Typed]) -> Typed:
 def _array_length(node: Any, arguments: list[Typed]) -> Typed:
     if arguments[0].type.name != "array" or arguments[1].sql != "1":
         refuse(node, "array_length in another dimension than 1")
-    return Typed(f"nullif(array_size({arguments[0].sql}), 0)", INTEGER, node)
+    size = f"array_size({arguments[0].sql})"
+    return Typed(f"(CASE WHEN {size} > 0 THEN {size} END)", INTEGER, node)
 
 
 def _cardinality(node: Any, arguments: list[Typed]) -> Typed:
