@@ -3,11 +3,12 @@
 A part of layout ``run`` is mapped where it lies (or fetched once, where the blob is remote) and is
 verified block by block as probes touch it; a part in another layout (small ones are inline in the
 log) is read whole and arranged in memory. Opened runs are kept by the worker process over many
-steps, since objects never change; how many is bounded.
+steps, since neither objects nor the bytes of an inline part ever change; how many is bounded.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Final
@@ -17,13 +18,15 @@ import pyarrow as pa
 from headwater.collection.key_hash import HASH, key_hash
 from headwater.collection.run import Run, sort_updates, write_run
 from headwater.collection.run_layout import RunLayout
-from headwater.persist.batch import Part, Segment
+from headwater.persist.batch import Inline, Part, Segment
 from headwater.persist.blob import open_blob
 from headwater.persist.errors import Corrupt, PartCollected
 from headwater.persist.part import PART_ROWS_TARGET
 from headwater.persist.spark_parts import Reading
 
 RUNS_OPEN_MAX: Final = 512
+INLINE_RUNS_MAX: Final = 1024
+"""At 8 KiB each, some megabytes."""
 
 
 def open_runs(reading: Reading, parts: Sequence[Part]) -> tuple[Run, ...]:
@@ -33,6 +36,8 @@ def open_runs(reading: Reading, parts: Sequence[Part]) -> tuple[Run, ...]:
 
 def _open(reading: Reading, part: Part) -> Run:
     where = part.where
+    if isinstance(where, Inline) and part.window is None:
+        return _arranged(reading, part, where)
     if part.layout != RunLayout.name or part.window is not None or not isinstance(where, Segment):
         return Run.open(write_run(reading.updates(part), reading.collection.key))
     run = _open_segment(reading.place.url, where.key, where.offset, where.length)
@@ -41,6 +46,21 @@ def _open(reading: Reading, part: Part) -> Run:
     if run.rows != part.rows:
         what = f"object {where.key} at {where.offset}"
         raise Corrupt(what, f"it has {run.rows} rows, not {part.rows}")
+    return run
+
+
+_inline: Final[OrderedDict[tuple[object, ...], Run]] = OrderedDict()
+
+
+def _arranged(reading: Reading, part: Part, where: Inline) -> Run:
+    """Return the run of an inline part: the same bytes of the same columns are the same run."""
+    collection = reading.collection
+    known = (where.data, part.layout, part.schema, part.errors, *collection.schemas, collection.key)
+    run = _inline.get(known)
+    if run is None:
+        run = _inline[known] = Run.open(write_run(reading.updates(part), collection.key))
+        if len(_inline) > INLINE_RUNS_MAX:
+            _inline.popitem(last=False)
     return run
 
 
