@@ -61,7 +61,7 @@ from headwater.storage.errors import DefiniteError
 from headwater.storage.format import Row
 from headwater.storage.keyed_state import KeyedState
 from headwater.storage.offsets import NOTHING, Offsets
-from headwater.storage.reclock import Longs, times_of
+from headwater.storage.reclock import Longs, time_of, times_of
 from headwater.storage.remap import Minted, Probe, Remap, mint
 from headwater.storage.resumption import Resumption, Uppers, resumption
 from headwater.storage.source import OFFSET, PARTITION, Records, Source
@@ -324,6 +324,8 @@ class Ingestion:
                 upserts.setdefault(records.output, []).append(stamped)
                 continue
             changes = envelope.changes(records.output, stamped)
+            if records.clears is not None:
+                changes = self._cleared(kept, changes, *records.clears)
             self._write(step, kept, changes, parts[records.output], letters)
         for name, stamped_all in upserts.items():
             envelope, kept = envelopes[name], self._outputs[name]
@@ -334,6 +336,19 @@ class Ingestion:
             changes = envelope.fold(name, fresh, before)
             self._write(step, kept, changes, parts[name], letters)
         return parts, letters
+
+    def _cleared(self, kept: _Kept, changes: Changes, partition: str, offset: int) -> Changes:
+        """Add the retraction of everything that an output had before the range."""
+        if not kept.upper:
+            return changes
+        time = time_of(self._remap, partition, offset)
+        assert time is not None, "what is read is bound"
+        gone = kept.read.snapshot(kept.upper - 1).to_table()
+        diffs = pc.negate(gone.column(DIFF))
+        columns = [*gone.drop_columns([DIFF]).columns, pa.array([time] * len(gone)), diffs]
+        retracted = pa.Table.from_arrays(columns, schema=changes.updates.schema)
+        updates = pa.concat_tables([changes.updates, retracted])
+        return Changes(updates, changes.errors, changes.letters)
 
     def _stamped(self, records: Records, lower: Offsets, upper: Offsets) -> pa.Table:
         """Return the records with their times."""

@@ -63,10 +63,15 @@ class Reliance(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Some records of one output of a source: their places, then their payload."""
+    """Some records of one output of a source: their places, then their payload.
+
+    ``clears`` (of rows, at most once in a range): everything that the output had before the range
+    goes at this place. Only the output knows what that is.
+    """
 
     output: str
     table: pa.Table
+    clears: tuple[str, int] | None = None
 
 
 class Source(Protocol):

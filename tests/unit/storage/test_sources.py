@@ -25,6 +25,8 @@ SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False), pa.field("s", pa.
 
 
 class GeneratorRig:
+    snapshots = False
+
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
         self.clock = ManualClock(5_000)
@@ -38,6 +40,8 @@ class GeneratorRig:
 
 class LinesRig:
     """Appends whole lines and parts of lines to several files, in folders too."""
+
+    snapshots = False
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -58,6 +62,8 @@ class LinesRig:
 
 
 class ParquetRig:
+    snapshots = False
+
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 

@@ -1,0 +1,67 @@
+"""Columns of PostgreSQL as Arrow, and their text form back into values.
+
+One table from type to type (:data:`BY_OID`); what is not in it is kept as its text. Numbers keep
+their precision: ``numeric(p, s)`` is a decimal, and a bare ``numeric``, whose scale is anything, is
+``decimal(38, 18)``: a value that does not fit is a definite error, not a rounded number.
+
+The text forms are those of a session with ``TimeZone = UTC``, ``DateStyle = ISO`` and
+``bytea_output = hex``, which :data:`SESSION` sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import pyarrow as pa
+
+SESSION: Final = (
+    "SET TimeZone = 'UTC'; SET DateStyle = 'ISO, YMD'; SET IntervalStyle = 'iso_8601'; "
+    "SET bytea_output = 'hex'; SET extra_float_digits = 1"
+)
+
+NUMERIC: Final = 1700
+
+BY_OID: Final[Mapping[int, pa.DataType]] = {
+    16: pa.bool_(),
+    17: pa.binary(),
+    20: pa.int64(),
+    21: pa.int16(),
+    23: pa.int32(),
+    700: pa.float32(),
+    701: pa.float64(),
+    1082: pa.date32(),
+    1114: pa.timestamp("us"),
+    1184: pa.timestamp("us", "UTC"),
+}
+"""Everything else is text, in PostgreSQL's own form of it."""
+
+BARE_NUMERIC: Final = pa.decimal128(38, 18)
+
+
+def arrow_type(oid: int, modifier: int) -> pa.DataType:
+    """Return the type of a column with this type and modifier."""
+    if oid != NUMERIC:
+        return BY_OID.get(oid, pa.string())
+    if modifier < 4:
+        return BARE_NUMERIC
+    precision, scale = (modifier - 4) >> 16 & 0xFFFF, (modifier - 4) & 0x7FF
+    if scale > precision or precision > 38:
+        return BARE_NUMERIC
+    return pa.decimal128(precision, scale)
+
+
+class Unreadable(ValueError):
+    """A text that is no value of its column's type here."""
+
+
+def column_of(texts: Sequence[str | None], type_: pa.DataType) -> pa.Array:
+    """Return the values of a column from their texts; raise :class:`Unreadable`."""
+    try:
+        if pa.types.is_binary(type_):
+            return pa.array([None if t is None else bytes.fromhex(t[2:]) for t in texts], type_)
+        if pa.types.is_boolean(type_):
+            return pa.array([None if t is None else t == "t" for t in texts], type_)
+        return pa.array(texts, pa.string()).cast(type_)
+    except (pa.ArrowInvalid, ValueError) as error:
+        raise Unreadable(str(error)) from error

@@ -1,0 +1,446 @@
+"""Logical replication from a real PostgreSQL: definite, whole transactions, nothing lost.
+
+The server is one of our own with ``wal_level = logical``; each test has its own tables, publication
+and slot on it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Any
+
+import psycopg
+import pytest
+
+from headwater.base.clock import ManualClock
+from headwater.persist.blob.memory import MemoryBlob
+from headwater.persist.client import Client, open_location
+from headwater.persist.commands import OpenReader
+from headwater.persist.consensus.memory import MemoryConsensus
+from headwater.persist.core import Settings
+from headwater.persist.errors import Stopped
+from headwater.storage.envelope import Rows
+from headwater.storage.errors import DefiniteError, TransientError
+from headwater.storage.ingestion import Definition, Ingestion, Output, read_remap
+from headwater.storage.offsets import NOTHING, Offsets
+from headwater.storage.source import Source
+from headwater.storage.sources.postgres import LOG, Postgres, discover, lsn, lsn_text
+from headwater.testing.crash import quiet_crashes
+from headwater.testing.servers import postgres_server
+from headwater.testing.unreliable import Crash, FailNth
+from tests.integration.shared_location import Postgres as Server
+from tests.unit.storage.conformance import CHECKS, Rig, canonical, flat
+
+pytestmark = pytest.mark.server
+
+SEED = 20261115
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with postgres_server() as dsn:
+        server = Server(dsn)
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            connection.execute("ALTER SYSTEM SET wal_level = 'logical'")
+            connection.execute("ALTER SYSTEM SET max_replication_slots = 64")
+        server.stop()
+        server.start()
+        yield server
+
+
+numbers = itertools.count()
+
+
+class World:
+    """A schema with two tables of accounts, their publication and slot; money only moves."""
+
+    snapshots = True
+
+    def __init__(self, server: Server) -> None:
+        self.name = f"t{next(numbers)}"
+        self.dsn = server.dsn
+        self.sources: list[Postgres] = []
+        self.connection = psycopg.connect(server.dsn, autocommit=True)
+        self.execute(f"CREATE SCHEMA {self.name}")
+        for table in ("a", "b"):
+            self.execute(
+                f"CREATE TABLE {self.name}.{table} (id int PRIMARY KEY, money numeric(12,2), "
+                "note text)"
+            )
+            self.execute(f"ALTER TABLE {self.name}.{table} REPLICA IDENTITY FULL")
+            self.execute(
+                f"INSERT INTO {self.name}.{table} "
+                "SELECT n, 100, 'n' || n FROM generate_series(1, 5) n"
+            )
+        self.execute(f"CREATE PUBLICATION {self.name} FOR TABLES IN SCHEMA {self.name}")
+        self.tables = discover(server.dsn, self.name)
+
+    def execute(self, statement: str) -> None:
+        self.connection.execute(statement)
+
+    def source(self) -> Postgres:
+        source = Postgres(self.dsn, self.name, self.name, self.tables)
+        self.sources.append(source)
+        return source
+
+    def processes_die(self) -> None:
+        """Their connections die with them."""
+        for source in self.sources:
+            source.close()
+        self.sources.clear()
+
+    def grow(self, random: Random) -> None:
+        """Move money between the tables in a transaction; rows come and go, too."""
+        for _ in range(random.randrange(1, 4)):
+            amount, one, other = (
+                random.randrange(50),
+                random.randrange(1, 6),
+                random.randrange(1, 6),
+            )
+            with self.connection.transaction():
+                self.execute(f"UPDATE {self.name}.a SET money = money - {amount} WHERE id = {one}")
+                if random.random() < 0.3:
+                    fresh = random.randrange(100, 10**6)
+                    self.execute(
+                        f"INSERT INTO {self.name}.b VALUES ({fresh}, 0) ON CONFLICT DO NOTHING"
+                    )
+                if random.random() < 0.3:
+                    self.execute(f"DELETE FROM {self.name}.b WHERE money = 0")
+                self.execute(
+                    f"UPDATE {self.name}.b SET money = money + {amount} WHERE id = {other}"
+                )
+
+    def confirmed(self) -> int:
+        row = self.connection.execute(
+            "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = %s",
+            (self.name,),
+        ).fetchone()
+        assert row is not None
+        return lsn(row[0])
+
+    def contents(self, table: str) -> Counter[tuple[Any, ...]]:
+        return Counter(self.connection.execute(f"SELECT * FROM {self.name}.{table}").fetchall())
+
+    def definition(self) -> Definition:
+        return Definition("pg", tuple(Output(t, t, Rows(s)) for t, s in self.tables.items()))
+
+    def close(self) -> None:
+        self.processes_die()
+        self.execute(
+            f"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots "
+            f"WHERE slot_name = '{self.name}'"
+        )
+        self.connection.close()
+
+
+@pytest.fixture
+def world(server: Server) -> Iterator[World]:
+    world = World(server)
+    yield world
+    world.close()
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_conformance(world: World, check: Callable[[Rig, Random], None]) -> None:
+    print(f"seed {SEED}")
+    check(world, Random(SEED))
+
+
+# ---- ingested --------------------------------------------------------------------------------
+
+
+class Location:
+    """Memory ports that outlive the processes, with everything readable for ever."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.blob, self.log = MemoryBlob(), MemoryConsensus()
+        self.clock = ManualClock(1_000)
+
+    def open(self, process: FailNth | None = None) -> Client:
+        return open_location(
+            blob=process.blob(self.blob) if process else self.blob,
+            consensus=process.consensus(self.log) if process else self.log,
+            take_over=True,
+            clock=self.clock,
+            settings=Settings(maintenance=False),
+        )
+
+    def start(self, client: Client) -> Ingestion:
+        running = Ingestion(client, self.world.definition(), self.world.source())
+        if not running.resumption.time:
+            for name in (running.definition.remap, *self.world.tables):
+                gid = client.reader(name).id
+                client.core.submit(OpenReader(gid, f"oracle/{name}", "oracle")).result()
+        return running
+
+    def tick(self, running: Ingestion) -> None:
+        self.clock.set(self.clock.now_ms() + 10)
+        assert running.tick(self.clock.now_ms())
+        assert self.world.confirmed() <= running.resumption.offsets[LOG]
+
+
+def contents(client: Client, name: str, as_of: int | None = None) -> Counter[tuple[Any, ...]]:
+    found: Counter[tuple[Any, ...]] = Counter()
+    for row in client.reader(name).snapshot(as_of).to_table().to_pylist():
+        diff = row.pop("__diff")
+        found[tuple(row.values())] += diff
+    return found
+
+
+def check_same(client: Client, world: World) -> None:
+    for table in ("a", "b"):
+        assert contents(client, f"{world.name}.{table}") == world.contents(table)
+
+
+def check_never_torn(client: Client, world: World) -> None:
+    """At every binding the money of both tables adds up."""
+    bound = read_remap(client.reader(world.definition().remap))
+    upper = client.reader(f"{world.name}.a").upper.only()
+    for time in (b.time for b in bound.bindings if b.time < upper):
+        money = sum(
+            row[1] * count
+            for table in ("a", "b")
+            for row, count in contents(client, f"{world.name}.{table}", time).items()
+        )
+        assert money == 1_000, f"at {time}"
+
+
+def test_snapshot_then_changes(world: World) -> None:
+    location, random = Location(world), Random(SEED)
+    with location.open() as client:
+        running = location.start(client)
+        for _ in range(5):
+            location.tick(running)
+            check_same(client, world)
+            world.grow(random)
+        location.tick(running)
+        check_same(client, world)
+        check_never_torn(client, world)
+        running.stop()
+
+
+def test_killed_at_random_effects(world: World) -> None:
+    """The slot, and only the slot, is what upstream keeps; whoever restarts finds all he needs."""
+    print(f"seed {SEED}")
+    location, random = Location(world), Random(SEED)
+    for _ in range(12):
+        process = FailNth(random.randrange(3, 25), random.choice(("before", "after")))
+        with quiet_crashes(), pytest.raises((Crash, Stopped)):  # noqa: PT012 - at any of them
+            client = location.open(process)
+            running = location.start(client)
+            while True:
+                world.grow(random)
+                location.tick(running)
+        world.processes_die()
+    with location.open() as client:
+        running = location.start(client)
+        location.tick(running)
+        location.tick(running)
+        check_same(client, world)
+        check_never_torn(client, world)
+        running.stop()
+
+
+def test_the_server_is_stopped_and_started(world: World, server: Server) -> None:
+    location, random = Location(world), Random(SEED)
+    with location.open() as client:
+        running = location.start(client)
+        location.tick(running)
+        world.grow(random)
+        world.connection.close()
+        server.stop()
+        with pytest.raises(TransientError):
+            running.tick(location.clock.now_ms() + 1)
+        server.start()
+        world.connection = psycopg.connect(world.dsn, autocommit=True)
+        location.tick(running)
+        check_same(client, world)
+        check_never_torn(client, world)
+        running.stop()
+
+
+def test_what_is_written_between_probe_and_snapshot_is_not_in_it(world: World) -> None:
+    source, random = world.source(), Random(SEED)
+    upper = source.probe()
+    before = world.contents("a")
+    for _ in range(4):
+        world.grow(random)
+        world.execute(f"INSERT INTO {world.name}.a VALUES ({1000 + _}, 0, 'late')")
+    found = canonical(flat(source.read(NOTHING, upper)), places=False)
+    rows = Counter({key: n for key, n in found.items() if key.startswith(f"{world.name}.a ")})
+    assert sum(rows.values()) == sum(before.values()) == 5
+    assert not [row for row in rows if "late" in row]
+    source.close()
+
+
+def test_truncate_retracts_everything(world: World) -> None:
+    location, random = Location(world), Random(SEED)
+    with location.open() as client:
+        running = location.start(client)
+        location.tick(running)
+        world.grow(random)
+        with world.connection.transaction():
+            world.execute(f"INSERT INTO {world.name}.a VALUES (77, 7, 'before')")
+            world.execute(f"TRUNCATE {world.name}.a")
+            world.execute(f"INSERT INTO {world.name}.a VALUES (78, 8, 'after')")
+        world.execute(f"INSERT INTO {world.name}.a VALUES (79, 9, 'later')")
+        location.tick(running)
+        check_same(client, world)
+        world.execute(f"TRUNCATE {world.name}.a, {world.name}.b")
+        location.tick(running)
+        assert contents(client, f"{world.name}.a") == contents(client, f"{world.name}.b") == {}
+        running.stop()
+
+
+def test_large_values_that_do_not_change_are_kept(world: World) -> None:
+    """Stored out of line, they are not sent with an update."""
+    location = Location(world)
+    with location.open() as client:
+        running = location.start(client)
+        location.tick(running)
+        world.execute(f"ALTER TABLE {world.name}.a ALTER note SET STORAGE EXTERNAL")
+        world.execute(f"INSERT INTO {world.name}.a VALUES (50, 0, repeat('large', 5000))")
+        location.tick(running)
+        world.execute(f"UPDATE {world.name}.a SET money = 5 WHERE id = 50")
+        location.tick(running)
+        check_same(client, world)
+        world.execute(f"DELETE FROM {world.name}.a WHERE id = 50")
+        location.tick(running)
+        check_same(client, world)
+        running.stop()
+
+
+def test_an_idle_database_pins_no_log(world: World) -> None:
+    """Others write; our tables do not; the slot follows all the same, and by whole positions."""
+    location = Location(world)
+    with location.open() as client:
+        running = location.start(client)
+        location.tick(running)
+        before = world.confirmed()
+        world.execute(f"CREATE TABLE public.{world.name}_noise AS SELECT generate_series(1, 20000)")
+        location.tick(running)
+        location.tick(running)
+        assert world.confirmed() - before > 500_000
+        assert world.confirmed() == running.resumption.offsets[LOG]
+        running.stop()
+
+
+def test_values_of_every_type(server: Server, world: World) -> None:
+    world.execute(
+        f"CREATE TABLE {world.name}.v (i2 smallint, i8 bigint, f4 real, f8 float8, b bool, "
+        "n numeric, d date, t timestamp, z timestamptz, y bytea, j jsonb, u uuid, v varchar(9), "
+        "a int[])"
+    )
+    world.execute(f"ALTER TABLE {world.name}.v REPLICA IDENTITY FULL")
+    row = (
+        f"INSERT INTO {world.name}.v VALUES (-1, 9007199254740993, 0.1, 'NaN', true, 1.5, "
+        "'2024-02-29', '2024-01-02 03:04:05.678', '2024-01-02 03:04:05+05', '\\xff00', "
+        "'{\"k\": 1}', 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11', 'ü', '{1,2}')"
+    )
+    world.execute(row)
+    world.execute(f"INSERT INTO {world.name}.v DEFAULT VALUES")
+    tables = {f"{world.name}.v": discover(server.dsn, world.name)[f"{world.name}.v"]}
+    source = Postgres(world.dsn, world.name, world.name, tables)
+    upper = source.probe()
+    snapshot = [dict(payload) for *_, payload in flat(source.read(NOTHING, upper))]
+    world.execute(row)
+    world.execute(f"INSERT INTO {world.name}.v DEFAULT VALUES")
+    changes = [dict(payload) for *_, payload in flat(source.read(upper, source.probe()))]
+    assert repr(snapshot) == repr(changes), "a copied row and a replicated one are the same"
+    first = snapshot[0]
+    assert (first["i2"], first["i8"], first["b"], first["y"]) == (-1, 2**53 + 1, True, b"\xff\x00")
+    assert first["z"].isoformat() == "2024-01-01T22:04:05+00:00"
+    assert (first["v"], first["a"]) == ("ü", "{1,2}")
+    assert set(snapshot[1].values()) == {None, 1}
+    source.close()
+
+
+# ---- bad input -------------------------------------------------------------------------------
+
+
+def read_all(source: Source, lower: Offsets) -> None:
+    flat(source.read(lower, source.probe()))
+
+
+def test_a_missing_publication_stalls_with_the_remedy(world: World) -> None:
+    source = Postgres(world.dsn, "nowhere", world.name, world.tables)
+    with pytest.raises(TransientError, match="CREATE PUBLICATION nowhere FOR TABLE"):
+        source.probe()
+    source.close()
+
+
+def test_a_table_that_does_not_log_its_rows_stalls_with_the_remedy(world: World) -> None:
+    world.execute(f"ALTER TABLE {world.name}.a REPLICA IDENTITY DEFAULT")
+    source = world.source()
+    with pytest.raises(TransientError, match=r"ALTER TABLE .*\.a REPLICA IDENTITY FULL"):
+        source.probe()
+    source.close()
+
+
+def test_a_server_that_is_not_there_stalls(world: World) -> None:
+    source = Postgres("host=127.0.0.1 port=1 dbname=none", "p", "s", world.tables)
+    with pytest.raises(TransientError, match="connection"):
+        source.probe()
+
+
+def test_a_column_added_upstream_is_ignored(world: World) -> None:
+    location = Location(world)
+    with location.open() as client:
+        running = location.start(client)
+        location.tick(running)
+        world.execute(f"ALTER TABLE {world.name}.a ADD more int")
+        world.execute(f"INSERT INTO {world.name}.a VALUES (60, 0, 'x', 7)")
+        location.tick(running)
+        found = contents(client, f"{world.name}.a")
+        assert found == Counter(row[:3] for row in world.contents("a"))
+        running.stop()
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ("DROP note", "column 'note': it was dropped or renamed upstream"),
+        ("RENAME note TO remark", "column 'note': it was dropped or renamed upstream"),
+        ("ALTER note TYPE bytea USING NULL", "column 'note': it was string, and is binary"),
+    ],
+)
+def test_an_incompatible_change_names_table_and_column(world: World, change: str, why: str) -> None:
+    source = world.source()
+    lower = source.probe()
+    world.execute(f"ALTER TABLE {world.name}.a {change}")
+    world.execute(f"UPDATE {world.name}.a SET money = 1 WHERE id = 1")
+    with pytest.raises(DefiniteError, match=rf"table '{world.name}\.a', {why}"):
+        read_all(source, lower)
+    source.close()
+
+
+def test_a_slot_that_is_past_us_is_definite(world: World) -> None:
+    location, random = Location(world), Random(SEED)
+    with location.open() as client:
+        running = location.start(client)
+        location.tick(running)
+        world.grow(random)
+        world.execute(f"SELECT pg_replication_slot_advance('{world.name}', pg_current_wal_lsn())")
+        with pytest.raises(DefiniteError, match="let nobody else use or drop its slot"):
+            running.tick(location.clock.now_ms() + 10)
+        running.source.close()
+
+
+def test_a_slot_that_was_dropped_is_definite(world: World) -> None:
+    location = Location(world)
+    with location.open() as client:
+        running = location.start(client)
+        location.tick(running)
+        world.execute(f"SELECT pg_drop_replication_slot('{world.name}')")
+        with pytest.raises(DefiniteError, match="does not exist any more"):
+            running.tick(location.clock.now_ms() + 10)
+        running.source.close()
+
+
+def test_positions_as_text() -> None:
+    assert lsn("16/B374D848") == 0x16_B374D848
+    assert lsn_text(lsn("16/B374D848")) == "16/B374D848"
