@@ -247,6 +247,20 @@ class TimestampNotReadable(AdapterError):
         self.since = since
 
 
+class WriteInThePast(AdapterError):
+    """A write at a time that is complete."""
+
+    condition = "TIMESTAMP_NOT_WRITEABLE"
+    sqlstate = "22023"
+
+    def __init__(self, table: str, time: int, upper: int) -> None:
+        super().__init__(
+            f'table "{table}" cannot be written at time {time}',
+            detail=f"It is complete before time {upper}.",
+            hint=f"Write at {upper} or later.",
+        )
+
+
 class NeverReadable(AdapterError):
     """A collection nobody may read any more."""
 

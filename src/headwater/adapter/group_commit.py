@@ -35,6 +35,7 @@ from headwater.adapter.errors import (
     SerializationFailure,
     UniqueViolation,
     UnknownRelation,
+    WriteInThePast,
 )
 from headwater.adapter.keyed_reads import PROBE_INDEX, KeyedReads
 from headwater.adapter.limit import NO_LIMIT, Limit
@@ -208,8 +209,31 @@ class GroupCommit:
     def alone(self, commands: Callable[[int], Sequence[Command]]) -> Outcome:
         """Commit something else at a time of its own (a definition), in turn with the writes."""
         with self._timeline.write_turn() as time:
-            advance = Advance(DEFAULT, time + 1)
-            return self._core.submit(Atomic((*commands(time), advance))).result()
+            *seals, advance = advanced(self._core.state, time + 1)
+            return self._core.submit(Atomic((*seals, *commands(time), advance))).result()
+
+    def write_as_of(self, as_of: int, table: TableWrite) -> None:
+        """Write rows at a time of the client's choice, not before the table's upper.
+
+        It moves no time but its own: what is still to come is durable now, and there when the
+        timeline has passed it.
+        """
+        assert not table.key, "whether a key will be free cannot be known"
+        with self._timeline.write_turn() as time:
+            state = self._core.state
+            if table.id not in state.collections:
+                raise UnknownRelation(table.name)
+            upper = state.upper(state.collections[table.id]).only()
+            if as_of < upper:
+                raise WriteInThePast(table.name, as_of, upper)
+            diffs = pa.array(table.diffs, pa.int64())
+            rows = table.rows.append_column(pa.field(DIFF, pa.int64(), nullable=False), diffs)
+            atomic = self._client.atomic()
+            atomic.write(WriteHandle(self._core, table.id), _timed(rows, as_of))
+            if as_of <= time:
+                atomic.add(Seal((table.id,), Frontier.of(time + 1)))
+                atomic.add(Advance(DEFAULT, time + 1))
+            atomic.commit().result()
 
     # ---- committing --------------------------------------------------------------------------
 
@@ -232,7 +256,7 @@ class GroupCommit:
         changed: set[GlobalId] = set()
         for write in group:
             try:
-                _check_unchanged(state, write.reads, changed)
+                _check_unchanged(state, write.reads, changed, time)
                 accepted.append((write, Committed(time, _admitted(state, write, present))))
                 changed.update(table.id for table in write.tables)
             except AdapterError as refused:
@@ -250,10 +274,7 @@ class GroupCommit:
                     updates.setdefault(table.id, []).append(rows)
         atomic = self._client.atomic()
         for gid, tables in updates.items():
-            rows = pa.concat_tables(tables)
-            times = pa.repeat(pa.scalar(time, pa.int64()), rows.num_rows)
-            at = rows.schema.get_field_index(DIFF)
-            rows = rows.add_column(at, pa.field(TIME, pa.int64(), nullable=False), times)
+            rows = _timed(pa.concat_tables(tables), time)
             atomic.write(WriteHandle(self._core, gid), rows)
         if updates:
             atomic.add(Seal(tuple(updates), Frontier.of(time + 1)))
@@ -303,6 +324,13 @@ class GroupCommit:
         return distinct == keys.num_rows and not self._lookup(state, table.id, keys).num_rows
 
 
+def _timed(rows: pa.Table, time: int) -> pa.Table:
+    """Return updates at one time, of rows with their diffs."""
+    times = pa.repeat(pa.scalar(time, pa.int64()), rows.num_rows)
+    at = rows.schema.get_field_index(DIFF)
+    return rows.add_column(at, pa.field(TIME, pa.int64(), nullable=False), times)
+
+
 def _is_load(table: TableWrite) -> bool:
     """Whether a write just adds many rows, whose keys are equal in Arrow when they are in SQL."""
     floating = any(pa.types.is_floating(table.rows.schema.field(k).type) for k in table.key)
@@ -321,24 +349,33 @@ def keys_of(rows: pa.Table, key: Sequence[str]) -> list[Key]:
     return list(zip(*columns, strict=True))
 
 
-def _check_unchanged(state: State, reads: ReadSet | None, changed: Container[GlobalId]) -> None:
+def _check_unchanged(
+    state: State, reads: ReadSet | None, changed: Container[GlobalId], time: int
+) -> None:
     """Refuse reads of tables that have been written since, or are by who is before in the group."""
     if reads is None:
         return
     for gid, name in reads.tables.items():
         collection = state.collections.get(gid)
-        if gid in changed or collection is None or _written_after(collection, reads.time):
+        if gid in changed or collection is None or _written_after(collection, reads.time, time):
             raise SerializationFailure(name)
 
 
-def _written_after(collection: CollectionState, time: int) -> bool:
-    """Whether there are updates after ``time``; a hold there keeps such times apart."""
+def _written_after(collection: CollectionState, time: int, until: int) -> bool:
+    """Whether there are updates after ``time`` and not after ``until``.
+
+    A hold at ``time`` keeps such times apart. Some may not be sealed yet (``INSERT … AS OF``).
+    """
     for batch in reversed(collection.batches):
         if bound(batch.upper) <= time + 1:
-            return False
+            break
         if any(part.through(time + 1, bound(batch.upper)) is not None for part in batch.parts):
             return True
-    return False
+    return any(
+        part.through(time + 1, until + 1) is not None
+        for unsealed in collection.unsealed
+        for part in unsealed.parts
+    )
 
 
 def _admitted(

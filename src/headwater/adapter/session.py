@@ -19,8 +19,8 @@ import pyarrow as pa
 from headwater.adapter.catalog import Sources
 from headwater.adapter.copy_in import TableCopy
 from headwater.adapter.definitions import Definition
-from headwater.adapter.errors import UnknownSetting, Unsupported
-from headwater.adapter.group_commit import TableWrite, Write
+from headwater.adapter.errors import SerializationFailure, UnknownSetting, Unsupported
+from headwater.adapter.group_commit import ReadSet, TableWrite, Write
 from headwater.adapter.limit import Limit
 from headwater.adapter.mistakes import users_mistakes
 from headwater.adapter.pgwire.backend import Result
@@ -196,6 +196,12 @@ class ClientSession:
         sources = coordinator.read_by(statement, target)
         if sources is not None and sources.unsteady:
             raise unsteady(next(iter(sources.unsteady.values())))
+        if isinstance(statement, Insert) and statement.as_of is not None:
+            if transaction is not None or target.key:
+                raise Unsupported("AS OF of a write in a transaction, or of a primary key")
+            planned = coordinator.plan(statement, target, None, None)
+            coordinator.commits.write_as_of(statement.as_of, planned.table)
+            return planned.result()
         if transaction is None:
             if sources is None:
                 planned = coordinator.plan(statement, target, None, None)
@@ -219,14 +225,21 @@ class ClientSession:
         target = coordinator.target(statement.table)
         tables = frozenset((target.id, *sources.tables))
         with coordinator.commits.exclusive(tables, limit) as gate:
-            time = coordinator.timeline.upper - 1
-            with coordinator.holds.at(time):
-                # Views of the tables catch up meanwhile; the tables stay as they are.
-                coordinator.reads.wait(time, sources.collections, limit)
-                planned = coordinator.plan(statement, target, sources, time)
-                write = Write((planned.table,), gate=gate)
-                committed = coordinator.commits.write(write, limit)
-        return planned.result(committed.written[0])
+            while True:
+                time = coordinator.timeline.upper - 1
+                with coordinator.holds.at(time):
+                    # Views of the tables catch up meanwhile; the tables stay as they are.
+                    coordinator.reads.wait(time, sources.collections, limit)
+                    planned = coordinator.plan(statement, target, sources, time)
+                    reads = ReadSet(time, {target.id: target.name, **sources.tables})
+                    try:
+                        write = Write((planned.table,), reads, gate)
+                        committed = coordinator.commits.write(write, limit)
+                    except SerializationFailure:
+                        # Rows that were written ahead of time have come due: read them, too.
+                        coordinator.commits.alone(lambda _: ())
+                        continue
+                return planned.result(committed.written[0])
 
     def copy_in(self, table: str, columns: tuple[str, ...] | None) -> TableCopy:
         """Begin ``COPY table [(columns)] FROM STDIN``."""

@@ -8,7 +8,12 @@ from typing import Any
 
 import pytest
 
-from headwater.adapter.errors import AdapterError, QueryCanceled, UniqueViolation
+from headwater.adapter.errors import (
+    AdapterError,
+    QueryCanceled,
+    SerializationFailure,
+    UniqueViolation,
+)
 from headwater.base.clock import SystemClock
 from headwater.base.errors import HeadwaterError
 from headwater.persist.errors import Fenced
@@ -161,3 +166,20 @@ def test_a_table_that_is_gone_is_not_written(server: SqlServer) -> None:
     with pytest.raises(AdapterError) as refused:
         sql("COMMIT")
     assert refused.value.sqlstate == "42P01"
+
+
+def test_rows_that_come_due_between_a_read_and_its_write_count_as_written() -> None:
+    with SqlServer() as server:
+        sql = server.session()
+        sql("CREATE TABLE n (x bigint); INSERT INTO n VALUES (1)")
+        soon = server.timeline.upper + 20
+        sql("BEGIN; SELECT * FROM n; INSERT INTO n VALUES (2)")
+        server.session()(f"INSERT INTO n VALUES (7) AS OF {soon}")
+        server.clock.set(soon + 10)  # type: ignore[attr-defined]
+        with pytest.raises(SerializationFailure):
+            sql("COMMIT")
+        # A statement of its own looks again instead.
+        server.session()(f"INSERT INTO n VALUES (8) AS OF {soon + 50}")
+        server.clock.set(soon + 60)  # type: ignore[attr-defined]
+        assert sql.tag("UPDATE n SET x = x + 1") == "UPDATE 3"
+        assert sql("SELECT * FROM n") == [(2,), (8,), (9,)]

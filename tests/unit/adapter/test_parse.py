@@ -303,7 +303,7 @@ REFUSED: list[tuple[str, str, int | None]] = [
     ("create table other.t (a int)", "0A000", None),
     ("insert into t values (now())", "0A000", None),
     ("insert into t values (1 + 1)", "0A000", None),
-    ("insert into t values (1) as of 5", "0A000", None),
+    ("insert into t select 1 as of 5", "0A000", None),
     ("delete from t using u", "0A000", None),
     ("select a into b from t", "0A000", None),
     ("select * from t for update", "0A000", None),

@@ -15,7 +15,14 @@ from sqlglot import exp
 from headwater.adapter.errors import DuplicateColumn, SqlSyntaxError, Unsupported
 from headwater.adapter.sql import query, statements
 from headwater.adapter.sql.tokens import Source, split, syntax_error
-from headwater.adapter.sql.trees import only, parse_tree, refuse_as_of, relation, tree_of
+from headwater.adapter.sql.trees import (
+    only,
+    parse_tree,
+    refuse_as_of,
+    relation,
+    strip_as_of,
+    tree_of,
+)
 from headwater.adapter.sql.values import cast_to_text, evaluate
 
 NEW = "__new_{}"
@@ -27,7 +34,7 @@ PLACE = "__place"
 
 def insert(source: Source) -> statements.Statement:
     """``INSERT INTO t [(…)] VALUES … | query [ON CONFLICT …] [RETURNING …]``."""
-    refuse_as_of(source)
+    source, as_of = strip_as_of(source)
     tree = parse_tree(source)
     if not isinstance(tree, exp.Insert):
         raise syntax_error(source, source.tokens[0])
@@ -50,6 +57,8 @@ def insert(source: Source) -> statements.Statement:
     else:
         selected = _selected(tree.expression)
     conflict = tree.args.get("conflict")
+    if as_of is not None and (as_of.at_least or selected is not None or conflict is not None):
+        raise Unsupported("AS OF of an INSERT other than of VALUES at a time")
     return statements.Insert(
         name,
         columns,
@@ -57,6 +66,7 @@ def insert(source: Source) -> statements.Statement:
         selected,
         None if conflict is None else _on_conflict(conflict),
         _returning(tree),
+        None if as_of is None else as_of.time,
     )
 
 

@@ -122,7 +122,8 @@ class OnConflict:
 class Insert:
     """``INSERT INTO table [(columns)] VALUES (…), … | query [ON CONFLICT …] [RETURNING …]``.
 
-    ``columns`` None means all. Either ``rows`` or ``query`` has what is inserted.
+    ``columns`` None means all. Either ``rows`` or ``query`` has what is inserted. ``as_of`` (of
+    VALUES alone) is the time at which they are inserted.
     """
 
     table: str
@@ -131,6 +132,7 @@ class Insert:
     query: Select | None = None
     on_conflict: OnConflict | None = None
     returning: tuple[Returned, ...] | None = None
+    as_of: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
