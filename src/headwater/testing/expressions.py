@@ -13,6 +13,7 @@ Relied on by: ``testing/oracle.py``, ``testing/dataflow_model.py``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from functools import cache
 from typing import Any, Final
 
@@ -174,6 +175,8 @@ def _cast(inner: Evaluated, type_: str) -> Evaluated:
         convert = int
     elif type_ == "DOUBLE":
         convert = float
+    elif type_.startswith("DECIMAL"):
+        convert = Decimal  # of an integer: nothing is rounded
     else:
         convert = _nothing(type_)
     return lambda row: None if (value := inner(row)) is None else convert(value)

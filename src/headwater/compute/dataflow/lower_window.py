@@ -6,8 +6,9 @@
     Aggregate   the first row of each version of a group, with the calls over all of it; the group's
                 key is shown as SQL shows it, not as the first row has it
 
-Partition, order and arguments are computed in the edge before, where an error is data; what fails
-inside a call fails the step. ``DISTINCT`` is none of a window's: such aggregates have no rule here.
+Partition, order and arguments are computed in the edge before, and answers that may not fit their
+type in the edge after (``lower_overflow.py``): there an error is data. ``DISTINCT`` is none of a
+window's: such aggregates have no rule here.
 
 **Without groups** there is always one row, also of no rows, which have no version:
 
@@ -39,6 +40,7 @@ from headwater.compute.dataflow.flow import (
 )
 from headwater.compute.dataflow.graph import BEFORE, PLACE, UNTIL, VERSION_OF, Laned
 from headwater.compute.dataflow.lower_group import Inputs, by_field, has_rule
+from headwater.compute.dataflow.lower_overflow import judged
 from headwater.compute.dataflow.needs import depends_on_whole_rows, names
 from headwater.compute.dataflow.segment import mentioned
 from headwater.compute.ir.expression import (
@@ -146,8 +148,15 @@ def windowed(context: Context, node: Window, wanted: Sequence[str]) -> Flow:
     )
     made = tuple(_over_columns(inputs, whole, call) for call in calls)
     ties = tuple(column.name for column in whole)
+    parts, answers = _in_parts(context.build, made)
     versions = _versions(context.build, inputs, flow, keys, ties, [*wanted, *_used(order, made)])
-    return _unversioned(context.build, _by_version(versions, order, made), wanted)
+    shown = [name for name in wanted if name not in answers]
+    shown += [part.name for part in parts if part.name not in shown]
+    rows = _unversioned(context.build, _by_version(versions, order, parts), shown)
+    if not answers:
+        return kept(rows, wanted)
+    columns = {column.name: reference(column).expression for column in columns_of(rows)}
+    return projected(rows, [Named(name, {**columns, **answers}[name]) for name in wanted])
 
 
 # ---- aggregates ------------------------------------------------------------------------------
@@ -178,9 +187,10 @@ def grouped(context: Context, node: Aggregate, wanted: Sequence[str]) -> Flow:
     made = tuple(_over_columns(inputs, node.input.columns, _over_all(call)) for call in calls)
     flow = context.flow(node.input)
     versions = _versions(build, inputs, flow, keys, ties, [*keys, *_used((), made)])
-    rows = filtered(_by_version(versions, (), made), _FIRST)
-    shown = _unversioned(build, rows, [*dict.fromkeys(keys), *(call.name for call in calls)])
-    results = {call.name: reference(call.column).expression for call in calls}
+    parts, answers = _in_parts(build, made)
+    rows = filtered(_by_version(versions, (), parts), _FIRST)
+    shown = _unversioned(build, rows, [*dict.fromkeys(keys), *(part.name for part in parts)])
+    results = {call.name: reference(call.column).expression for call in calls} | answers
     outputs = [Named(name, {**groups, **results}[name]) for name in wanted]
     return projected(_with_keys_as_shown(shown, keys), outputs)
 
@@ -282,6 +292,20 @@ def _unversioned(build: Builder, rows: Flow, wanted: Sequence[str]) -> Flow:
     output = build.lane(origin.columns[2:])
     build.add(graph.Unversion(origin, output))
     return build.flow_of(output)
+
+
+def _in_parts(
+    build: Builder, calls: Sequence[WindowCall]
+) -> tuple[tuple[WindowCall, ...], dict[str, Expression]]:
+    """Return calls that cannot fail, and the answers of those that had to be taken apart."""
+    parts: list[WindowCall] = []
+    answers: dict[str, Expression] = {}
+    for call in calls:
+        found = judged(call, build.fresh)
+        parts += [call] if found is None else found.parts
+        if found is not None:
+            answers[call.name] = found.answer
+    return tuple(parts), answers
 
 
 def _used(order: Sequence[SortKey], calls: Sequence[WindowCall]) -> list[str]:

@@ -15,8 +15,9 @@ Where an order is left open it is that of :data:`PLACE`, the canonical one. The 
 partition of Spark's, so a window sorts and exchanges nothing (``tests/spark/test_windows.py``): a
 plan with an exchange could not be run again.
 
-A call that fails (a sum that overflows) fails the step; its arguments are columns of the lane, so
-what fails in *them* has failed before, as data.
+A call that fails would fail the step. Its arguments are columns of the lane, so what fails in
+*them* has failed before, as data; a sum that may not fit its type is there in parts that do
+(``lower_overflow.py``).
 
 Kept by: this module. Relied on by: ``program.py``. Pure.
 """
