@@ -46,7 +46,9 @@ START_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 20.0
 _POLL_SECONDS: Final = 0.05
 _SOCKET_PATH_MAX: Final = 100
-_SOCKET_NAME: Final = ".s.PGSQL.5432"
+_PORT: Final = 5432
+"""Of no port: a part of the socket's name."""
+_SOCKET_NAME: Final = f".s.PGSQL.{_PORT}"
 
 _KEEPER: Final = """\
 ulimit -v "$1"; shift
@@ -106,8 +108,16 @@ class Instance:
     def connect(self, role: str, **options: Any) -> psycopg.Connection[Any]:
         """A new connection of ``role`` to the mirror's database."""
         database = options.pop("dbname", bootstrap.DATABASE)
+        # All that libpq would otherwise take from the environment (PGPORT, PGOPTIONS, …).
         return psycopg.connect(
-            host=str(self._sockets), user=role, dbname=database, autocommit=True, **options
+            host=str(self._sockets),
+            port=_PORT,
+            user=role,
+            dbname=database,
+            options="",
+            client_encoding="UTF8",
+            autocommit=True,
+            **options,
         )
 
     @property
@@ -180,7 +190,7 @@ class Instance:
         command = [
             *("/bin/sh", "-c", _KEEPER, "sh", str(MEMORY_KILOBYTES_MAX)),
             *(str(self._binaries / "postgres"), "-D", str(self.data)),
-            *("-k", str(self._sockets), "-h", ""),
+            *("-k", str(self._sockets), "-h", "", "-p", str(_PORT)),
         ]
         with (self.directory / "log").open("ab") as log:
             self._keeper = subprocess.Popen(
@@ -254,7 +264,9 @@ class Instance:
         raise ShadowUnavailable(f"an earlier PostgreSQL (process {pid}) does not stop")
 
     def _as_user(self) -> dict[str, Any]:
-        return {} if self._user is None else {"user": self._user, "extra_groups": []}
+        surroundings = {name: v for name, v in os.environ.items() if not name.startswith("PG")}
+        who = {} if self._user is None else {"user": self._user, "extra_groups": []}
+        return {"env": surroundings, **who}
 
     def _command(self, name: str, *arguments: str) -> str:
         done = subprocess.run(
