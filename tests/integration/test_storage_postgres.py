@@ -7,15 +7,19 @@ and slot on it.
 from __future__ import annotations
 
 import itertools
+import os
+import signal
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from random import Random
 from typing import Any
 
 import psycopg
 import pytest
 
-from headwater.base.clock import ManualClock
+from headwater.base.clock import ManualClock, SystemClock
 from headwater.persist.blob.memory import MemoryBlob
 from headwater.persist.client import Client, open_location
 from headwater.persist.commands import OpenReader
@@ -26,6 +30,7 @@ from headwater.storage.envelope import Rows
 from headwater.storage.errors import DefiniteError, TransientError
 from headwater.storage.ingestion import Definition, Ingestion, Output, read_remap
 from headwater.storage.offsets import NOTHING, Offsets
+from headwater.storage.runner import Runner
 from headwater.storage.source import Source
 from headwater.storage.sources.postgres import LOG, Postgres, discover, lsn, lsn_text
 from headwater.testing.crash import quiet_crashes
@@ -261,6 +266,63 @@ def test_the_server_is_stopped_and_started(world: World, server: Server) -> None
         check_same(client, world)
         check_never_torn(client, world)
         running.stop()
+
+
+def write_until(stop: threading.Event, world: World, random: Random) -> None:
+    """Move money all the while, also where the server was killed in between."""
+    while not stop.is_set():
+        try:
+            world.connection = psycopg.connect(world.dsn, autocommit=True)
+            while not stop.is_set():
+                world.grow(random)
+        except psycopg.Error:
+            stop.wait(0.05)
+        finally:
+            world.connection.close()
+
+
+def kill(dsn: str) -> None:
+    """Kill one process of the server: it ends all others and recovers from its log."""
+    with suppress(psycopg.Error), psycopg.connect(dsn, autocommit=True) as connection:
+        os.kill(connection.info.backend_pid, signal.SIGKILL)
+
+
+def test_the_server_is_killed_under_load(world: World) -> None:
+    """Every binding is whole, whatever the server was doing; the status tells of each outage."""
+    print(f"seed {SEED}")
+    location, random, stop = Location(world), Random(SEED), threading.Event()
+    location.clock = ManualClock(SystemClock().now_ms())
+    world.connection.close()
+    writer = threading.Thread(target=write_until, args=(stop, world, Random(SEED)))
+    writer.start()
+    try:
+        with location.open() as client:
+            runner = Runner(lambda: location.start(client), location.clock)
+            for _ in range(4):
+                for _ in range(random.randrange(1, 5)):
+                    location.clock.sleep(0.01)
+                    runner.once()
+                kill(world.dsn)
+                location.clock.sleep(0.01)
+                runner.once()
+                while runner.status.condition.value != "running":
+                    stop.wait(0.1)
+                    location.clock.sleep(0.01)
+                    assert runner.once() is not None, runner.status
+            stop.set()
+            writer.join()
+            world.connection = psycopg.connect(world.dsn, autocommit=True)
+            for _ in range(2):
+                location.clock.sleep(0.01)
+                assert runner.once() is not None, runner.status
+            check_same(client, world)
+            check_never_torn(client, world)
+            assert "stalled" in [status.condition.value for status in runner.history]
+    finally:
+        stop.set()
+        writer.join()
+        if world.connection.closed:
+            world.connection = psycopg.connect(world.dsn, autocommit=True)
 
 
 def test_what_is_written_between_probe_and_snapshot_is_not_in_it(world: World) -> None:

@@ -201,6 +201,7 @@ class Ingestion:
             kept.upper = kept.write.upper.only()
         self._remap = read_remap(self._remap_kept.read)
         self._remap_kept.upper = self._remap.upper
+        self.statistics.offsets_known = self._remap.latest
         return self._resumption()
 
     def _resumption(self) -> Resumption:

@@ -109,20 +109,29 @@ class Runner:
             state = self._retry.failed(error)
             self._now(Condition.STALLED, str(error))
             # An append may have happened although its reply was lost: look before going on.
-            self.ingestion = None
+            self._let_go()
             return self._interval_ms if state is None else max(1, state.next_try_ms - now_ms)
         except DefiniteError as error:
+            self._let_go()
             self._now(Condition.FAILED, str(error))
             return None
         except Fenced as error:
+            self._let_go()
             self._now(Condition.FENCED, str(error))
             return None
         except Stopped:
+            self._let_go()
             self._now(Condition.STOPPED)
             return None
         self._retry.over()
         self._now(Condition.RUNNING)
         return self._interval_ms
+
+    def _let_go(self) -> None:
+        """Close the source; whoever goes on starts afresh, from what is durable."""
+        if self.ingestion is not None:
+            self.ingestion.source.close()
+            self.ingestion = None
 
     def _now(self, condition: Condition, why: str = "") -> None:
         if (self.status.condition, self.status.why) != (condition, why):

@@ -109,13 +109,17 @@ class Postgres:
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[psycopg.Connection[Any]]:
-        """Lend the connection; a failure of it is transient, and closes it."""
+        """Lend the connection; a failure is transient, and closes it.
+
+        Also what the server refuses (a publication that did not exist yet where we read, a
+        permission that was taken): it may be mended there, and until then the source is stalled.
+        """
         try:
             if self._connection is None:
                 self._connection = psycopg.connect(self._dsn, autocommit=True)
                 self._connection.execute(SESSION)
             yield self._connection
-        except psycopg.OperationalError as error:
+        except psycopg.Error as error:
             self.close()
             raise TransientError(self.name, f"{error}".strip()) from error
 
