@@ -18,7 +18,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from headwater.adapter.errors import AdapterError
-from headwater.adapter.pgwire import Column
+from headwater.adapter.pgwire import Column, WireServer
 from headwater.adapter.pgwire.binary_form import from_binary, to_binary
 from headwater.adapter.pgwire.copy_format import CopyFormat, of_options
 from headwater.adapter.pgwire.copy_in import decoder
@@ -28,7 +28,8 @@ from headwater.adapter.pgwire.text_form import from_text, to_text
 from headwater.adapter.pgwire.wire_statements import CopyTo, parse_text
 from headwater.collection.types import by_postgres
 from headwater.testing.servers import postgres_server
-from tests.end_to_end.recorded import Client, parsed, play
+from tests.end_to_end.memory_backend import Memory
+from tests.end_to_end.recorded import Client, parsed, play, readable
 
 pytestmark = pytest.mark.server
 
@@ -76,19 +77,12 @@ def essence(answer: str) -> str | None:
 def test_postgresql_would_have_said_the_same(
     name: str, dsn: str, postgres: psycopg.Connection[Any]
 ) -> None:
-    postgres.execute("drop table if exists t, one")
-    postgres.execute("create table t (n int8, s text)")
-    postgres.execute("insert into t values (1, 'a'), (null, ''), (-3, null)")
-    postgres.execute("create table one (one int4)")
-    postgres.execute("insert into one values (1)")
+    _tables(postgres)
     options = conninfo_to_dict(dsn)
     recording = (RECORDINGS / f"{name}.txt").read_text()
-    user, database = options["user"], options["dbname"]
     client = Client(_connected(options))
-    startup = f"startup \\00\\03\\00\\00user\\00{user}\\00database\\00{database}\\00\\00"
-    lines = [
-        f"> {startup}" if line.startswith("> startup") else line for line in recording.splitlines()
-    ]
+    startup = _startup(options["user"], options["dbname"])
+    lines = [startup if line.startswith("> startup") else line for line in recording.splitlines()]
     try:
         theirs = play("\n".join(lines), client, essence)
     finally:
@@ -101,6 +95,98 @@ def test_postgresql_would_have_said_the_same(
     ]
     said = [line for line in ours if line is not None and not line.startswith("> startup")]
     assert [line for line in theirs.splitlines() if not line.startswith("> startup")] == said
+
+
+TEXTS = [
+    "select * from t", "select * from one", "", "selec 1", "begin", "commit", "rollback",
+    "select * from missing", "declare c cursor for select * from t", "fetch 2 from c",
+    "fetch all from c", "close c", "select * from t; select * from one", "deallocate s",
+]  # fmt: skip
+# A prepared FETCH whose cursor is gone makes PostgreSQL 18 hang up.
+PREPARED = [text for text in TEXTS if not text.startswith("fetch")]
+CONVERSATIONS = 60
+
+
+def conversation(chance: random.Random) -> list[str]:
+    """A random series of messages, now and then one that makes sense."""
+    sent: list[tuple[str, bytes]] = []
+    if chance.random() < 0.5:
+        sent.append(("Q", b"begin\0"))
+        if chance.random() < 0.6:
+            sent.append(("Q", b"declare c cursor for select * from t\0"))
+    if chance.random() < 0.5:
+        text = chance.choice(PREPARED[:2])
+        sent.append(("P", b"s\0" + text.encode() + b"\0\0\0"))
+    for _ in range(chance.randint(1, 12)):
+        kind = chance.choice("PPBBBDDEEECSQ")
+        statement, portal = (
+            chance.choice(("", "s")).encode(),
+            chance.choice(("", "p", "q")).encode(),
+        )
+        target = chance.choice((b"S" + statement, b"P" + portal)) + b"\0"
+        formats = chance.choice((b"\0\0", b"\0\1\0\0", b"\0\1\0\1"))
+        payload = {
+            "P": statement + b"\0" + chance.choice(PREPARED).encode() + b"\0\0\0",
+            "B": portal + b"\0" + statement + b"\0\0\0\0\0" + formats,
+            "D": target,
+            "C": target,
+            "E": portal + b"\0" + struct.pack("!i", chance.choice((0, 0, 1, 2, 3))),
+            "S": b"",
+            "Q": chance.choice(TEXTS).encode() + b"\0",
+        }[kind]
+        if kind == "Q":
+            sent.append(("S", b""))  # Nobody mixes the two protocols without.
+        sent.append((kind, payload))
+    sent += [("S", b""), ("X", b"")]
+    return [f"> {kind} {readable(payload)}".rstrip() for kind, payload in sent]
+
+
+def test_random_conversations_are_answered_as_by_postgresql(
+    dsn: str, postgres: psycopg.Connection[Any], wire: WireServer, memory: Memory
+) -> None:
+    _tables(postgres)
+    memory.tables["t"] = pa.table(
+        {"n": pa.array([1, None, -3], pa.int64()), "s": pa.array(["a", "", None], pa.string())}
+    )
+    memory.tables["one"] = pa.table({"one": pa.array([1], pa.int32())})
+    options = conninfo_to_dict(dsn)
+    first = random.randrange(1 << 32)
+    for seed in range(first, first + CONVERSATIONS):
+        lines = conversation(random.Random(seed))
+        answers = []
+        for client, startup in (
+            (Client(_connected(options)), _startup(options["user"], options["dbname"])),
+            (Client(socket.create_connection((wire.host, wire.port))), _startup("headwater")),
+        ):
+            try:
+                answers.append(play("\n".join([startup, *lines]), client, essence).splitlines()[1:])
+            finally:
+                client.close()
+        theirs, ours = map(_either_refusal, answers)
+        assert ours == theirs, f"seed {seed}"
+
+
+def _either_refusal(lines: list[str]) -> list[str]:
+    """In a failed transaction the unnamed portal of what failed may be there or not."""
+    failed = False
+    said = []
+    for line in lines:
+        if line.startswith("< Z"):
+            failed = line == "< Z E"
+        said.append("< E 25P02 " if failed and line == "< E 34000 " else line)
+    return said
+
+
+def _startup(user: Any, database: Any = "headwater") -> str:
+    return f"> startup \\00\\03\\00\\00user\\00{user}\\00database\\00{database}\\00\\00"
+
+
+def _tables(postgres: psycopg.Connection[Any]) -> None:
+    postgres.execute("drop table if exists t, one")
+    postgres.execute("create table t (n int8, s text)")
+    postgres.execute("insert into t values (1, 'a'), (null, ''), (-3, null)")
+    postgres.execute("create table one (one int4)")
+    postgres.execute("insert into one values (1)")
 
 
 def _connected(options: dict[str, Any]) -> socket.socket:

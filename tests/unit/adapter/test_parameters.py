@@ -90,4 +90,4 @@ def test_one_statement_can_be_prepared() -> None:
     assert only_statement("-- nothing") is None
     with pytest.raises(AdapterError) as refused:
         only_statement("select 1; select 2")
-    assert refused.value.sqlstate == "08P01"
+    assert refused.value.sqlstate == "42601"

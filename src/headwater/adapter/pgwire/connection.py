@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 from headwater.adapter.errors import AdapterError, ProtocolError, UnknownPrepared, Unsupported
 from headwater.adapter.pgwire import frontend, messages, parameters, refusals
@@ -129,6 +130,7 @@ class Connection:
 
     async def _query(self, sql: str) -> None:
         self._execution.close_portal("")
+        self._execution.prepared.pop("", None)  # As PostgreSQL: the unnamed ones end here.
         parsed = parse_text(sql)
         if not parsed:
             self._stream.write(messages.EMPTY_QUERY_MESSAGE)
@@ -153,9 +155,8 @@ class Connection:
     # --- extended protocol ------------------------------------------------------------------------
 
     async def _parse(self, message: frontend.Parse) -> None:
-        prepared = self._execution.prepared
-        if message.statement and message.statement in prepared:
-            raise refusals.DuplicatePrepared(message.statement)
+        if not message.statement:
+            self._execution.prepared.pop("", None)  # Gone also if this one fails.
         source = parameters.only_statement(message.sql)
         total = 0 if source is None else parameters.count(source)
         given = message.parameter_oids[:total]
@@ -164,13 +165,16 @@ class Connection:
         found = Prepared(source, tuple(oid or TEXT_OID for oid in given))
         if source is not None:
             try:
-                statement = bound(found, [None] * total, ()).statement
+                found = replace(found, statement=bound(found, [None] * total, ()).statement)
             except AdapterError:
                 if not total:
                     raise  # Errors are due now. With parameters: at Bind.
-                statement = None
-            if self._execution.is_for_session(statement):
+            self._execution.check_not_failed(found.statement)
+            if self._execution.is_for_session(found.statement):
                 found = await self._described(found, source.text, given)
+        prepared = self._execution.prepared
+        if message.statement and message.statement in prepared:
+            raise refusals.DuplicatePrepared(message.statement)
         prepared[message.statement] = found
         self._stream.write(messages.PARSE_COMPLETE_MESSAGE)
 
@@ -184,7 +188,12 @@ class Connection:
             if found is None:
                 return undescribed
             assert len(found.parameter_oids) == len(given), "a description has every parameter"
-            return Prepared(undescribed.source, found.parameter_oids, True, found.columns)
+            return replace(
+                undescribed,
+                parameter_oids=found.parameter_oids,
+                described=True,
+                columns=found.columns,
+            )
 
         with self._calls.statement(self._execution.variables):
             return await self._calls.call(ask, abandon=True)
@@ -194,6 +203,7 @@ class Connection:
         values = parameters.decode(
             message.parameters, message.parameter_formats, prepared.parameter_oids
         )
+        self._execution.check_not_failed(prepared.statement)
         if message.portal and message.portal in self._execution.portals:
             raise refusals.DuplicateCursor(message.portal, "portal")
         self._execution.close_portal(message.portal)
@@ -204,6 +214,8 @@ class Connection:
     async def _describe(self, message: frontend.Describe) -> None:
         if message.kind == "statement":
             prepared = self._prepared(message.name)
+            if self._execution.has_rows(prepared):
+                self._execution.check_not_failed(prepared.statement)
             self._stream.write(messages.parameter_description(prepared.parameter_oids))
             columns: Sequence[Column] | None = prepared.columns
             if not prepared.described:
@@ -215,6 +227,8 @@ class Connection:
         portal = self._portal(message.name)
         with self._calls.statement(self._execution.variables):
             columns = await self._execution.columns(portal)
+        if columns is not None:
+            self._execution.check_not_failed(None)
         formats = portal.formats
         if not formats and portal.answer is not None and portal.answer.binary:
             formats = (1,)
@@ -231,6 +245,7 @@ class Connection:
         if portal.statement is None:
             self._stream.write(messages.EMPTY_QUERY_MESSAGE)
             return
+        self._execution.check_not_failed(None if portal.failed else portal.statement)
         with self._calls.statement(self._execution.variables):
             await self._execution.run(portal)
             tag = await self._execution.send(portal, message.rows_max)

@@ -67,6 +67,15 @@ class Execution:
         self.failed_now = True
         if self.status == IN_TRANSACTION:
             self.status = FAILED
+            for portal in self.portals.values():
+                portal.failed = True
+
+    def check_not_failed(self, statement: wire.AnyStatement | None) -> None:
+        """Refuse what is not the end of a failed transaction."""
+        if self.status == FAILED and not isinstance(
+            statement, statements.Commit | statements.Rollback
+        ):
+            raise TransactionFailed
 
     def end_of_series(self) -> None:
         """A simple query, or a series up to Sync, is over."""
@@ -104,10 +113,9 @@ class Execution:
     def release(self, portal: Portal) -> None:
         """Let go of rows nobody will ask for. What a call still does with them comes first."""
         answer = portal.answer
-        if answer is not None and answer.rows is not None and not answer.shared:
-            rows, answer.rows = answer.rows, None
-            portal.done = True
-            self._calls.forget(rows.close)
+        if answer is not None and answer.rows is not None and not answer.shared and not portal.done:
+            portal.done = True  # What is closed says that it has ended, and has its columns still.
+            self._calls.forget(answer.rows.close)
 
     def is_for_session(self, statement: wire.AnyStatement | None) -> bool:
         """Whether the session may be asked for its types; None is one not known without values."""
@@ -121,13 +129,21 @@ class Execution:
             case _:
                 return not isinstance(statement, wire.WireStatement | statements.Rollback)
 
+    def has_rows(self, prepared: Prepared) -> bool:
+        """Whether a prepared statement answers with rows."""
+        if prepared.described:
+            return prepared.columns is not None
+        if isinstance(prepared.statement, wire.Fetch):
+            return self._cursor_columns(prepared.statement.name) is not None
+        return prepared.statement is not None and _has_rows(prepared.statement)
+
     async def columns(self, portal: Portal) -> Sequence[Column] | None:
         """The columns of a portal; where nothing else tells them, a read is run."""
         if portal.answer is None:
             if portal.prepared is not None and portal.prepared.described:
                 return portal.prepared.columns
             if isinstance(portal.statement, wire.Fetch):
-                return self._cursor(portal.statement.name).columns
+                return self._cursor_columns(portal.statement.name)
             if portal.statement is None or not _has_rows(portal.statement):
                 return None
             await self.run(portal)
@@ -163,9 +179,8 @@ class Execution:
         return portal.answer
 
     async def _start(self, statement: wire.AnyStatement, sql: str) -> Answer:
+        self.check_not_failed(statement)
         if self.status == FAILED:
-            if not isinstance(statement, statements.Commit | statements.Rollback):
-                raise TransactionFailed
             statement = statements.Rollback()
         match statement:
             case statements.Show(name) if self.variables.holds(name):
@@ -251,10 +266,13 @@ class Execution:
                 if answer.rows is None:
                     raise Unsupported("a cursor over a statement without rows")
                 answer.binary, answer.counted = binary, True
-                cursor = Portal(query, query_sql, (1,) if binary else (), answer, hold=hold)
-                self.portals[name] = cursor
+                formats = (1,) if binary else ()
+                self.portals[name] = Portal(
+                    query, query_sql, formats, answer, hold=hold, binary=binary
+                )
                 return Answer("DECLARE CURSOR")
             case wire.Fetch(name, rows_max, timeout_ms):
+                await self._run_portal(name)
                 return Answer(
                     "FETCH",
                     self._cursor(name),
@@ -262,7 +280,7 @@ class Execution:
                     rows_max=rows_max,
                     timeout_ms=timeout_ms,
                     shared=True,
-                    binary=self.portals[name].formats == (1,),
+                    binary=self.portals[name].binary,
                 )
             case wire.CloseCursor(None):
                 self._close_portals(held=True)
@@ -290,6 +308,21 @@ class Execution:
                 return Answer("RESET")
             case _:
                 return Answer("UNLISTEN")
+
+    async def _run_portal(self, name: str) -> None:
+        """A portal made by Bind is a cursor too, which the first FETCH runs."""
+        portal = self.portals.get(name)
+        if portal is None or portal.answer is not None or portal.statement is None:
+            return
+        if _has_rows(portal.statement):
+            await self.run(portal)
+
+    def _cursor_columns(self, name: str) -> Sequence[Column] | None:
+        """The columns of a cursor; that there is none is for FETCH to complain about."""
+        try:
+            return self._cursor(name).columns
+        except refusals.UnknownCursor:
+            return None
 
     def _cursor(self, name: str) -> RowStream:
         portal = self.portals.get(name)
@@ -369,14 +402,14 @@ class Execution:
         sent = 0
         while True:
             room = PIECE_ROWS_MAX
-            if answer.rows_max is not None:
-                room = min(room, answer.rows_max - answer.rows_sent)
-                if room == 0:
-                    return sent, False
             if rows_max > 0:
                 room = min(room, rows_max - sent)
                 if room == 0:  # As PostgreSQL: whether there is more is found out when asked.
                     return sent, True
+            if answer.rows_max is not None:
+                room = min(room, answer.rows_max - answer.rows_sent)
+                if room == 0:
+                    return sent, False
             piece = await self._calls.call(
                 lambda: rows.take(room, encode),  # noqa: B023, it is awaited here
                 abandon=True,

@@ -20,7 +20,7 @@ from headwater.adapter.errors import ProtocolError, Unsupported
 from headwater.adapter.pgwire import text_form
 from headwater.adapter.pgwire.binary_form import InvalidBinary, from_binary
 from headwater.adapter.pgwire.numeric_form import number_from_binary
-from headwater.adapter.pgwire.refusals import InvalidEncoding
+from headwater.adapter.pgwire.refusals import InvalidEncoding, SeveralCommands
 from headwater.adapter.pgwire.rows import BINARY_FORMAT, format_of
 from headwater.adapter.pgwire.wire_types import UNKNOWN_OIDS, of_oid
 from headwater.adapter.sql import text
@@ -180,7 +180,7 @@ def only_statement(sql: str) -> Source | None:
     """The one statement of a Parse message; None if it is empty."""
     sources = split(_LEXEME.sub(_spaced, sql))
     if len(sources) > 1:
-        raise ProtocolError("cannot insert multiple commands into a prepared statement")
+        raise SeveralCommands
     return sources[0] if sources else None
 
 

@@ -22,12 +22,14 @@ from headwater.adapter.sql.tokens import Source
 class Prepared:
     """A statement of the extended protocol: its text, and the types of its parameters.
 
-    ``source`` None is the empty statement, which PostgreSQL lets one prepare too. ``columns`` is
-    what the session said they are, if it was asked and knew.
+    ``source`` None is the empty statement, which PostgreSQL lets one prepare too. ``statement`` is
+    what it says without its parameters, None if that cannot be told. ``columns`` is what the
+    session said they are, if it was asked and knew.
     """
 
     source: Source | None
     parameter_oids: tuple[int, ...]
+    statement: AnyStatement | None = None
     described: bool = False
     columns: tuple[Column, ...] | None = None
 
@@ -61,7 +63,11 @@ class Portal:
     answer: Answer | None = None
     prepared: Prepared | None = None
     hold: bool = False
+    binary: bool = False
+    """It was declared so: FETCH gives binary where a client cannot say."""
     done: bool = False
+    failed: bool = False
+    """Its transaction failed after it was made: not even a ROLLBACK of it can be run."""
 
 
 def bound(prepared: Prepared, values: Sequence[str | None], formats: Sequence[int]) -> Portal:

@@ -80,6 +80,16 @@ class DuplicatePrepared(AdapterError):
         super().__init__(f'prepared statement "{name}" already exists')
 
 
+class SeveralCommands(AdapterError):
+    """More than one statement where one is prepared."""
+
+    condition = "SYNTAX_ERROR"
+    sqlstate = "42601"
+
+    def __init__(self) -> None:
+        super().__init__("cannot insert multiple commands into a prepared statement")
+
+
 class NoTransaction(AdapterError):
     """A statement that makes sense inside a transaction only."""
 
