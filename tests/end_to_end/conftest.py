@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 import pytest
 
 from headwater.adapter.pgwire import WireServer
 from tests.end_to_end.memory_backend import Memory
+
+
+@pytest.fixture
+def quiet(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Nothing went wrong that only the log was told."""
+    yield
+    wrong = [record for record in caplog.get_records("call") if record.levelno >= logging.ERROR]
+    assert not [record.getMessage() for record in wrong]
 
 
 @pytest.fixture

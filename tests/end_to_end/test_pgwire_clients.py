@@ -25,7 +25,7 @@ from headwater.collection import schema
 from headwater.collection.types import by_postgres
 from tests.end_to_end.memory_backend import WAIT_SECONDS, Memory
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.usefixtures("quiet")]
 
 TYPES = (
     "boolean", "smallint", "integer", "bigint", "real", "double precision", "numeric(10,2)",

@@ -18,7 +18,7 @@ from headwater.base.clock import SystemClock
 from headwater.testing.sql_server import SqlServer
 from tests.end_to_end.memory_backend import WAIT_SECONDS
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.usefixtures("quiet")]
 
 
 @pytest.fixture

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import shutil
 import signal
+import socket
+import ssl
+import struct
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
@@ -21,7 +25,7 @@ from headwater.base.errors import InvalidUsage
 from headwater.cli.main import app
 from tests.end_to_end.memory_backend import WAIT_SECONDS, Memory
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.usefixtures("quiet")]
 
 USERS = UserList({"alice": new_verifier("sesame ☃"), "bob": new_verifier("b")})
 
@@ -201,6 +205,27 @@ def test_much_data_over_tls_in_both_directions(
             copy.write(lines)
         with connection.cursor().copy("copy t to stdout") as copy:
             assert b"".join(copy) == lines
+
+
+def test_an_encrypted_client_that_does_not_read_is_left_behind(
+    memory: Memory, certificate: tuple[Path, Path]
+) -> None:
+    memory.tables["t"] = pa.table({"s": ["x" * 10_000] * 20_000})
+    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+    with serving(memory, tls=wire_tls.of_files(*certificate)) as server:
+        plain = socket.create_connection((server.host, server.port), WAIT_SECONDS)
+        plain.sendall(struct.pack("!ii", 8, 80877103))
+        assert plain.recv(1) == b"S"
+        with trusting.wrap_socket(plain) as client:
+            startup = struct.pack("!i", 196608) + b"user\0headwater\0\0"
+            query = b"select * from t\0"
+            client.sendall(struct.pack("!i", len(startup) + 4) + startup)
+            client.sendall(b"Q" + struct.pack("!i", len(query) + 4) + query)
+            while memory.rows_given == 0:
+                client.recv(100)
+            server.stop()  # It returns, although nobody takes the rest.
+    assert memory.streams_open == 0
 
 
 def test_files_that_are_no_certificate_are_refused(

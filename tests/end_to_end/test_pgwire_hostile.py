@@ -24,7 +24,7 @@ from headwater.adapter.pgwire import Limits, WireServer
 from headwater.adapter.pgwire.tls import Tls
 from tests.end_to_end.memory_backend import WAIT_SECONDS, Memory
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.usefixtures("quiet")]
 
 STARTUP = struct.pack("!i", 196608) + b"user\0headwater\0\0"
 QUICK_CONNECTS = 300

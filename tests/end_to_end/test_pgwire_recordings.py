@@ -17,7 +17,7 @@ from headwater.adapter.pgwire import WireServer
 from tests.end_to_end.memory_backend import Memory
 from tests.end_to_end.recorded import Client, parsed, play, readable
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.usefixtures("quiet")]
 
 RECORDINGS = Path(__file__).parent / "recordings"
 

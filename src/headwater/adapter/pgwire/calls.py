@@ -78,6 +78,12 @@ class Calls:
             self._reading = asyncio.create_task(self._stream.read_raw())
         return self._reading
 
+    async def end_reading(self) -> None:
+        """Nothing is read any more, and nobody waits to: the stream is free for its last words."""
+        waiting = [reading for reading in (self._reading, self._end) if reading is not None]
+        self.stop_reading()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
     def stop_reading(self) -> None:
         """The connection is over."""
         for reading in (self._reading, self._end):

@@ -57,6 +57,7 @@ class Connection:
             except AdapterError as error:
                 # The framing is lost, or the client kept a transaction for too long.
                 self._stream.write(refusals.response(error, "FATAL"))
+                await self._calls.end_reading()
                 await self._stream.linger()
                 return
             if tag == frontend.TERMINATE:
@@ -181,6 +182,8 @@ class Connection:
     async def _described(self, undescribed: Prepared, sql: str, given: tuple[int, ...]) -> Prepared:
         """The statement with what the session knows of it by its text, if it is one that knows."""
         worker = self._calls.worker
+        if worker.cannot_describe:
+            return undescribed
 
         def ask() -> Prepared:
             session = worker.session()

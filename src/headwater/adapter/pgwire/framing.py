@@ -136,12 +136,18 @@ class Stream:
 
     def close(self) -> None:
         """Close the socket; what is queued is still sent if the client takes it soon."""
-        if self._queued and not self._writer.is_closing():
+        if self._writer.is_closing():
+            return
+        if self._queued:
             self._writer.write(bytes(self._queued))
             self._queued.clear()
+        left = self._writer.transport.get_write_buffer_size()
+        if left and self._encrypted:
+            self.abort()  # Once closing, a transport with TLS can no longer be aborted.
+            return
         self._writer.close()
-        # A client that does not read would keep the socket, and what is queued for it, for ever.
-        if self._writer.transport.get_write_buffer_size():
+        if left:
+            # A client that does not read would keep the socket, and what is queued, for ever.
             asyncio.get_running_loop().call_later(CLOSE_SECONDS, self.abort)
 
     def abort(self) -> None:

@@ -17,6 +17,7 @@ from headwater.adapter.pgwire.backend import (
     CancelReason,
     Cancels,
     CopyOut,
+    Describes,
     Result,
     Session,
 )
@@ -48,6 +49,11 @@ class Worker:
         if self._session is None:
             self._session = self._backend.open_session()
         return self._session
+
+    @property
+    def cannot_describe(self) -> bool:
+        """Whether the session is known not to be asked for types: no call is needed to learn it."""
+        return self._session is not None and not isinstance(self._session, Describes)
 
     def cancel(self, reason: CancelReason) -> bool:
         """Ask the running call to end; whether the session can be asked. From any thread."""
