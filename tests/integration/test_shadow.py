@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -118,8 +119,10 @@ def test_its_life() -> None:
         assert third.mirror(OBJECTS) == ()
         third.stop()
 
-        # Of another version, or damaged: made again, and filled again.
-        (directory / "shadow.json").write_text('{"layout": 0, "postgres": "7.1"}')
+        # Of before the machine's last start, or damaged: made again, and filled again.
+        marker = json.loads((directory / "shadow.json").read_text())
+        assert marker["boot"]
+        (directory / "shadow.json").write_text(json.dumps({**marker, "boot": "another"}))
         fourth = Shadow(directory)
         assert fourth.start() is True
         assert len(fourth.mirror(OBJECTS)) == len(OBJECTS)
@@ -210,6 +213,52 @@ def test_a_definition_is_one_query_and_runs_as_nobody_special(shadow: Shadow) ->
             " and attrelid = 'bad'::regclass",
         ) == [("integer",)]
     shadow.mirror(OBJECTS)
+
+
+def test_clients_see_the_catalog_before_or_after_a_change_and_never_between(
+    shadow: Shadow,
+) -> None:
+    pair = tuple(
+        Relation("public", name, "table", (Column("a", "integer"),)) for name in ("one", "two")
+    )
+    seen: list[str | None] = []
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.is_set():
+            ((count,),) = rows(
+                shadow, "select count(*) from pg_class where relname in ('one', 'two')"
+            )
+            seen.append(count)
+
+    readers = [threading.Thread(target=look) for _ in range(4)]
+    for reader in readers:
+        reader.start()
+    for _ in range(10):
+        shadow.mirror((*OBJECTS, *pair))
+        shadow.mirror(OBJECTS)
+    done.set()
+    for reader in readers:
+        reader.join()
+    assert seen
+    assert set(seen) <= {"0", "2"}
+
+
+def test_a_process_that_died_is_started_again_by_whoever_asks() -> None:
+    with place() as directory, Shadow(directory) as own:
+        own.mirror(OBJECTS)
+        for ask in (
+            lambda: rows(own, "select 1"),
+            lambda: own.analyse("select a from t"),
+            lambda: own.mirror(OBJECTS),
+        ):
+            pid = own.instance.postmaster_pid
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+            while Path(f"/proc/{pid}").exists():
+                time.sleep(0.02)
+            ask()
+            assert oid(own, "t") is not None
 
 
 def test_keys_comments_and_types_are_there(shadow: Shadow) -> None:

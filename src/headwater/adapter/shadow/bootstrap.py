@@ -74,6 +74,9 @@ default_text_search_config = 'pg_catalog.simple'
 """
 """No activity and no statement is recorded: one client's text is not another's to read."""
 
+UNFORCED: Final = "fsync = off\nfull_page_writes = off\n"
+"""Where a crash of the machine is noticed, and the shadow made again."""
+
 READER_SETTINGS: Final = {
     "statement_timeout": str(STATEMENT_TIMEOUT_MS),
     "lock_timeout": "2000",

@@ -7,8 +7,8 @@ Invariants:
   then stops it, so that not even ``kill -9`` of the server leaves it behind.
 - Its directory is ours alone (the server holds the role of the location): a lock file in it is
   stale by definition, and a process that still holds it is stopped first.
-- Nothing in it is precious. A directory of another version, or one that does not start, is thrown
-  away and made again; the mirror is rebuilt from our catalog.
+- Nothing in it is precious. A directory of another version, of before the machine's last start, or
+  one that does not start, is thrown away and made again; the mirror is rebuilt from our catalog.
 
 PostgreSQL refuses to run as root; there it runs as the user ``pgserver`` of the wheel. Where that
 user may not enter the directory, a temporary one takes its place and is made anew at each start.
@@ -64,6 +64,16 @@ wait "$server"
 class _Marker(msgspec.Struct, frozen=True):
     layout: int
     postgres: str
+    boot: str
+    """Of the machine. Nothing is forced to disk, so what its crash left is not trusted."""
+
+
+def _boot() -> str:
+    """Names this run of the machine; empty where the machine does not say."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
 
 
 class Instance:
@@ -97,6 +107,10 @@ class Instance:
                 return False
         self._make()
         return True
+
+    def is_running(self) -> bool:
+        """Whether its process lives."""
+        return self._keeper is not None and self._keeper.poll() is None and not self._has_ended()
 
     def stop(self) -> None:
         """Stop it, if it runs."""
@@ -138,7 +152,7 @@ class Instance:
         return found == self._marker()
 
     def _marker(self) -> _Marker:
-        return _Marker(LAYOUT, self._command("postgres", "--version").strip())
+        return _Marker(LAYOUT, self._command("postgres", "--version").strip(), _boot())
 
     def _make(self) -> None:
         self._stop_process()
@@ -146,13 +160,15 @@ class Instance:
         marker = self.directory / "shadow.json"
         marker.unlink(missing_ok=True)
         self._command("initdb", "-D", str(self.data), *bootstrap.INITDB_OPTIONS)
-        (self.data / "postgresql.conf").write_text(bootstrap.CONFIGURATION)
+        unforced = bootstrap.UNFORCED if _boot() else ""
+        (self.data / "postgresql.conf").write_text(bootstrap.CONFIGURATION + unforced)
         (self.data / "pg_hba.conf").write_text(bootstrap.ACCESS)
         self._run()
         with self.connect(bootstrap.ADMIN, dbname="template1") as connection:
             bootstrap.make_database(connection)
         with self.connect(bootstrap.ADMIN) as connection:
             bootstrap.make_rights(connection)
+            connection.execute("CHECKPOINT")  # commits are not waited for, and this must be there
         # Last, so that a half-made one is never taken for a whole one.
         marker.write_bytes(msgspec.json.encode(self._marker()))
 

@@ -27,6 +27,8 @@ ROWS_MAX: Final = 100_000
 BYTES_MAX: Final = 64 * 1024 * 1024
 SESSIONS_MAX: Final = 8
 _WAIT_SECONDS: Final = 30.0
+_GONE: Final = ("57P", "080")
+"""SQLSTATEs of a server that stops or of a connection that broke."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +75,15 @@ class Sessions:
             self._idle.put(None)
 
     def close(self) -> None:
-        """Close every idle session; those in use are closed when they come back."""
-        for _ in range(SESSIONS_MAX):
-            with contextlib.suppress(queue.Empty):
-                connection = self._idle.get_nowait()
-                if connection is not None:
-                    connection.close()
+        """Close every idle session; one in use fails by itself. New ones are made when needed."""
+        taken = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                taken.append(self._idle.get_nowait())
+        for connection in taken:
+            if connection is not None:
+                connection.close()
+            self._idle.put(None)
 
     def analyse(self, text: str, parameters: Sequence[int] = ()) -> Analysis:
         """Types and names of what ``text`` returns. ``parameters``: OIDs, 0 for unknown."""
@@ -173,8 +178,8 @@ def _accept(result: pq.abc.PGresult) -> None:
 
 def _rejection(error: psycopg.Error) -> Exception:
     said = error.diag
-    if said.sqlstate is None or said.message_primary is None:
-        return error
+    if said.sqlstate is None or said.message_primary is None or said.sqlstate[:3] in _GONE:
+        return ShadowUnavailable(f"the shadow PostgreSQL is gone: {error}")
     return PostgresRejected(
         said.message_primary,
         said.sqlstate,

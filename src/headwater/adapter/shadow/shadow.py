@@ -1,16 +1,18 @@
 """The shadow, whole: start and stop with the server, mirror, analyse, answer.
 
 Every method may be called from any thread. ``mirror`` is serialized; ``analyse`` and
-``run_catalog_query`` run beside it and beside each other.
+``run_catalog_query`` run beside it and beside each other. A process that died meanwhile is started
+again by whoever finds out, and shows what it showed.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 import psycopg
 
@@ -20,6 +22,9 @@ from headwater.adapter.shadow.instance import Instance
 from headwater.adapter.shadow.mirror import mirror
 from headwater.adapter.shadow.objects import Mirrored
 from headwater.adapter.shadow.sessions import Analysis, Answer, Sessions
+
+_log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 RENAMED: Final = {"daticulocale": "datlocale", "colliculocale": "colllocale"}
 """Columns of catalogs that older clients ask for (``\\l`` and ``\\dO`` of psql 15 and 16)."""
@@ -34,20 +39,28 @@ class Shadow:
         self.instance = Instance(directory)
         self._sessions = Sessions(lambda: self.instance.connect(bootstrap.READER))
         self._admin: psycopg.Connection[Any] | None = None
+        self._shown: tuple[Mirrored, ...] = ()
+        self._stopped = True
         self._lock = threading.Lock()
 
     def start(self) -> bool:
         """Start; return whether it is new, and shows nothing until :meth:`mirror` is called."""
-        return self.instance.start()
+        with self._lock:
+            self._stopped = False
+            return self.instance.start()
 
     def stop(self) -> None:
         """Stop the process and close every session."""
         with self._lock:
-            if self._admin is not None:
-                self._admin.close()
-                self._admin = None
+            self._stopped = True
+            self._close()
+            self.instance.stop()
+
+    def _close(self) -> None:
+        if self._admin is not None:
+            self._admin.close()
+            self._admin = None
         self._sessions.close()
-        self.instance.stop()
 
     def __enter__(self) -> Self:
         self.start()
@@ -58,18 +71,43 @@ class Shadow:
 
     def mirror(self, objects: Sequence[Mirrored]) -> tuple[str, ...]:
         """Show exactly ``objects``; return the keys of those that had to be made."""
-        with self._lock:
-            try:
-                if self._admin is None or self._admin.closed:
-                    self._admin = self.instance.connect(bootstrap.ADMIN)
-                return mirror(self._admin, objects)
-            except psycopg.OperationalError as error:
-                raise ShadowUnavailable(f"the shadow PostgreSQL is gone: {error}") from error
+        objects = tuple(objects)
+
+        def show() -> tuple[str, ...]:
+            with self._lock:
+                made = self._show(objects)
+                self._shown = objects
+                return made
+
+        return self._with_a_living(show)
 
     def analyse(self, text: str, parameters: Sequence[int] = ()) -> Analysis:
         """What a statement returns, or ``PostgresRejected`` with PostgreSQL's own words."""
-        return self._sessions.analyse(text, parameters)
+        return self._with_a_living(lambda: self._sessions.analyse(text, parameters))
 
     def run_catalog_query(self, text: str, parameters: Sequence[str | None] = ()) -> Answer:
         """The answer to a query about the catalog; see :func:`.classify.is_catalog_query`."""
-        return self._sessions.run(_RENAMED.sub(lambda old: RENAMED[old[0]], text), parameters)
+        spelled = _RENAMED.sub(lambda old: RENAMED[old[0]], text)
+        return self._with_a_living(lambda: self._sessions.run(spelled, parameters))
+
+    def _show(self, objects: Sequence[Mirrored]) -> tuple[str, ...]:
+        try:
+            if self._admin is None or self._admin.closed:
+                self._admin = self.instance.connect(bootstrap.ADMIN)
+            return mirror(self._admin, objects)
+        except psycopg.OperationalError as error:
+            raise ShadowUnavailable(f"the shadow PostgreSQL is gone: {error}") from error
+
+    def _with_a_living(self, ask: Callable[[], T]) -> T:
+        try:
+            return ask()
+        except ShadowUnavailable:
+            with self._lock:
+                if self._stopped or self.instance.is_running():
+                    raise
+                _log.warning("the shadow PostgreSQL is gone, and is started again")
+                self._close()
+                self.instance.stop()
+                self.instance.start()
+                self._show(self._shown)
+            return ask()
