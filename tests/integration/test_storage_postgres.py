@@ -404,12 +404,18 @@ def test_values_of_every_type(server: Server, world: World) -> None:
         "'{\"k\": 1}', 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11', 'ü', '{1,2}')"
     )
     world.execute(row)
+    odd = (
+        f"INSERT INTO {world.name}.v (v) "
+        "VALUES (''), ('\\N'), ('NULL'), (E'a\\nb'), ('\"q\",'), (E'\\r'), (E'\\\\.')"
+    )
+    world.execute(odd)
     world.execute(f"INSERT INTO {world.name}.v DEFAULT VALUES")
     tables = {f"{world.name}.v": discover(server.dsn, world.name)[f"{world.name}.v"]}
     source = Postgres(world.dsn, world.name, world.name, tables)
     upper = source.probe()
     snapshot = [dict(payload) for *_, payload in flat(source.read(NOTHING, upper))]
     world.execute(row)
+    world.execute(odd)
     world.execute(f"INSERT INTO {world.name}.v DEFAULT VALUES")
     changes = [dict(payload) for *_, payload in flat(source.read(upper, source.probe()))]
     assert repr(snapshot) == repr(changes), "a copied row and a replicated one are the same"
@@ -417,7 +423,8 @@ def test_values_of_every_type(server: Server, world: World) -> None:
     assert (first["i2"], first["i8"], first["b"], first["y"]) == (-1, 2**53 + 1, True, b"\xff\x00")
     assert first["z"].isoformat() == "2024-01-01T22:04:05+00:00"
     assert (first["v"], first["a"]) == ("ü", "{1,2}")
-    assert set(snapshot[1].values()) == {None, 1}
+    assert [row["v"] for row in snapshot[1:-1]] == ["", "\\N", "NULL", "a\nb", '"q",', "\r", "\\."]
+    assert set(snapshot[-1].values()) == {None, 1}
     source.close()
 
 

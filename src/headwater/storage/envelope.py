@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -93,8 +93,7 @@ class _Sides:
         return Changes(updates, errors_table(self.errors), letters_table(output, self.letters))
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(NamedTuple):
     """A raw record, stamped."""
 
     partition: str
@@ -111,8 +110,8 @@ class Message:
 def messages(stamped: pa.Table) -> Iterator[Message]:
     """Return the raw records of a stamped batch."""
     names = (PARTITION, OFFSET, TIME, "key", "value")
-    for values in zip(*(stamped.column(name).to_pylist() for name in names), strict=True):
-        yield Message(*values)
+    columns = (stamped.column(name).to_pylist() for name in names)
+    return map(Message._make, zip(*columns, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +227,7 @@ def _row(format_: Json, raw: msgspec.Raw) -> Row | None:
     return None if raw == _NULL else format_.decode(bytes(raw))
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(NamedTuple):
     """What an output has for a key just before a range: a row, or an error, or neither."""
 
     row: Row | None = None
@@ -255,11 +253,17 @@ class Upsert:
     key_format: Format | None = None
     policy: Policy = Policy.FAIL
     layout: str = "run"
+    _key_places: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    _value_places: tuple[int, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         wanted = self.key_format.schema.names if self.key_format else self.format.schema.names
         if not self.key or any(name not in wanted for name in self.key):
             raise InvalidUsage(f"the key of an upsert is among {wanted}, not {list(self.key)}")
+        names = self.format.schema.names
+        values = tuple(n for n, name in enumerate(names) if name not in self.key)
+        object.__setattr__(self, "_key_places", tuple(wanted.index(name) for name in self.key))
+        object.__setattr__(self, "_value_places", values)
 
     @property
     def schema(self) -> pa.Schema:
@@ -296,13 +300,11 @@ class Upsert:
             if message.value is None:
                 raise Undecodable("a message without a value has no key in it")
             row = self.format.decode(message.value)
-            places = [self.format.schema.get_field_index(name) for name in self.key]
-            return tuple(row[place] for place in places), Known(row)
+            return tuple([row[place] for place in self._key_places]), Known(row)
         if message.key is None:
             raise Undecodable(NO_KEY)
         key_row = self.key_format.decode(message.key)
-        places = [self.key_format.schema.get_field_index(name) for name in self.key]
-        key = tuple(key_row[place] for place in places)
+        key = tuple([key_row[place] for place in self._key_places])
         if message.value is None:
             return key, NONE
         try:
@@ -312,8 +314,7 @@ class Upsert:
             sides.letters.append(letter)
             # Whatever the policy: the old value is not the value any more.
             return key, Known(error=letter.message)
-        value = (v for v, f in zip(row, self.format.schema, strict=True) if f.name not in self.key)
-        return key, Known((*key_row, *value))
+        return key, Known((*key_row, *[row[place] for place in self._value_places]))
 
     def _replace(self, sides: _Sides, key: Row, old: Known, new: Known, time: int) -> None:
         if old == new:

@@ -22,6 +22,7 @@ import datetime as dt
 import decimal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Annotated, Any, Final, Protocol
 
 import msgspec
@@ -120,6 +121,7 @@ class Json:
     """An object, by the names of its members."""
 
     schema: pa.Schema
+    _members: Any = field(init=False, repr=False, compare=False)
     _decoder: Any = field(init=False, repr=False, compare=False)
     _checks: Any = field(init=False, repr=False, compare=False)
 
@@ -131,8 +133,12 @@ class Json:
             # Members are named by position, so that any column name will do.
             named: Any = {"name": column.name, **({"default": None} if column.nullable else {})}
             fields.append((f"f{number}", type_, msgspec.field(**named)))
-        struct = msgspec.defstruct("Record", fields, kw_only=True, frozen=True)
+        struct = msgspec.defstruct("Record", fields, kw_only=True, frozen=True, gc=False)
         object.__setattr__(self, "_decoder", msgspec.json.Decoder(struct))
+        # A struct without members to take, or with one, is no tuple of them.
+        names = [name for name, *_ in fields]
+        members = attrgetter(*names) if len(names) > 1 else msgspec.structs.astuple
+        object.__setattr__(self, "_members", members)
         object.__setattr__(self, "_checks", _checks(self.schema))
 
     def decode(self, data: bytes) -> Row:
@@ -141,8 +147,8 @@ class Json:
             found = self._decoder.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, decimal.InvalidOperation) as error:
             raise Undecodable(str(error)) from error
-        row = tuple(getattr(found, f"f{n}") for n in range(len(self.schema)))
-        return _checked(row, self._checks)
+        row = self._members(found)
+        return _checked(row, self._checks) if self._checks else row
 
 
 def _checks(schema: pa.Schema) -> tuple[tuple[int, Callable[[Any], Any]], ...]:

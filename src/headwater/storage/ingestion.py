@@ -11,7 +11,7 @@ envelopes); here are the effects, in the one order that is right:
 
 - entry 1 makes the binding durable **before** any record carries its time;
 - entry 2 appends **all** outputs with their errors and the dead letters, moves their uppers and the
-  holds on remap and on upsert state together: nothing of a range is there without the rest;
+  holds on remap and outputs together: nothing of a range is there without the rest;
 - upstream is told to forget **after** entry 2, and just what remap says is before its upper.
 
 A probe that finds nothing new makes one entry of both, with no rows. A tick that finds remap ahead
@@ -67,7 +67,8 @@ from headwater.storage.resumption import Resumption, Uppers, resumption
 from headwater.storage.source import OFFSET, PARTITION, Records, Source
 
 HOLD: Final = "ingestion"
-"""The read capability on the output of an upsert, by which its state stays readable."""
+"""The read capability on each output: what it had just before its upper must stay readable, for an
+upsert to look its keys up, and for a truncation to retract it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +179,8 @@ class Ingestion:
             output.collection, envelope.schema, key=envelope.key, layout=envelope.layout
         )
         kept = _Kept(write, read)
+        self._core.submit(OpenReader(write.id, self._hold, HOLD)).result()
         if isinstance(envelope, Upsert):
-            self._core.submit(OpenReader(write.id, self._hold, HOLD)).result()
             kept.state = KeyedState(self._core, read, envelope.key)
         return kept
 
@@ -270,12 +271,11 @@ class Ingestion:
     ) -> None:
         for name, kept in self._outputs.items():
             entry.append(kept, upper, parts.get(name, ()))
-            if kept.state is not None:
-                at = Frontier.of(max(0, upper - 1))
-                entry.commands.append(DowngradeReader(kept.write.id, self._hold, at))
         entry.append(self._letters, upper, letters)
         # Everything reaches ``upper`` with this entry, so that is where resumption is after it.
         since = Frontier.of(max(0, upper - 1))
+        for kept in self._outputs.values():
+            entry.commands.append(DowngradeReader(kept.write.id, self._hold, since))
         entry.commands.append(AllowCompaction(((self._remap_kept.write.id, since),)))
 
     def _appended(self, upper: int) -> None:

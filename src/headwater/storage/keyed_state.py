@@ -6,7 +6,7 @@ The output is a collection of keyed runs: a large part is probed where it lies, 
 in the log) is arranged in memory first. Nothing of it is kept between ranges but open runs, which
 are immutable, so there is no state that could differ from the collection.
 
-Kept by: the ingestion, which holds the output readable at the time before its upper.
+Relies on: the ingestion, which holds its outputs readable at the time before their upper.
 """
 
 from __future__ import annotations

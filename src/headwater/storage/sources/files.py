@@ -99,7 +99,7 @@ class Files:
             size = path.stat().st_size
             if self._kind == "parquet":
                 return known or _parquet_rows(path, size)
-            if size < known:
+            if size <= known:
                 return size
             return _after_last_newline(path, known, size)
         except FileNotFoundError:

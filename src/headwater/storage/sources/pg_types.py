@@ -11,9 +11,10 @@ The text forms are those of a session with ``TimeZone = UTC``, ``DateStyle = ISO
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 SESSION: Final = (
     "SET TimeZone = 'UTC'; SET DateStyle = 'ISO, YMD'; SET IntervalStyle = 'iso_8601'; "
@@ -55,13 +56,16 @@ class Unreadable(ValueError):
     """A text that is no value of its column's type here."""
 
 
-def column_of(texts: Sequence[str | None], type_: pa.DataType) -> pa.Array:
+def column_of(texts: Sequence[str | None] | pa.ChunkedArray, type_: pa.DataType) -> Any:
     """Return the values of a column from their texts; raise :class:`Unreadable`."""
     try:
+        if not isinstance(texts, pa.ChunkedArray):
+            texts = pa.array(texts, pa.string())
         if pa.types.is_binary(type_):
-            return pa.array([None if t is None else bytes.fromhex(t[2:]) for t in texts], type_)
-        if pa.types.is_boolean(type_):
-            return pa.array([None if t is None else t == "t" for t in texts], type_)
-        return pa.array(texts, pa.string()).cast(type_)
+            found = (
+                None if text is None else bytes.fromhex(text[2:]) for text in texts.to_pylist()
+            )
+            return pa.array(found, type_)
+        return pc.equal(texts, "t") if pa.types.is_boolean(type_) else texts.cast(type_)
     except (pa.ArrowInvalid, ValueError) as error:
         raise Unreadable(str(error)) from error

@@ -36,6 +36,7 @@ import numpy as np
 import psycopg
 import pyarrow as pa
 from psycopg import pq, sql
+from pyarrow import csv
 
 from headwater.storage.errors import DefiniteError, TransientError
 from headwater.storage.generators.generator import placed, with_diffs
@@ -268,14 +269,15 @@ class Postgres:
     ) -> Iterator[Records]:
         names = sql.SQL(", ").join(map(sql.Identifier, schema.names))
         space, _, name = table.partition(".")
-        query = sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT").format(
+        # Nulls are unquoted, and a text that looks like one is quoted: so they can be told apart.
+        query = sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT (FORMAT csv, NULL '\\N')").format(
             names, sql.Identifier(space, name)
         )
-        rows: list[tuple[str | None, ...]] = []
+        rows: list[bytes] = []
         try:
             with copying.cursor() as cursor, cursor.copy(query) as copy:
-                for row in copy.rows():
-                    rows.append(row)
+                for row in copy:  # The server sends each row as a message of its own.
+                    rows.append(bytes(row))
                     if len(rows) >= ROWS_AT_ONCE:
                         yield _placed_rows(table, schema, rows)
                         rows = []
@@ -304,9 +306,28 @@ class Postgres:
                 )
 
 
-def _placed_rows(table: str, schema: pa.Schema, rows: list[tuple[str | None, ...]]) -> Records:
-    columns = zip(*rows, strict=True)
-    arrays = [column_of(texts, field.type) for texts, field in zip(columns, schema, strict=True)]
+def _placed_rows(table: str, schema: pa.Schema, rows: list[bytes]) -> Records:
+    names = [str(number) for number in range(len(schema))]
+    texts = csv.read_csv(
+        pa.BufferReader(b"".join(rows)),
+        read_options=csv.ReadOptions(
+            column_names=names, use_threads=False, block_size=sum(map(len, rows)) + 1
+        ),
+        parse_options=csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+        convert_options=csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()),
+            null_values=["\\N"],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )
+    assert texts.num_rows == len(rows), "a message of COPY is a row"
+    arrays = []
+    for texts_of, field in zip(texts.columns, schema, strict=True):
+        try:
+            arrays.append(column_of(texts_of, field.type))
+        except Unreadable as error:
+            raise Misfit(f"table {table!r}, column {field.name!r}: {error}") from error
     payload = with_diffs(pa.Table.from_arrays(arrays, schema=schema), 1)
     return Records(table, placed(LOG, np.zeros(len(rows), np.int64), payload))
 
