@@ -15,6 +15,7 @@ from headwater.collection.run_layout import LAYOUTS
 from headwater.persist.client import Client, open_location
 from headwater.persist.core import Settings
 from headwater.persist.maintenance import Maintenance
+from tests.seeds import seeds
 
 Row = tuple[Any, ...]
 
@@ -31,7 +32,7 @@ def model_at(updates: list[tuple[Row, int, int]], time: int, key: tuple[Any, ...
     return Counter({row: count for row, count in rows.items() if count})
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(2, 20))
 @pytest.mark.parametrize("layout", ["run", "parquet"])
 def test_lookup_is_the_model_at_every_time(tmp_path: Path, seed: int, layout: str) -> None:
     print(f"seed {seed}")
