@@ -16,6 +16,7 @@ from headwater.storage.generators.auction import Auctions
 from headwater.storage.generators.counter import Counter
 from headwater.storage.generators.generator import Generator, Stream
 from headwater.storage.generators.key_value import KeyValue
+from headwater.storage.generators.nexmark import Nexmark
 from headwater.storage.offsets import NOTHING, Offsets
 from headwater.storage.source import Source
 from headwater.storage.sources.files import Files
@@ -81,6 +82,7 @@ RIGS: dict[str, Callable[[Path], Rig]] = {
     "counter": lambda _: GeneratorRig(Counter(keep=5)),
     "key_value": lambda _: GeneratorRig(KeyValue(keys=4, seed=7, deletes=5)),
     "auction": lambda _: GeneratorRig(Auctions(seed=3, lasting=4)),
+    "nexmark": lambda _: GeneratorRig(Nexmark(seed=3, lasting=8)),
     "lines": LinesRig,
     "parquet": ParquetRig,
 }
