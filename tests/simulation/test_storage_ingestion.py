@@ -22,12 +22,20 @@ from headwater.storage.envelope import Known, Lookup, Upsert, _Sides, messages
 from headwater.storage.format import Undecodable
 from headwater.storage.ingestion import Ingestion, read_remap
 from headwater.storage.offsets import NOTHING, Offsets
+from headwater.storage.remap import Remap
 from headwater.storage.resumption import Uppers
 from headwater.testing.crash import quiet_crashes
 from headwater.testing.stepped import stepped
 from headwater.testing.unreliable import Crash, FailNth
 from tests.seeds import seeds
-from tests.simulation.storage_world import DEFINITION, World, complaints
+from tests.simulation.storage_world import (
+    DEFINITION,
+    ScriptedSource,
+    World,
+    actual,
+    complaints,
+    expected,
+)
 
 TICKS = 4
 
@@ -213,6 +221,23 @@ def test_a_restart_reads_nothing_that_is_durable() -> None:
             running.tick(2_000 + n)
             running.stop()
         assert [read for read, _ in world.upstream.reads] == [Offsets({"a": n}) for n in range(3)]
+        client.stop()
+
+
+def test_restarts_on_a_remap_that_is_compacted_as_far_as_it_may_be() -> None:
+    """Nobody holds history: of remap just what resumption needs is left, and that is enough."""
+    random, world, told = Random(7), World(), Remap.empty()
+    with stepped(Random(0)):
+        client = world.open()
+        for tick in range(12):
+            world.upstream.grow(random, random.randrange(5))
+            running = Ingestion(client, DEFINITION, ScriptedSource(world.upstream))
+            now = 2_000 + 10 * tick
+            assert running.tick(now)
+            told = told.bind(now if told.bindings else 0, now + 1, world.upstream.offsets)
+            left = read_remap(client.reader(DEFINITION.remap))
+            assert (left.since, left.latest) == (now, world.upstream.offsets)
+            assert actual(client, now) == expected(world.upstream, told, now)
         client.stop()
 
 
