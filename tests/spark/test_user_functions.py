@@ -6,7 +6,8 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from pyspark.sql.functions import pandas_udf, udf, udtf
 
 from headwater.collection.run_layout import LAYOUTS
 from headwater.compute import definition
+from headwater.compute.catalyst.compiler import Workspace
+from headwater.compute.catalyst.render import execute
 from headwater.compute.controller import ViewController
 from headwater.compute.ir import plan as plans
 from headwater.compute.ir.plan import Plan
@@ -102,6 +105,52 @@ def test_every_kind_of_function_is_exact_at_every_time(spark: Any, client: Clien
     for name, sql in QUERIES.items():
         story.check(client, controller, name, sql)
     assert not list(violations(client.core.state))
+
+
+PLACES = {
+    "nested": "SELECT k, band(CAST(half(x) AS BIGINT)) AS b FROM t",
+    "struct": "SELECT k, both(x).lo AS lo, both(x).hi AS hi FROM t",
+    "exploded": "SELECT k, e FROM t LATERAL VIEW explode(upto(x)) AS e",
+    "having": "SELECT k, count(*) AS n FROM t GROUP BY k HAVING band(max(x)) = 'high''s'",
+    "ordered": "SELECT k, x, row_number() OVER (PARTITION BY band(x) ORDER BY half(x)) AS r FROM t",
+    "outer": "SELECT t.k, s.y FROM t LEFT JOIN s ON band(t.x) = band(s.y)",
+    "case": "SELECT CASE WHEN k > 2 THEN day_after(d) END AS d FROM s",
+    "named": "SELECT arrowed(`end` => 'h', amount => x) AS a FROM t",
+    "batches": "SELECT grown(x) AS g FROM t",
+}
+
+
+def _day_after(day: date | None) -> date | None:
+    return None if day is None else day + timedelta(days=1)
+
+
+def _grown(batches: Iterator[pd.Series]) -> Iterator[pd.Series]:
+    for batch in batches:
+        yield batch + 1
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_a_function_is_called_wherever_sql_has_one(spark: Any, name: str) -> None:
+    """The plan, through its bytes and in a session that knows no function, beside the query."""
+    session = _registered(spark)
+    session.udf.register("both", udf(lambda x: (x, x), "lo bigint, hi bigint", useArrow=False))
+    session.udf.register("upto", udf(lambda x: list(range(x or 0)), "array<int>", useArrow=True))
+    session.udf.register("day_after", udf(_day_after, "date", useArrow=False))
+    session.udf.register("grown", pandas_udf(_grown, "double"))
+    tables = {
+        "t": pa.table({"k": [1, 2, 2, 3], "x": pa.array([3, -4, None, 6], pa.int64())}),
+        "s": pa.table({"k": [1, 3], "y": [6, 12], "d": [date(2024, 2, 28), None]}),
+    }
+    workspace = Workspace(session, {name: table.schema for name, table in tables.items()})
+    plan = plans.decoded(plans.encoded(workspace.compile_sql(PLACES[name])))
+    assert plan.functions
+    other = spark.newSession()
+    found = execute(other, plan, {n: other.createDataFrame(t) for n, t in tables.items()}).collect()
+    for table, rows in tables.items():
+        session.createDataFrame(rows).createOrReplaceTempView(table)
+    expected = session.sql(PLACES[name]).collect()
+    assert Counter(map(str, found)) == Counter(map(str, expected))
+    assert expected
 
 
 def test_a_view_keeps_the_functions_that_it_was_made_with(spark: Any, client: Client) -> None:

@@ -135,6 +135,10 @@ public final class Printer {
             // Its own text has the children as they are shown, not as they are written.
             return ((PythonUDF) e).name() + "(" + String.join(", ", texts(list(e.children()))) + ")";
         }
+        if (e instanceof NamedArgumentExpression) {
+            NamedArgumentExpression argument = (NamedArgumentExpression) e;
+            return "`" + argument.key().replace("`", "``") + "` => " + text(argument.value());
+        }
         if (e instanceof TaggingExpression) {
             return text((Expression) e.children().head());
         }
