@@ -241,7 +241,7 @@ class Scenario:
 
 ZOMBIES: Final = tuple(Fault("zombie", 0, commits) for commits in range(3))
 FAULTS: Final = (Fault("crash", 0), Fault("lost reply", 0), Fault("replay", 0), *ZOMBIES)
-STRIDE: Final = 7
+STRIDE: Final = 21
 """Every so manieth event is struck each time; all of them in ``make soak``."""
 
 
@@ -388,6 +388,7 @@ class LoadsNothing(SqliteDriver):
         yield from super()._flushed()
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("defect", "faults"),
     [

@@ -339,6 +339,7 @@ def _forgets_dead_letters(patch: pytest.MonkeyPatch) -> None:
 DEFECTS = [_commits_before_durable, _binds_after_data, _upserts_from_input, _forgets_dead_letters]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("plant", DEFECTS, ids=lambda plant: plant.__name__.strip("_"))
 def test_a_planted_defect_is_caught(
     plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch

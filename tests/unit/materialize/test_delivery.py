@@ -290,6 +290,7 @@ class IgnoresTheFence(SqliteDriver):
         return super()._begin()
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "defect", [CheckpointAfterData, CheckpointBeforeData, CommitDuringStore, DropsADocument]
 )
