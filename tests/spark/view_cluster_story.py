@@ -184,7 +184,8 @@ def killed_step(story: Story, roots: Sequence[int]) -> dict[str, Any]:
     names = [PartName.parse(key) for key in story.objects() - before]
     return {
         "written_by_the_dead": sorted(dead),
-        "attempts": len({name.attempt.rpartition(".")[0] for name in names if name is not None}),
+        # An object is named by its attempt, the stage in it, and its number in that.
+        "attempts": len({name.attempt.rsplit(".", 2)[0] for name in names if name is not None}),
     }
 
 
