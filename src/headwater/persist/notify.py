@@ -152,7 +152,9 @@ class Notifier:
                     self._drain()
                 else:
                     assert isinstance(key.fileobj, socket.socket)
-                    self._serve(self._peers[key.fileobj], bool(events & selectors.EVENT_READ))
+                    peer = self._peers.get(key.fileobj)
+                    if peer is not None:  # else it was dropped on account of an earlier event
+                        self._serve(peer, bool(events & selectors.EVENT_READ))
         for peer in list(self._peers.values()):
             self._forget(peer)
         self._selector.close()
