@@ -69,7 +69,9 @@ def follow(
         core, gid, as_of, snapshot=statement.snapshot, narrowing=Narrowing()
     )
     holds.acquire(as_of)
-    return _events(subscription, schema, statement, as_of, holds, limit)
+    events = _events(subscription, schema, statement, as_of, holds, limit)
+    next(events)
+    return events
 
 
 def _events(
@@ -82,6 +84,8 @@ def _events(
 ) -> Iterator[pa.RecordBatch]:
     held = as_of
     try:
+        # Begun at once: closing a generator that was never begun would release nothing.
+        yield pa.RecordBatch.from_pylist([], schema=schema)
         if statement.progress:
             yield _progress(schema, as_of)
         end = statement.up_to

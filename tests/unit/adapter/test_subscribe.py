@@ -36,6 +36,15 @@ def server() -> Iterator[SqlServer]:
         yield opened
 
 
+def test_one_that_is_never_read_holds_nothing_when_it_is_closed(server: SqlServer) -> None:
+    sql = server.session()
+    ((statement, written),) = parse_with_text("SUBSCRIBE TO t")
+    batches = sql.session.execute(statement, written).batches
+    assert server.coordinator.holds.least() is not None
+    batches.close()  # type: ignore[attr-defined]
+    assert server.coordinator.holds.least() is None
+
+
 def test_a_snapshot_then_every_change_up_to_a_time(server: SqlServer) -> None:
     sql = server.session()
     sql("INSERT INTO t VALUES (1, 'a'), (2, 'b')")
