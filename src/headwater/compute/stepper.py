@@ -68,6 +68,9 @@ PROGRAMS_MAX: Final = 16
 OWN_PROGRAM_AFTER: Final = 32
 """How many steps a set of views takes in a larger program before it is worth one of its own."""
 
+BORROWED_MAX: Final = 1024
+"""How many such sets are counted; then counting begins anew."""
+
 ROWS_PER_SECOND_GUESS: Final = 200_000
 """How fast hydrations are, until one was seen."""
 
@@ -281,6 +284,8 @@ class Stepper:
         larger = [known for known in self._programs if wanted < known]
         if not larger or self._borrowed[wanted] >= OWN_PROGRAM_AFTER:
             return None
+        if len(self._borrowed) >= BORROWED_MAX:
+            self._borrowed.clear()
         self._borrowed[wanted] += 1
         return min(larger, key=len)
 
