@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Final
 
@@ -21,7 +22,7 @@ ROW_BYTES_MAX: Final = 64 << 20
 END_MARK: Final = "\\."
 
 
-class Lines:
+class Lines(ABC):
     """What text and CSV share: decoding, lines counted, the header, rows into columns."""
 
     def __init__(self, columns: Sequence[Column], chosen: CopyFormat) -> None:
@@ -61,9 +62,9 @@ class Lines:
         rows, _ = self._rows(decoded(left), last=True)
         return self._batch(rows)
 
+    @abstractmethod
     def _rows(self, text: str, *, last: bool) -> tuple[list[Sequence[str | None]], int]:
         """The rows of the text, and how much of it they are."""
-        raise NotImplementedError
 
     def _batch(self, rows: list[Sequence[str | None]]) -> pa.RecordBatch | None:
         if self._header_due and rows:
