@@ -16,7 +16,6 @@ wrong, and with each defect, which must be seen in at least one of them.
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,7 +29,7 @@ from headwater.materialize.drivers import sql
 from headwater.materialize.drivers.sqlite import SqliteDriver
 from headwater.materialize.key_range import KeyRange
 from headwater.materialize.protocol import messages as m
-from headwater.materialize.protocol.specs import Checkpoint, MaterializationSpec
+from headwater.materialize.protocol.specs import MaterializationSpec
 from headwater.materialize.transport.in_process import InProcess
 from headwater.persist import errors as persist_errors
 from tests.simulation.materialize_bank import (
@@ -43,6 +42,13 @@ from tests.simulation.materialize_bank import (
     Wrong,
     judge,
     spec_of,
+)
+from tests.simulation.planted_drivers import (
+    CheckpointAfterData,
+    CheckpointBeforeData,
+    CommitsDuringStore,
+    DropsADocument,
+    SkipsTheFence,
 )
 
 STEP: Final = 2
@@ -295,29 +301,6 @@ def test_every_fault_at_every_event(tmp_path: Path, make: type[SqliteDriver], st
 # ---- defects -------------------------------------------------------------------------------------
 
 
-class CommitsDuringStore(SqliteDriver):
-    """Commits each run of rows as it comes."""
-
-    def _store(self, request: m.StoreMany) -> None:
-        super()._store(request)
-        self._open_db.execute("COMMIT")
-        self._in_transaction = False
-
-
-class SkipsTheFence(SqliteDriver):
-    """Takes whatever fence it finds for its own."""
-
-    def _begin(self) -> sqlite3.Connection:
-        assert self._row is not None
-        where = (self._row.key_range.begin, self._row.key_range.end)
-        found = self._open_db.execute(
-            "SELECT fence FROM flow_checkpoints_v1 WHERE key_begin = ? AND key_end = ?", where
-        ).fetchone()
-        if found:
-            self._row = replace(self._row, fence=found[0])
-        return super()._begin()
-
-
 class AppliesAgain(StagingDriver):
     """Does not look whether it applied a file already."""
 
@@ -325,59 +308,11 @@ class AppliesAgain(StagingDriver):
         return False
 
 
-class DropsADocument(SqliteDriver):
-    """Loses the last row of a run of several."""
-
-    def _store(self, request: m.StoreMany) -> None:
-        kept = max(1, request.rows.num_rows - 1)
-        super()._store(
-            m.StoreMany(
-                request.binding,
-                request.keys_packed.slice(0, kept),
-                request.rows.slice(0, kept),
-                request.exists.slice(0, kept),
-                request.delete.slice(0, kept),
-            )
-        )
-
-
 class IgnoresKeyRanges(SqliteDriver):
     """Whatever range it is told to open, it opens all."""
 
     def _install(self, name: str, opened: KeyRange) -> Any:
         return super()._install(name, FULL)
-
-
-class CheckpointAfterData(SqliteDriver):
-    """Commits the rows, and only then moves the checkpoint."""
-
-    def respond(self, request: m.Request) -> Iterator[m.Response]:
-        if isinstance(request, m.StartCommit):
-            self._begin().execute("COMMIT")
-            self._in_transaction = False
-            yield m.StartedCommit()  # A crash here finds rows that no checkpoint knows.
-            self._commit(request.runtime_checkpoint or Checkpoint())
-            yield m.Acknowledged()
-        else:
-            yield from super().respond(request)
-
-
-class CheckpointBeforeData(SqliteDriver):
-    """Moves the checkpoint first; the rows come when the transaction is acknowledged."""
-
-    _late: tuple[m.StoreMany, ...] = ()
-
-    def respond(self, request: m.Request) -> Iterator[m.Response]:
-        if isinstance(request, m.StoreMany):
-            self._late += (request,)
-        elif isinstance(request, m.Acknowledge):
-            for store in self._late:
-                self._store(store)
-            if self._late:
-                self._begin().execute("COMMIT")
-                self._in_transaction, self._late = False, ()
-        else:
-            yield from super().respond(request)
 
 
 class LoadsNothing(SqliteDriver):

@@ -11,7 +11,6 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -33,7 +32,6 @@ from headwater.materialize.protocol import messages as m
 from headwater.materialize.protocol.machine import OutOfTurn
 from headwater.materialize.protocol.specs import (
     BindingSpec,
-    Checkpoint,
     ConstraintType,
     FieldSelection,
     MaterializationSpec,
@@ -43,6 +41,13 @@ from headwater.materialize.transport.in_process import InProcess, Watch
 from headwater.materialize.tuples import pack
 from headwater.persist.evolution import updates_schema
 from tests.seeds import seeds
+from tests.simulation.planted_drivers import (
+    CheckpointAfterData,
+    CheckpointBeforeData,
+    CommitsDuringStore,
+    DropsADocument,
+    SkipsTheFence,
+)
 
 SCHEMA = pa.schema(
     [
@@ -219,80 +224,9 @@ def test_the_nth_event_fails(tmp_path: Path, seed: int) -> None:
     _every_event(tmp_path, SqliteDriver, seed)
 
 
-class CheckpointAfterData(SqliteDriver):
-    """Commits the rows, and only then moves the checkpoint."""
-
-    def respond(self, request: m.Request) -> Iterator[m.Response]:
-        if isinstance(request, m.StartCommit):
-            self._begin().execute("COMMIT")
-            self._in_transaction = False
-            yield m.StartedCommit()  # A crash here finds rows that no checkpoint knows.
-            self._commit(request.runtime_checkpoint or Checkpoint())
-            yield m.Acknowledged()
-        else:
-            yield from super().respond(request)
-
-
-class CheckpointBeforeData(SqliteDriver):
-    """Moves the checkpoint first; the rows come when the transaction is acknowledged."""
-
-    _late: tuple[m.StoreMany, ...] = ()
-
-    def respond(self, request: m.Request) -> Iterator[m.Response]:
-        if isinstance(request, m.StoreMany):
-            self._late += (request,)
-        elif isinstance(request, m.Acknowledge):
-            for store in self._late:
-                self._store(store)
-            if self._late:
-                self._begin().execute("COMMIT")
-                self._in_transaction, self._late = False, ()
-        else:
-            yield from super().respond(request)
-
-
-class CommitDuringStore(SqliteDriver):
-    """Commits each run of rows as it comes."""
-
-    def _store(self, request: m.StoreMany) -> None:
-        super()._store(request)
-        self._begin().execute("COMMIT")
-        self._in_transaction = False
-
-
-class DropsADocument(SqliteDriver):
-    """Loses the last row of a run."""
-
-    def _store(self, request: m.StoreMany) -> None:
-        kept = max(1, request.rows.num_rows - 1)
-        super()._store(
-            m.StoreMany(
-                request.binding,
-                request.keys_packed.slice(0, kept),
-                request.rows.slice(0, kept),
-                request.exists.slice(0, kept),
-                request.delete.slice(0, kept),
-            )
-        )
-
-
-class IgnoresTheFence(SqliteDriver):
-    """Takes whatever fence it finds for its own."""
-
-    def _begin(self) -> sqlite3.Connection:
-        assert self._row is not None
-        where = (self._row.key_range.begin, self._row.key_range.end)
-        found = self._open_db.execute(
-            "SELECT fence FROM flow_checkpoints_v1 WHERE key_begin = ? AND key_end = ?", where
-        ).fetchone()
-        if found:
-            self._row = replace(self._row, fence=found[0])
-        return super()._begin()
-
-
 @pytest.mark.soak
 @pytest.mark.parametrize(
-    "defect", [CheckpointAfterData, CheckpointBeforeData, CommitDuringStore, DropsADocument]
+    "defect", [CheckpointAfterData, CheckpointBeforeData, CommitsDuringStore, DropsADocument]
 )
 def test_planted_defects_are_caught(tmp_path: Path, defect: type[SqliteDriver]) -> None:
     with pytest.raises(AssertionError):
@@ -329,7 +263,7 @@ def test_a_zombie_changes_nothing(tmp_path: Path, seed: int) -> None:
 
 def test_a_zombie_that_ignores_its_fence_is_seen(tmp_path: Path) -> None:
     try:
-        fenced = _zombie_thaws(tmp_path / "e.db", Source(0), IgnoresTheFence)
+        fenced = _zombie_thaws(tmp_path / "e.db", Source(0), SkipsTheFence)
     except (AssertionError, KeyTaken):
         fenced = False
     assert not fenced
