@@ -10,12 +10,19 @@ import struct
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pyarrow as pa
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 from typer.testing import CliRunner
 
 from headwater.adapter.pgwire import NotLoopback, WireServer
@@ -57,21 +64,36 @@ def one(server: WireServer, **options: Any) -> Any:
         return connection.execute("select one").fetchone()
 
 
-@pytest.fixture(scope="module", params=["rsa:2048", "ec"])
+@pytest.fixture(scope="module", params=["rsa", "ec"])
 def certificate(request: pytest.FixtureRequest, tmp_path_factory: Any) -> tuple[Path, Path]:
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("openssl is not on this machine")
+    key: Any
+    digest: Any
+    if request.param == "rsa":
+        key, digest = rsa.generate_private_key(65537, 2048), hashes.SHA256()
+    else:
+        key, digest = ec.generate_private_key(ec.SECP256R1()), hashes.SHA384()
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    others: list[x509.GeneralName] = [
+        x509.DNSName("localhost"),
+        x509.IPAddress(ip_address("127.0.0.1")),
+    ]
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName(others), critical=False)
+        .sign(key, digest)
+    )
     folder: Path = tmp_path_factory.mktemp("certificate")
-    key = ["-newkey", request.param]
-    if request.param == "ec":
-        key += ["-pkeyopt", "ec_paramgen_curve:prime256v1", "-sha384"]
-    subprocess.run(
-        [openssl, "req", "-x509", *key, "-nodes", "-days", "2", "-subj", "/CN=localhost",
-         "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1",
-         "-keyout", folder / "key.pem", "-out", folder / "certificate.pem"],
-        check=True, capture_output=True,
-    )  # fmt: skip
+    plain = (Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    (folder / "key.pem").write_bytes(key.private_bytes(*plain))
+    (folder / "certificate.pem").write_bytes(made.public_bytes(Encoding.PEM))
     return folder / "certificate.pem", folder / "key.pem"
 
 
