@@ -22,7 +22,13 @@ from typing import Any, Final, Literal
 import msgspec
 import pyarrow as pa
 
-from headwater.adapter.errors import DuplicateRelation, UnknownRelation
+from headwater.adapter.errors import (
+    DuplicateRelation,
+    ReservedName,
+    SystemRelation,
+    UnknownRelation,
+)
+from headwater.adapter.sql.tokens import SYSTEM_PREFIX
 from headwater.base.ids import GlobalId
 from headwater.compute import definition
 from headwater.compute.maintained import MaintainedView
@@ -87,6 +93,8 @@ def find(state: State, name: str) -> Object | None:
 def named(state: State, name: str) -> Object:
     """Return what a name means; refuse one that means nothing, with those that are near."""
     found = find(state, name)
+    if found is None and name.startswith(SYSTEM_PREFIX):
+        raise SystemRelation(name)
     if found is None:
         known = [each.name for each in objects(state)]
         near = get_close_matches(name, known, n=1)
@@ -117,7 +125,9 @@ def objects(state: State) -> Iterator[Object]:
 
 
 def refuse_duplicate(state: State, name: str) -> None:
-    """Refuse a name that is taken."""
+    """Refuse a name that is taken, or the system's."""
+    if name.startswith(SYSTEM_PREFIX):
+        raise ReservedName(name, SYSTEM_PREFIX)
     if find(state, name) is not None:
         raise DuplicateRelation(name)
 
@@ -178,6 +188,8 @@ class Sources:
     """What may change although no table does: with the clock, or from outside."""
     schemas: dict[str, pa.Schema] = field(default_factory=dict)
     """The columns of each, by the names of the query."""
+    system: tuple[str, ...] = ()
+    """The system views among what is read."""
 
     def text(self, sql: str) -> str:
         """Return the query with its views in front."""

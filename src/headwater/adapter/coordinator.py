@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from headwater.adapter import catalog, subscribe, subscriptions, writes
 from headwater.adapter.catalog import Sources
+from headwater.adapter.clients import Clients
 from headwater.adapter.definitions import Definitions, defaults
 from headwater.adapter.dialect import to_spark
 from headwater.adapter.errors import Unsupported, WrongKind
@@ -33,7 +34,8 @@ from headwater.adapter.sql import dml
 from headwater.adapter.sql.point import point_key
 from headwater.adapter.sql.statements import Computed, Delete, Insert, OnConflict, Subscribe, Update
 from headwater.adapter.sql.types import wire_type
-from headwater.adapter.timeline import Timeline
+from headwater.adapter.system import Seen
+from headwater.adapter.timeline import DEFAULT, Timeline
 from headwater.adapter.writes import Planned, Target
 from headwater.materialize.controller import Materializations
 from headwater.persist import evolution
@@ -62,7 +64,9 @@ class Coordinator:
         self.timeline = timeline
         self.holds = Holds()
         keyed = KeyedReads(client.core)
-        self.reads = Reads(client, timeline, views, keyed, self.holds, translate)
+        self.clients = Clients()
+        self._materializations = materializations
+        self.reads = Reads(client, timeline, views, keyed, self.holds, translate, self.seen)
         self.commits = GroupCommit(client, timeline, keyed)
         self.definitions = Definitions(client, views, materializations, self.commits, translate)
         timeline.also = lambda state, upper: retained(state, upper, self.holds.least())
@@ -70,6 +74,26 @@ class Coordinator:
     def open_session(self) -> ClientSession:
         """Return a session for a new connection."""
         return ClientSession(self)
+
+    def now_ms(self) -> int:
+        """Return what the clock says."""
+        return self._core.clock.now_ms()
+
+    def seen(self) -> Seen:
+        """Return this moment, for the system views."""
+        state = self._core.state
+        running = self._materializations.get
+        return Seen(
+            core=self._core,
+            state=state,
+            now_ms=self.now_ms(),
+            oracle_upper=state.timelines[DEFAULT].upper,
+            failures=self._views.failures(),
+            hydrating=self._views.hydrating(),
+            deliveries=lambda oid: None if (found := running(oid)) is None else found.status,
+            sessions=self.clients.sessions(),
+            subscriptions=self.clients.subscriptions(),
+        )
 
     def wake(self) -> None:
         """Let whoever waits look whether it was cancelled."""
@@ -91,11 +115,14 @@ class Coordinator:
         """Return what a subscription by name stands for now."""
         return subscriptions.resumed(self._core.state, statement) if statement.named else statement
 
-    def subscribe(self, statement: Subscribe, as_of: int, limit: Limit) -> Result:
+    def subscribe(
+        self, statement: Subscribe, as_of: int, limit: Limit, session: int, named: str | None
+    ) -> Result:
         """Return a subscription, which goes on while it is iterated."""
         _, gid = catalog.relation(self._core.state, statement.name)
         schema = subscribe.columns(self._core, gid, statement)
-        batches = subscribe.follow(self._core, gid, statement, as_of, self.holds, limit)
+        follower = self.clients.subscribed(session, statement.name, named, as_of)
+        batches = subscribe.follow(self._core, gid, statement, as_of, self.holds, limit, follower)
         return Result("SUBSCRIBE", tuple(Column(f.name, f.type) for f in schema), batches)
 
     # ---- writing -----------------------------------------------------------------------------

@@ -92,6 +92,34 @@ class UnknownRelation(AdapterError):
         self.name = name
 
 
+class SystemRelation(AdapterError):
+    """A relation of the system's where only one of the user's can be."""
+
+    condition = "SYSTEM_RELATION"
+    sqlstate = "42809"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f'"{name}" is a system view',
+            detail="It is read by SELECT: it has no history, and nothing is written to it or made "
+            "of it.",
+        )
+        self.name = name
+
+
+class ReservedName(AdapterError):
+    """A name that is the system's to give."""
+
+    condition = "RESERVED_NAME"
+    sqlstate = "42939"
+
+    def __init__(self, name: str, prefix: str) -> None:
+        super().__init__(
+            f'unacceptable name "{name}"', detail=f'Names that begin with "{prefix}" are reserved.'
+        )
+        self.name = name
+
+
 class DuplicateRelation(AdapterError):
     """The name is taken."""
 

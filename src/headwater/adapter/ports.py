@@ -11,6 +11,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from headwater.base.ids import GlobalId
 from headwater.persist.commands import Command
 
 
@@ -18,9 +19,14 @@ class Evaluator(Protocol):
     """Evaluates queries of Spark SQL over collections, and maintains views of them."""
 
     def select(
-        self, sql: str, as_of: int, *, relations: Mapping[str, str] | None = None
+        self,
+        sql: str,
+        as_of: int,
+        *,
+        relations: Mapping[str, str] | None = None,
+        local: Mapping[str, pa.Table] | None = None,
     ) -> pa.Table:
-        """Return the rows of a query over collections, all at ``as_of``."""
+        """Return the rows of a query over collections, all at ``as_of``, and over these tables."""
         ...
 
     def describe(self, sql: str, *, relations: Mapping[str, str] | None = None) -> pa.Schema:
@@ -40,6 +46,14 @@ class Evaluator(Protocol):
 
     def drop_view(self, name: str, *, also: Sequence[Command] = ()) -> bool:
         """Drop a view."""
+        ...
+
+    def failures(self) -> Mapping[GlobalId, str]:
+        """Return why views do not advance, by their collections."""
+        ...
+
+    def hydrating(self) -> Mapping[str, float]:
+        """Return the views whose first step runs, and which part of it is done."""
         ...
 
     def explain(self, name: str) -> str:

@@ -22,6 +22,8 @@ from headwater.adapter.limit import Limit
 from headwater.adapter.ports import Evaluator
 from headwater.adapter.sql.point import point_read
 from headwater.adapter.sql.statements import AsOf, Select, Value
+from headwater.adapter.sql.tokens import SYSTEM_PREFIX
+from headwater.adapter.system import Seen, system_view
 from headwater.adapter.timeline import Timeline
 from headwater.adapter.timestamps import Choice, Input, Isolation, asks_oracle, choose
 from headwater.base.ids import GlobalId
@@ -48,6 +50,7 @@ class Reads:
         keyed: KeyedReads,
         holds: Holds,
         translate: Callable[[str, catalog.Schemas], str],
+        seen: Callable[[], Seen],
     ) -> None:
         self._core = client.core
         self._timeline = timeline
@@ -55,10 +58,15 @@ class Reads:
         self._keyed = keyed
         self._holds = holds
         self._translate = translate
+        self._seen = seen
 
     def sources(self, names: Sequence[str]) -> Sources:
         """Return what the names of a query mean now."""
-        return catalog.sources(self._core.state, names)
+        system = tuple(name for name in names if name.startswith(SYSTEM_PREFIX))
+        found = catalog.sources(self._core.state, [n for n in names if n not in system])
+        found.system = system
+        found.schemas.update((name, system_view(name).schema) for name in system)
+        return found
 
     def choose(self, sources: Sources, isolation: Isolation, as_of: AsOf | None) -> Choice:
         """Choose the time of a read."""
@@ -111,7 +119,15 @@ class Reads:
     def rows(self, query_sql: str, sources: Sources, time: int) -> pa.Table:
         """Evaluate a query in the client's dialect at ``time``."""
         text = sources.text(self._translate(query_sql, sources.schemas))
-        return self._evaluator.select(text, time, relations=sources.relations)
+        local = self._local(sources)
+        return self._evaluator.select(text, time, relations=sources.relations, local=local)
+
+    def _local(self, sources: Sources) -> dict[str, pa.Table]:
+        """Return the rows of the system views that are read, all of one moment."""
+        if not sources.system:
+            return {}
+        seen = self._seen()
+        return {name: system_view(name).table(seen) for name in sources.system}
 
     def select(self, statement: Select, sources: Sources, time: int) -> pa.Table:
         """Answer a query at ``time``, which is held and complete."""
@@ -119,7 +135,12 @@ class Reads:
         return self.rows(statement.query_sql, sources, time) if point is None else point
 
     def _point(self, statement: Select, sources: Sources, time: int) -> pa.Table | None:
-        if len(statement.tables) != 1 or len(sources.tables) != 1 or sources.derived:
+        if (
+            len(statement.tables) != 1
+            or sources.system
+            or len(sources.tables) != 1
+            or sources.derived
+        ):
             return None
         ((gid, table),) = sources.tables.items()
         if statement.tables != (table,):

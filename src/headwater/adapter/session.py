@@ -11,12 +11,14 @@ Used by one thread at a time, but for :meth:`ClientSession.cancel`.
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
 from headwater.adapter.catalog import Sources
+from headwater.adapter.clients import shown_text
 from headwater.adapter.copy_in import TableCopy
 from headwater.adapter.definitions import Definition
 from headwater.adapter.errors import SerializationFailure, UnknownSetting, Unsupported
@@ -75,13 +77,32 @@ class ClientSession:
         self._transaction: Transaction | None = None
         self._cancelled = threading.Event()
         self._reason = "request"
+        self._number = coordinator.clients.opened(coordinator.now_ms())
+
+    def introduce(self, about: Mapping[str, str]) -> None:
+        """Note whose it is."""
+        self._coordinator.clients.told(self._number, about)
 
     def execute(self, statement: Statement, sql: str) -> Result:
         """Execute a statement; what it acknowledges is durable, unless a transaction is open."""
         self._cancelled.clear()
         limit = Limit(self._settings.statement_timeout_ms, self._cancelled, lambda: self._reason)
-        with users_mistakes():
-            return self._execute(statement, sql, limit)
+        self._note("active", shown_text(statement, sql))
+        try:
+            with users_mistakes():
+                return self._execute(statement, sql, limit)
+        finally:
+            self._note("idle" if self._transaction is None else "in transaction")
+
+    def _note(
+        self, state: Literal["idle", "active", "in transaction"], statement: str | None = None
+    ) -> None:
+        coordinator, transaction = self._coordinator, self._transaction
+        time = None if transaction is None else transaction.time
+        isolation = str(self._settings.isolation)
+        coordinator.clients.does(
+            self._number, state, coordinator.now_ms(), isolation, statement, time
+        )
 
     def cancel(self, reason: str = "request") -> None:
         """End the waiting of the statement that runs, from any thread."""
@@ -92,6 +113,7 @@ class ClientSession:
     def close(self) -> None:
         """Nothing of a session outlives it."""
         self._end()
+        self._coordinator.clients.closed(self._number)
 
     def _execute(self, statement: Statement, sql: str, limit: Limit) -> Result:
         match statement:
@@ -149,6 +171,11 @@ class ClientSession:
         reads = self._coordinator.reads
         sources = reads.sources(statement.tables)
         isolation = self._settings.isolation
+        if sources.system and statement.as_of is not None:
+            raise Unsupported("AS OF of a system view", detail="It has no history.")
+        if sources.system and not sources.collections:
+            time = self._coordinator.timeline.upper - 1
+            return Result.of_table(reads.rows(statement.query_sql, sources, time))
         if self._transaction is None or statement.as_of is not None:
             with reads.chosen(sources, isolation, statement.as_of, limit) as time:
                 return Result.of_table(reads.select(statement, sources, time))
@@ -171,6 +198,7 @@ class ClientSession:
 
     def _subscribe(self, statement: Subscribe) -> Result:
         coordinator = self._coordinator
+        named = statement.name if statement.named else None
         statement = coordinator.resumed(statement)
         sources = coordinator.reads.sources((statement.name,))
         if sources.views:
@@ -178,7 +206,7 @@ class ClientSession:
         choice = coordinator.reads.choose(sources, self._settings.isolation, statement.as_of)
         # It goes on for as long as it is wanted: what ends it is being cancelled.
         endless = Limit(0, self._cancelled, lambda: self._reason)
-        return coordinator.subscribe(statement, choice.time, endless)
+        return coordinator.subscribe(statement, choice.time, endless, self._number, named)
 
     def _explain(self, select: Select) -> Result:
         reads = self._coordinator.reads

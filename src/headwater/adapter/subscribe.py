@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.adapter import envelopes
+from headwater.adapter.clients import Follower
 from headwater.adapter.errors import CollectionFailed, InvalidDefinition
 from headwater.adapter.holds import Holds
 from headwater.adapter.limit import Limit
@@ -58,9 +59,18 @@ def columns(core: Core, gid: GlobalId, statement: Subscribe) -> pa.Schema:
 
 
 def follow(
-    core: Core, gid: GlobalId, statement: Subscribe, as_of: int, holds: Holds, limit: Limit
+    core: Core,
+    gid: GlobalId,
+    statement: Subscribe,
+    as_of: int,
+    holds: Holds,
+    limit: Limit,
+    follower: Follower,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a subscription that starts at ``as_of``, which is held."""
+    """Yield the rows of a subscription that starts at ``as_of``, which is held.
+
+    ``follower`` is told how far it is, and when it ends.
+    """
     up_to = statement.up_to
     if up_to is not None and up_to < as_of:
         raise InvalidDefinition(f"UP TO {up_to} is before the start, {as_of}")
@@ -69,7 +79,7 @@ def follow(
         core, gid, as_of, snapshot=statement.snapshot, narrowing=Narrowing()
     )
     holds.acquire(as_of)
-    events = _events(subscription, schema, statement, as_of, holds, limit)
+    events = _events(subscription, schema, statement, as_of, holds, limit, follower)
     next(events)
     return events
 
@@ -81,6 +91,7 @@ def _events(
     as_of: int,
     holds: Holds,
     limit: Limit,
+    follower: Follower,
 ) -> Iterator[pa.RecordBatch]:
     held = as_of
     try:
@@ -108,11 +119,13 @@ def _events(
                 holds.acquire(upper - 1)
                 holds.release(held)
                 held = upper - 1
+                follower.reached(upper)
             if statement.progress and upper > as_of:
                 yield _progress(schema, upper if end is None else min(upper, end))
     finally:
         holds.release(held)
         subscription.close()
+        follower.end()
 
 
 def _rows(event: Event, schema: pa.Schema, statement: Subscribe) -> Iterator[pa.RecordBatch]:

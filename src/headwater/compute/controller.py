@@ -367,13 +367,26 @@ class ViewController:
 
     # ---- queries -----------------------------------------------------------------------------
 
-    def select(self, sql: str, as_of: int, *, relations: Relations | None = None) -> pa.Table:
+    def hydrating(self) -> Mapping[str, float]:
+        """Return which part of their first step is done, by name of the view."""
+        return {hydration.view: hydration.part_done for hydration in self.hydrations()}
+
+    def select(
+        self,
+        sql: str,
+        as_of: int,
+        *,
+        relations: Relations | None = None,
+        local: Mapping[str, pa.Table] | None = None,
+    ) -> pa.Table:
         """Run a query of Spark SQL over collections, all of them at ``as_of``.
 
-        Waits until each of them is sealed there. What Spark refuses, or fails at, raises
+        Waits until each of them is sealed there. ``local`` are relations that are no collections,
+        by name. What Spark refuses, or fails at, raises
         :class:`~headwater.compute.select.QueryFailed` with Spark's condition and SQLSTATE.
         """
-        return queries.select(self._client, self._session, sql, as_of, self._relations(relations))
+        known = self._relations(relations)
+        return queries.select(self._client, self._session, sql, as_of, known, local or {})
 
     def describe(self, sql: str, *, relations: Relations | None = None) -> pa.Schema:
         """Return the columns a query would have, without running it."""

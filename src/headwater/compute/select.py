@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -45,18 +46,24 @@ class QueryFailed(HeadwaterError):
 
 
 def select(
-    client: Client, session: Any, sql: str, as_of: int, relations: Mapping[str, str]
+    client: Client,
+    session: Any,
+    sql: str,
+    as_of: int,
+    relations: Mapping[str, str],
+    local: Mapping[str, pa.Table] = MappingProxyType({}),
 ) -> pa.Table:
-    """Return the rows of the query, in its order."""
+    """Return the rows of the query, in its order. ``local`` are relations besides collections."""
     own = session_of(session)
     # Kept until the query has run: they keep what it reads from being collected.
     snapshots: dict[str, Snapshot] = {}
     with _failures():
         known = mentioned(sql, relations)
-        plan = _planned(client, own, sql, {name: relations[name] for name in known})
-        for name in known if plan is None else plan.relations:
+        plan = _planned(client, own, sql, {name: relations[name] for name in known}, local)
+        for name in known if plan is None else set(plan.relations) - set(local):
             snapshots[name] = client.reader(relations[name]).snapshot(as_of)
         frames = {name: rows_frame(own, snapshot) for name, snapshot in snapshots.items()}
+        frames.update((name, arrow_frame(own, rows)) for name, rows in local.items())
         if plan is not None:
             return execute(own, plan, frames, now_ms=as_of).toArrow()
         for name, frame in frames.items():
@@ -64,13 +71,20 @@ def select(
         return own.sql(sql).toArrow()
 
 
-def _planned(client: Client, session: Any, sql: str, relations: Mapping[str, str]) -> Plan | None:
+def _planned(
+    client: Client,
+    session: Any,
+    sql: str,
+    relations: Mapping[str, str],
+    local: Mapping[str, pa.Table],
+) -> Plan | None:
     """Return the plan of a query; ``None`` if it has none, as what is not deterministic."""
     state = client.core.state
     schemas = {
         name: evolution.from_bytes(collection_named(state, collection).schemas[-1])
         for name, collection in relations.items()
     }
+    schemas.update((name, rows.schema) for name, rows in local.items())
     try:
         return Workspace(session, schemas).compile_sql(sql)
     except Refused:

@@ -13,7 +13,7 @@ Views are not maintained: what is about views is tested with Spark.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -26,6 +26,7 @@ from headwater.adapter.session import ClientSession
 from headwater.adapter.sql.parse import parse_with_text
 from headwater.adapter.timeline import DEFAULT, Timeline
 from headwater.base.clock import Clock, ManualClock
+from headwater.base.ids import GlobalId
 from headwater.collection.run_layout import LAYOUTS
 from headwater.materialize.controller import Materializations
 from headwater.persist.blob.memory import MemoryBlob
@@ -48,7 +49,12 @@ class DuckRows:
         """How many queries came here: those that need more than a probe."""
 
     def select(
-        self, sql: str, as_of: int, *, relations: Mapping[str, str] | None = None
+        self,
+        sql: str,
+        as_of: int,
+        *,
+        relations: Mapping[str, str] | None = None,
+        local: Mapping[str, pa.Table] | None = None,
     ) -> pa.Table:
         """Return the rows of a query of Spark SQL."""
         self.evaluated += 1
@@ -58,7 +64,7 @@ class DuckRows:
             for name, collection in (relations or {}).items()
             if name in names
         }
-        duck = Duck(tables)
+        duck = Duck({**tables, **(local or {})})
         try:
             return duck.answer(sql)
         finally:
@@ -83,6 +89,14 @@ class DuckRows:
     def drop_view(self, name: str, *, also: Sequence[Command] = ()) -> bool:
         """Refuse: there are none."""
         raise NotImplementedError("views are tested with Spark")
+
+    def failures(self) -> Mapping[GlobalId, str]:
+        """No view fails: there are none."""
+        return {}
+
+    def hydrating(self) -> Mapping[str, float]:
+        """No view begins."""
+        return {}
 
     def explain(self, name: str) -> str:
         """Refuse: there are none."""
@@ -109,6 +123,13 @@ class SqlSession:
             for batch in result.batches:
                 rows.extend(zip(*(column.to_pylist() for column in batch.columns), strict=True))
         return sorted(rows, key=repr)
+
+    def open(self, sql: str) -> Generator[pa.RecordBatch, None, None]:
+        """Execute one statement; return its batches, to be read one by one and closed."""
+        ((statement, text),) = parse_with_text(sql)
+        batches = self.session.execute(statement, text).batches
+        assert isinstance(batches, Generator)
+        return batches
 
     def tag(self, sql: str) -> str:
         """Execute one statement; return its tag."""

@@ -21,6 +21,7 @@ What a session *may* have besides, each on its own; the wire looks and does with
 
 - :class:`Describes`: types of parameters and columns before anything runs. Without it a parameter
   left open is text, and the columns of a query come from running it for no rows.
+- :class:`Introduces`: who it is that connected, for whoever asks who is there.
 - :class:`TakesCopies`: ``COPY … FROM STDIN``. Without it that is refused.
 - :class:`Cancels`: a running call can be made to end. Without it a cancelled *read* is abandoned
   (its thread ends later, by itself), and a cancelled write goes on, because a client must not be
@@ -31,7 +32,7 @@ What a session *may* have besides, each on its own; the wire looks and does with
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
@@ -187,6 +188,15 @@ class TakesCopies(Protocol):
 
     def copy_in(self, table: str, columns: tuple[str, ...] | None) -> CopyIn:
         """Begin a COPY; unknown tables and columns are refused here."""
+        ...
+
+
+@runtime_checkable
+class Introduces(Protocol):
+    """A session that is told whose it is: once, first."""
+
+    def introduce(self, about: Mapping[str, str]) -> None:
+        """``pid``, ``user``, ``address`` and ``application_name`` of the connection."""
         ...
 
 

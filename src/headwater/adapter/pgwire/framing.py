@@ -63,6 +63,12 @@ class Stream:
         """Whether TLS is on."""
         return self._encrypted
 
+    @property
+    def peer(self) -> str:
+        """Where the client is: its address and port, or nothing for a socket in a directory."""
+        address = self._writer.get_extra_info("peername")
+        return f"{address[0]}:{address[1]}" if isinstance(address, tuple) else ""
+
     async def read_startup(self) -> tuple[int, bytes]:
         """The first packet, which has no tag: its code and the rest."""
         length, code = _STARTUP_HEADER.unpack(await self._exactly(_STARTUP_HEADER.size))

@@ -180,9 +180,15 @@ class _Listener:
         pid = self._new_pid()
         secret = secrets.token_bytes(SECRET_BYTES if wanted.minor >= 2 else SECRET_BYTES_OLD)
         held = variables.SessionVariables()
-        worker = Worker(self._backend, f"headwater-wire-{pid}")
-        calls = Calls(stream, worker)
         user = wanted.parameters["user"]
+        about = {
+            "pid": str(pid),
+            "user": user,
+            "address": stream.peer,
+            "application_name": wanted.parameters.get("application_name", ""),
+        }
+        worker = Worker(self._backend, f"headwater-wire-{pid}", about)
+        calls = Calls(stream, worker)
         execution = Execution(stream, calls, held, user, pid)
         self._running[pid] = (secret, calls)
         try:

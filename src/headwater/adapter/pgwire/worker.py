@@ -8,8 +8,9 @@ waits for a view cannot keep others from being served. The thread starts with th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from types import MappingProxyType
 from typing import TypeVar
 
 from headwater.adapter.pgwire.backend import (
@@ -18,6 +19,7 @@ from headwater.adapter.pgwire.backend import (
     Cancels,
     CopyOut,
     Describes,
+    Introduces,
     Result,
     Session,
 )
@@ -29,8 +31,11 @@ T = TypeVar("T")
 class Worker:
     """The session of one connection, and its thread."""
 
-    def __init__(self, backend: Backend, name: str) -> None:
+    def __init__(
+        self, backend: Backend, name: str, about: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         self._backend = backend
+        self._about = about
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
         self._session: Session | None = None
         self._started = False
@@ -48,6 +53,8 @@ class Worker:
         """The session, opened by the first call that needs it. In the thread only."""
         if self._session is None:
             self._session = self._backend.open_session()
+            if isinstance(self._session, Introduces):
+                self._session.introduce(self._about)
         return self._session
 
     @property

@@ -21,6 +21,9 @@ from headwater.adapter.errors import SqlSyntaxError, Unsupported
 
 DATABASE = "headwater"
 SCHEMA = "public"
+SYSTEM_SCHEMA = "hw_catalog"
+SYSTEM_PREFIX = "hw_"
+"""How the name of every relation of the system's begins, and of no other's."""
 
 _QUOTED = (
     TokenType.IDENTIFIER,
@@ -202,6 +205,11 @@ def syntax_error(source: Source, token: Any) -> SqlSyntaxError:
 def unqualified(parts: Sequence[str]) -> str:
     """``[[headwater.]public.]name`` → ``name``; any other schema is refused."""
     *qualifiers, name = parts
+    if name.startswith(SYSTEM_PREFIX) and qualifiers in (
+        [SYSTEM_SCHEMA],
+        [DATABASE, SYSTEM_SCHEMA],
+    ):
+        return name
     if tuple(qualifiers) not in ((), (SCHEMA,), (DATABASE, SCHEMA)):
         raise Unsupported(
             f'schema "{".".join(qualifiers)}"', detail=f'There is one schema, "{SCHEMA}".'

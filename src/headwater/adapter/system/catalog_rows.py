@@ -1,0 +1,95 @@
+"""What there is: objects, their columns, and what is made of what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from headwater.adapter import catalog
+from headwater.adapter.errors import AdapterError
+from headwater.adapter.sql.types import wire_type
+from headwater.adapter.system.seen import Seen
+from headwater.adapter.system.system_view import OBJECT, Column, Row, SystemView
+
+
+def _objects(seen: Seen) -> Iterator[Row]:
+    for each in seen.objects():
+        retained = each.retain_ms if each.collection else None
+        yield (each.id, each.name, each.kind, retained, each.comment, each.sql)
+
+
+def _columns(seen: Seen) -> Iterator[Row]:
+    for each in seen.objects():
+        if not each.collection and not each.schema:
+            continue
+        key: tuple[str, ...] = ()
+        if each.collection:
+            key = seen.state.collections[seen.state.names[each.collection]].key
+        schema = catalog.schemas(seen.state, (each.name,))[each.name]
+        for position, field in enumerate(schema, 1):
+            yield (
+                each.id,
+                each.name,
+                each.kind,
+                field.name,
+                position,
+                _type_name(field),
+                field.nullable,
+                key.index(field.name) + 1 if field.name in key else None,
+                each.column_comments.get(field.name),
+            )
+
+
+def _type_name(field: object) -> str:
+    try:
+        return wire_type(field.type).name  # type: ignore[attr-defined]  # pyarrow is Any
+    except AdapterError:
+        return str(field.type)  # type: ignore[attr-defined]
+
+
+def _dependencies(seen: Seen) -> Iterator[Row]:
+    known = {each.id: each for each in seen.objects()}
+    for each in known.values():
+        for oid in each.uses:
+            of = known[oid]
+            yield (each.id, each.name, each.kind, of.id, of.name, of.kind)
+
+
+VIEWS: Final = (
+    SystemView(
+        "hw_objects",
+        "Everything that has a name.",
+        (
+            *OBJECT,
+            Column("retain_history_ms", "bigint", "how long history is kept for `AS OF`"),
+            Column("comment", "text", "what `COMMENT ON` said"),
+            Column("create_sql", "text", "the statement that made it"),
+        ),
+        _objects,
+    ),
+    SystemView(
+        "hw_columns",
+        "The columns of tables, sources and views.",
+        (
+            *OBJECT,
+            Column("column_name", "text", "name of the column"),
+            Column("position", "integer", "its place, from 1"),
+            Column("type", "text", "its type, as PostgreSQL calls it"),
+            Column("nullable", "boolean", "whether it may be NULL"),
+            Column("key_position", "integer", "its place in the primary key, from 1"),
+            Column("comment", "text", "what `COMMENT ON COLUMN` said"),
+        ),
+        _columns,
+    ),
+    SystemView(
+        "hw_dependencies",
+        "What is made of what: one row for each object and each that it uses directly.",
+        (
+            *OBJECT,
+            Column("depends_on_id", "text", "id of what it is made of"),
+            Column("depends_on", "text", "the name of that"),
+            Column("depends_on_kind", "text", "the kind of that"),
+        ),
+        _dependencies,
+    ),
+)
