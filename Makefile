@@ -14,7 +14,7 @@ SLOW := (spark or server) and not soak
 WORKERS ?= 2
 BENCH ?= --quick
 
-.PHONY: help setup java psql test test-fast test-slow lint format demo bench bench-peers soak clean
+.PHONY: help setup java psql kafka test test-fast test-slow lint format demo bench bench-peers soak clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:.*## /\t/' | while IFS=$$'\t' read -r target text; do printf '  make %-10s %s\n' "$$target" "$$text"; done
@@ -31,10 +31,14 @@ java:
 psql:
 	@scripts/setup --psql
 
+kafka: java ## a real Kafka broker's jars in build/kafka, by Maven
+	@scripts/kafka
+
 # The order is that of the price of an answer: style, types, layers, pure tests, then servers.
 test: java $(READY) psql ## lint, then every test but the soak
 	@$(MAKE) lint
 	@mkdir -p build
+	@scripts/kafka --quiet
 	@$(BIN)/python -m pytest -m "$(FAST)" $(SLOW_ONLY) -n $(WORKERS) --dist worksteal 2>&1 | tee build/test-fast.log
 	@$(BIN)/python -m pytest -m "$(SLOW)" 2>&1 | tee build/test-slow.log
 	@echo "without Spark and servers: $$(tail -n 1 build/test-fast.log)"
@@ -44,6 +48,7 @@ test-fast: $(READY) ## only the tests without Spark and servers (under a minute)
 	@$(BIN)/python -m pytest -m "$(FAST)" $(SLOW_ONLY) -n $(WORKERS) --dist worksteal
 
 test-slow: java $(READY) psql ## only the tests with Spark and servers
+	@scripts/kafka --quiet
 	@$(BIN)/python -m pytest -m "$(SLOW)"
 
 lint: $(READY) ## ruff, mypy --strict, import-linter
@@ -73,6 +78,7 @@ bench-peers: java $(READY) ## NEXMark beside Pathway, PyFlink and Spark's stream
 	@$(BIN)/python benches/peers.py $(BENCH)
 
 soak: java $(READY) psql ## the long tests
+	@scripts/kafka --quiet
 	@$(BIN)/python -m pytest -m soak
 	@HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest tests/properties -n $(WORKERS) --dist worksteal --timeout 3600
 
