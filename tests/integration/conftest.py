@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from headwater.testing.kafka import Broker, kafka_broker, missing
 from headwater.testing.servers import S3Server, postgres_server, s3_server
 from tests.integration.shared_location import Cable, Postgres, SharedLocation
 
@@ -26,6 +27,16 @@ def s3() -> Iterator[S3Server]:
     with s3_server() as server:
         server.create_bucket(BUCKET)
         yield server
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[Broker]:
+    """One Kafka broker for all tests; each has its own topics."""
+    reason = missing()
+    if reason is not None:
+        pytest.skip(reason)
+    with kafka_broker() as broker:
+        yield broker
 
 
 @pytest.fixture(scope="session")

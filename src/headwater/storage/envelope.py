@@ -22,11 +22,13 @@ the key in its context comes, and the next value of the key retracts it.
 
 from __future__ import annotations
 
+import decimal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from headwater.base.errors import InvalidUsage
@@ -38,6 +40,7 @@ from headwater.storage.dead_letters import (
     errors_table,
     letters_table,
 )
+from headwater.storage.decode import Included, columns_of, decode_all, unfit_keys
 from headwater.storage.format import Format, Json, Row, Undecodable
 from headwater.storage.source import OFFSET, PARTITION
 
@@ -70,7 +73,7 @@ class Rows:
 
 @dataclass(slots=True)
 class _Sides:
-    """What gathers while messages are decoded."""
+    """What gathers while messages are decoded one by one."""
 
     rows: list[Row] = field(default_factory=list)
     times: list[int] = field(default_factory=list)
@@ -84,10 +87,7 @@ class _Sides:
         self.diffs.append(diff)
 
     def changes(self, output: str, schema: pa.Schema) -> Changes:
-        columns = list(zip(*self.rows, strict=True)) if self.rows else [()] * len(schema)
-        arrays = [
-            pa.array(values, column.type) for values, column in zip(columns, schema, strict=True)
-        ]
+        arrays = columns_of(self.rows, schema)
         arrays += [pa.array(self.times, pa.int64()), pa.array(self.diffs, pa.int64())]
         updates = pa.Table.from_arrays(arrays, schema=updates_schema(schema))
         return Changes(updates, errors_table(self.errors), letters_table(output, self.letters))
@@ -101,17 +101,39 @@ class Message(NamedTuple):
     time: int
     key: bytes | None
     value: bytes | None
+    included: Row = ()
 
     def dead(self, reason: str) -> DeadLetter:
         """Return it as a dead letter."""
         return DeadLetter(self.partition, self.offset, self.time, self.key, self.value, reason)
 
 
-def messages(stamped: pa.Table) -> Iterator[Message]:
+def messages(stamped: pa.Table, included: Sequence[Included] = ()) -> Iterator[Message]:
     """Return the raw records of a stamped batch."""
     names = (PARTITION, OFFSET, TIME, "key", "value")
-    columns = (stamped.column(name).to_pylist() for name in names)
+    columns = [stamped.column(name).to_pylist() for name in names]
+    more = [each.column(stamped).to_pylist() for each in included]
+    columns.append(list(zip(*more, strict=True)) if more else [()] * stamped.num_rows)
     return map(Message._make, zip(*columns, strict=True))
+
+
+def _refused(
+    output: str, stamped: pa.Table, refused: Sequence[tuple[int, str]], policy: Policy
+) -> tuple[pa.Table, pa.Table]:
+    """Return the errors and the dead letters of the messages that are no rows."""
+    sides = _Sides()
+    if refused:
+        places = [place for place, _ in refused]
+        for message, (_, reason) in zip(messages(stamped.take(places)), refused, strict=True):
+            _refuse(sides, message, reason, policy)
+    return errors_table(sides.errors), letters_table(output, sides.letters)
+
+
+def _refuse(sides: _Sides, message: Message, reason: str, policy: Policy) -> None:
+    letter = message.dead(reason)
+    sides.letters.append(letter)
+    if policy is Policy.FAIL:
+        sides.errors.append(ErrorUpdate(letter.message, None, message.time, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,47 +144,23 @@ class Plain:
     policy: Policy = Policy.FAIL
     key: tuple[str, ...] = ()
     layout: str = "parquet"
+    included: tuple[Included, ...] = ()
 
     @property
     def schema(self) -> pa.Schema:
         """The columns of the output."""
-        return self.format.schema
+        return pa.schema([*self.format.schema, *(each.field for each in self.included)])
 
     def changes(self, output: str, stamped: pa.Table) -> Changes:
         """Decode every message."""
-        sides = _Sides()
-        for message in messages(stamped):
-            try:
-                if message.value is None:
-                    raise Undecodable("the message has no value")
-                sides.add(self.format.decode(message.value), message.time, 1)
-            except Undecodable as why:
-                _refuse(sides, message, str(why), self.policy)
-        return sides.changes(output, self.schema)
-
-
-def _refuse(sides: _Sides, message: Message, reason: str, policy: Policy) -> None:
-    letter = message.dead(reason)
-    sides.letters.append(letter)
-    if policy is Policy.FAIL:
-        sides.errors.append(ErrorUpdate(letter.message, None, message.time, 1))
-
-
-_NULL: Final = msgspec.Raw(b"null")
-
-
-class _Change(msgspec.Struct, frozen=True):
-    before: msgspec.Raw = _NULL
-    after: msgspec.Raw = _NULL
-    op: str = ""
-
-
-class _Wrapped(msgspec.Struct, frozen=True):
-    payload: _Change
-
-
-_CHANGE: Final = msgspec.json.Decoder(_Change)
-_WRAPPED: Final = msgspec.json.Decoder(_Wrapped)
+        unfit = unfit_keys(stamped, self.included)
+        decoded = decode_all(self.format, stamped.column("value").to_pylist(), unfit)
+        fit = stamped if decoded.kept is None else stamped.take(decoded.kept)
+        columns = columns_of(decoded.rows, self.format.schema)
+        columns += [each.column(fit) for each in self.included]
+        columns += [fit.column(TIME), pa.repeat(pa.scalar(1, pa.int64()), fit.num_rows)]
+        updates = pa.Table.from_arrays(columns, schema=updates_schema(self.schema))
+        return Changes(updates, *_refused(output, stamped, decoded.refused, self.policy))
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +171,15 @@ class Debezium:
     policy: Policy = Policy.FAIL
     key: tuple[str, ...] = ()
     layout: str = "parquet"
+    _decoder: Any = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        rows: list[Any] = [(name, self.row.record | None, None) for name in ("before", "after")]
+        parts = [*rows, ("op", str, "")]
+        change = msgspec.defstruct("Change", parts, frozen=True, gc=False)
+        payload = ("payload", change | None, None)
+        either = msgspec.defstruct("Message", [*parts, payload], frozen=True, gc=False)
+        object.__setattr__(self, "_decoder", msgspec.json.Decoder(either))
 
     @property
     def schema(self) -> pa.Schema:
@@ -181,50 +188,56 @@ class Debezium:
 
     def changes(self, output: str, stamped: pa.Table) -> Changes:
         """Decode every message into what goes and what comes."""
-        sides = _Sides()
-        for message in messages(stamped):
-            if message.value is None:
+        went: list[Row] = []
+        came: list[Row] = []
+        went_at: list[int] = []
+        came_at: list[int] = []
+        refused: list[tuple[int, str]] = []
+        for place, value in enumerate(stamped.column("value").to_pylist()):
+            if value is None:
                 continue  # The tombstone behind a delete, for the sake of log compaction.
             try:
-                went, came = self._decode(message.value)
+                before, after = self._decode(value)
             except Undecodable as why:
-                _refuse(sides, message, str(why), self.policy)
+                refused.append((place, str(why)))
                 continue
-            if went is not None:
-                sides.add(went, message.time, -1)
-            if came is not None:
-                sides.add(came, message.time, 1)
-        return sides.changes(output, self.schema)
+            if before is not None:
+                went.append(before)
+                went_at.append(place)
+            if after is not None:
+                came.append(after)
+                came_at.append(place)
+        times = stamped.column(TIME).to_numpy()[np.array(went_at + came_at, np.int64)]
+        diffs = np.repeat(np.array([-1, 1], np.int64), [len(went), len(came)])
+        columns = [*columns_of(went + came, self.schema), pa.array(times), pa.array(diffs)]
+        updates = pa.Table.from_arrays(columns, schema=updates_schema(self.schema))
+        return Changes(updates, *_refused(output, stamped, refused, self.policy))
 
     def _decode(self, value: bytes) -> tuple[Row | None, Row | None]:
         try:
-            change = _CHANGE.decode(value)
-            if not change.op:
-                change = _WRAPPED.decode(value).payload
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            change = self._decoder.decode(value)
+        except (msgspec.DecodeError, UnicodeDecodeError, decimal.InvalidOperation) as error:
             raise Undecodable(str(error)) from error
-        went, came = _row(self.row, change.before), _row(self.row, change.after)
-        match change.op:
-            case "c" | "r":
-                complete = came is not None
-                went = None
-            case "u":
-                complete = went is not None and came is not None
-            case "d":
-                complete = went is not None
-                came = None
-            case _:
-                raise Undecodable(f"op {change.op!r} is none of c, r, u, d")
+        change = change.payload or change
+        before, after, op = change.before, change.after, change.op
+        if op == "u":
+            complete = before is not None and after is not None
+        elif op == "c" or op == "r":
+            complete, before = after is not None, None
+        elif op == "d":
+            complete, after = before is not None, None
+        else:
+            raise Undecodable(f"op {op!r} is none of c, r, u, d")
         if not complete:
             raise Undecodable(
-                f"a change with op {change.op!r} lacks its row before or after; "
+                f"a change with op {op!r} lacks its row before or after; "
                 "set REPLICA IDENTITY FULL upstream"
             )
-        return went, came
-
-
-def _row(format_: Json, raw: msgspec.Raw) -> Row | None:
-    return None if raw == _NULL else format_.decode(bytes(raw))
+        row = self.row
+        return (
+            None if before is None else row.checked(row.members(before)),
+            None if after is None else row.checked(row.members(after)),
+        )
 
 
 class Known(NamedTuple):
@@ -253,10 +266,13 @@ class Upsert:
     key_format: Format | None = None
     policy: Policy = Policy.FAIL
     layout: str = "run"
+    included: tuple[Included, ...] = ()
     _key_places: tuple[int, ...] = field(init=False, repr=False, compare=False)
     _value_places: tuple[int, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        if any(each.what == "key" for each in self.included):
+            raise InvalidUsage("the key of an upsert is decoded by its format, not included")
         wanted = self.key_format.schema.names if self.key_format else self.format.schema.names
         if not self.key or any(name not in wanted for name in self.key):
             raise InvalidUsage(f"the key of an upsert is among {wanted}, not {list(self.key)}")
@@ -268,15 +284,16 @@ class Upsert:
     @property
     def schema(self) -> pa.Schema:
         """The columns of the output: the key's, then the value's that are not in the key."""
+        included = [each.field for each in self.included]
         if self.key_format is None:
-            return self.format.schema
-        keys = list(self.key_format.schema)
-        return pa.schema(keys + [f for f in self.format.schema if f.name not in self.key])
+            return pa.schema([*self.format.schema, *included])
+        values = [f for f in self.format.schema if f.name not in self.key]
+        return pa.schema([*self.key_format.schema, *values, *included])
 
     def fold(self, output: str, stamped: Iterable[pa.Table], lookup: Lookup) -> Changes:
         """Return what all messages of a range do to the output as it was before."""
         sides = _Sides()
-        following = [message for table in stamped for message in messages(table)]
+        following = [message for table in stamped for message in messages(table, self.included)]
         following.sort(key=lambda m: (m.time, m.offset, m.partition))
         told: dict[Row, dict[int, Known]] = {}
         for message in following:
@@ -300,7 +317,8 @@ class Upsert:
             if message.value is None:
                 raise Undecodable("a message without a value has no key in it")
             row = self.format.decode(message.value)
-            return tuple([row[place] for place in self._key_places]), Known(row)
+            key = tuple([row[place] for place in self._key_places])
+            return key, Known(row + message.included)
         if message.key is None:
             raise Undecodable(NO_KEY)
         key_row = self.key_format.decode(message.key)
@@ -314,7 +332,8 @@ class Upsert:
             sides.letters.append(letter)
             # Whatever the policy: the old value is not the value any more.
             return key, Known(error=letter.message)
-        return key, Known((*key_row, *[row[place] for place in self._value_places]))
+        values = [row[place] for place in self._value_places]
+        return key, Known((*key_row, *values, *message.included))
 
     def _replace(self, sides: _Sides, key: Row, old: Known, new: Known, time: int) -> None:
         if old == new:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import csv
 import datetime as dt
 import decimal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Annotated, Any, Final, Protocol
@@ -121,7 +121,10 @@ class Json:
     """An object, by the names of its members."""
 
     schema: pa.Schema
-    _members: Any = field(init=False, repr=False, compare=False)
+    record: Any = field(init=False, repr=False, compare=False)
+    """The type that msgspec decodes into, for whoever decodes a row inside of something else."""
+    members: Any = field(init=False, repr=False, compare=False)
+    """Its values as a tuple."""
     _decoder: Any = field(init=False, repr=False, compare=False)
     _checks: Any = field(init=False, repr=False, compare=False)
 
@@ -134,11 +137,12 @@ class Json:
             named: Any = {"name": column.name, **({"default": None} if column.nullable else {})}
             fields.append((f"f{number}", type_, msgspec.field(**named)))
         struct = msgspec.defstruct("Record", fields, kw_only=True, frozen=True, gc=False)
+        object.__setattr__(self, "record", struct)
         object.__setattr__(self, "_decoder", msgspec.json.Decoder(struct))
         # A struct without members to take, or with one, is no tuple of them.
         names = [name for name, *_ in fields]
         members = attrgetter(*names) if len(names) > 1 else msgspec.structs.astuple
-        object.__setattr__(self, "_members", members)
+        object.__setattr__(self, "members", members)
         object.__setattr__(self, "_checks", _checks(self.schema))
 
     def decode(self, data: bytes) -> Row:
@@ -147,7 +151,18 @@ class Json:
             found = self._decoder.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, decimal.InvalidOperation) as error:
             raise Undecodable(str(error)) from error
-        row = self._members(found)
+        return self.checked(self.members(found))
+
+    def decode_all(self, values: Iterable[bytes | None]) -> list[Row]:
+        """Return the rows of many messages; raise for the first that is none."""
+        try:
+            rows = list(map(self.members, map(self._decoder.decode, values)))
+        except (msgspec.DecodeError, UnicodeDecodeError, decimal.InvalidOperation) as error:
+            raise Undecodable(str(error)) from error
+        return list(map(self.checked, rows)) if self._checks else rows
+
+    def checked(self, row: Row) -> Row:
+        """Return a row whose values all fit their columns; raise if they do not."""
         return _checked(row, self._checks) if self._checks else row
 
 

@@ -48,6 +48,11 @@ PLACE: Final = pa.schema(
 MESSAGE: Final = pa.schema([pa.field("key", pa.binary()), pa.field("value", pa.binary())])
 """The payload of a raw record, either of them NULL."""
 
+TIMESTAMP: Final = "timestamp"
+HEADERS: Final = "headers"
+"""More of a raw record, where its source was asked for it: when it was made (UTC), and what was
+written on it (a list of ``key`` and ``value``)."""
+
 
 class Reliance(enum.Enum):
     """What we need upstream to keep for us."""

@@ -100,7 +100,7 @@ class Generator:
 
 def placed(partition: str, offsets: Longs, payload: pa.Table) -> pa.Table:
     """Return a payload with the place of each record before it."""
-    names = pa.array([partition] * len(offsets), pa.string())
+    names = pa.repeat(pa.scalar(partition, pa.string()), len(offsets))
     table = payload.add_column(0, PLACE.field(OFFSET), pa.array(offsets, pa.int64()))
     return table.add_column(0, PLACE.field(PARTITION), names)
 

@@ -1,0 +1,463 @@
+"""A real broker: exact ranges, whatever a topic does, and kills of either side under load.
+
+One broker for all of them (``make kafka``); each test has its own topics. What makes offsets gap
+(transactions, aborts, compaction, deletions) is made by Kafka itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headwater.base.clock import ManualClock, SystemClock
+from headwater.collection.run_layout import LAYOUTS
+from headwater.persist.blob.memory import MemoryBlob
+from headwater.persist.client import Client, open_location
+from headwater.persist.consensus.memory import MemoryConsensus
+from headwater.persist.state import violations
+from headwater.storage.dead_letters import Policy
+from headwater.storage.decode import Included
+from headwater.storage.envelope import Plain, Upsert
+from headwater.storage.errors import DefiniteError, TransientError
+from headwater.storage.format import Bytes, Json, Text
+from headwater.storage.ingestion import Definition, Ingestion, Output
+from headwater.storage.offsets import NOTHING, Offsets
+from headwater.storage.runner import Condition, Runner
+from headwater.storage.source import HEADERS, TIMESTAMP
+from headwater.storage.sources import kafka
+from headwater.storage.sources.kafka import OUTPUT, Kafka
+from headwater.testing.kafka import Broker
+from tests.integration.kafka_killed import ingest_until_killed, ingestions, open_writer
+from tests.unit.storage.conformance import CHECKS, Rig, flat
+
+pytestmark = pytest.mark.server
+
+SEED = 20261115
+KEY = pa.schema([pa.field("k", pa.int64(), nullable=False)])
+VALUE = pa.schema([pa.field("n", pa.int64())])
+
+
+numbers = itertools.count()
+
+
+class World:
+    """A topic that grows: plain messages, transactions committed and aborted, new partitions."""
+
+    snapshots = False
+
+    def __init__(self, broker: Broker, partitions: int = 2) -> None:
+        self.broker = broker
+        self.topic = f"t{next(numbers)}"
+        self.partitions = partitions
+        broker.create_topic(self.topic, partitions)
+        self.plain = broker.producer()
+        self.transactional = broker.producer(transactional_id=self.topic)
+        self.transactional.init_transactions()
+        self.values = itertools.count()
+
+    def source(self, **options: Any) -> Kafka:
+        return Kafka({"bootstrap.servers": self.broker.bootstrap}, self.topic, **options)
+
+    def produce(self, producer: Any, partition: int, count: int = 1) -> list[bytes]:
+        values = [b"%d" % next(self.values) for _ in range(count)]
+        for value in values:
+            producer.produce(self.topic, value, partition=partition)
+        producer.flush()
+        return values
+
+    def transaction(self, random: Random, *, commit: bool) -> None:
+        self.transactional.begin_transaction()
+        self.produce(self.transactional, random.randrange(self.partitions), random.randrange(1, 4))
+        self.produce(self.transactional, random.randrange(self.partitions), random.randrange(1, 4))
+        if commit:
+            self.transactional.commit_transaction()
+        else:
+            self.transactional.abort_transaction()
+
+    def grow(self, random: Random) -> None:
+        self.produce(self.plain, random.randrange(self.partitions), random.randrange(1, 9))
+        self.transaction(random, commit=random.random() < 0.5)
+        if random.random() < 0.3:
+            self.more_partitions()
+
+    def more_partitions(self) -> None:
+        from confluent_kafka.admin import NewPartitions
+
+        self.partitions += 1
+        wanted = NewPartitions(self.topic, self.partitions)
+        admin = self.broker.admin()  # Kept: its answers end with it.
+        admin.create_partitions([wanted])[self.topic].result()
+        for producer in (self.plain, self.transactional):  # Each has its own idea of the topic.
+            while len(producer.list_topics(self.topic).topics[self.topic].partitions) < (
+                self.partitions
+            ):
+                pass
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_conformance(broker: Broker, check: Callable[[Rig, Random], None]) -> None:
+    print(f"seed {SEED}")
+    check(World(broker), Random(SEED))
+
+
+# ---- what a topic does -----------------------------------------------------------------------
+
+
+def values(source: Kafka, lower: Offsets, upper: Offsets) -> list[bytes]:
+    return [dict(payload)["value"] for _, _, _, payload in flat(source.read(lower, upper))]
+
+
+def test_read_committed_stops_at_the_first_open_transaction(broker: Broker) -> None:
+    world = World(broker, partitions=1)
+    source, sees_all = world.source(), world.source(isolation="read_uncommitted")
+    before = world.produce(world.plain, 0, 3)
+    world.transactional.begin_transaction()
+    inside = world.produce(world.transactional, 0, 2)
+    after = world.produce(world.plain, 0, 2)
+    open_ = source.probe()
+    assert open_["0"] == 3
+    assert values(source, NOTHING, open_) == before
+    assert sees_all.probe()["0"] == 7
+    assert values(sees_all, NOTHING, sees_all.probe()) == before + inside + after
+    world.transactional.abort_transaction()
+    closed = awaited(source, 8)
+    assert values(source, open_, closed) == after, "what was aborted was never there"
+    world.transactional.begin_transaction()
+    world.produce(world.transactional, 0, 1)
+    world.transactional.abort_transaction()
+    gap = awaited(source, 10)
+    assert values(source, closed, gap) == [], "a range may have nothing but gaps in it"
+    last = world.produce(world.plain, 0, 1)
+    assert values(source, gap, source.probe()) == last
+    source.close()
+    sees_all.close()
+
+
+def awaited(source: Kafka, offset: int) -> Offsets:
+    """Return the probe at which the end of a transaction is in the log; it is not at once."""
+    while source.probe()["0"] < offset:
+        pass
+    return source.probe()
+
+
+def test_a_compacted_topic_is_read_to_its_end(broker: Broker) -> None:
+    topic = f"t{next(numbers)}"
+    compacting = {
+        "cleanup.policy": "compact",
+        "segment.ms": "100",
+        "min.cleanable.dirty.ratio": "0.01",
+        "max.compaction.lag.ms": "100",
+    }
+    broker.create_topic(topic, 1, compacting)
+    producer = broker.producer()
+    source = Kafka({"bootstrap.servers": broker.bootstrap}, topic)
+    rounds = 0
+    while True:  # Until Kafka has compacted something: when it does is its own business.
+        for key in (b"a", b"b"):
+            producer.produce(topic, b"%d" % rounds, key=key)
+        producer.flush()
+        rounds += 1
+        upper = source.probe()
+        found = flat(source.read(NOTHING, upper))
+        if len(found) < upper["0"]:
+            break
+    newest = {dict(payload)["key"]: dict(payload)["value"] for *_, payload in found}
+    assert newest == {b"a": b"%d" % (rounds - 1), b"b": b"%d" % (rounds - 1)}
+    middle = Offsets({**upper, "0": upper["0"] - 1})
+    assert values(source, middle, upper) == [b"%d" % (rounds - 1)]
+    source.close()
+
+
+def test_a_topic_made_again_is_another_topic(broker: Broker) -> None:
+    world = World(broker, partitions=1)
+    world.produce(world.plain, 0, 3)
+    source = world.source()
+    durable = source.probe()
+    broker.delete_topic(world.topic)
+    with pytest.raises(TransientError, match="does not exist; create it"):
+        source.probe()
+    broker.create_topic(world.topic, 1)
+    world.produce(broker.producer(), 0, 5)  # More than there was: offsets alone would not tell.
+    with pytest.raises(DefiniteError, match=r"made again; drop the source and create it again"):
+        source.probe()
+    with pytest.raises(DefiniteError, match="made again"):
+        flat(source.read(durable, Offsets({**durable, "0": 5})))
+    restarted = world.source()
+    restarted.commit(durable)  # What a restart knows is what is durable.
+    with pytest.raises(DefiniteError, match="made again"):
+        restarted.probe()
+    source.close()
+    restarted.close()
+
+
+def test_offsets_that_were_deleted_are_a_definite_error(broker: Broker) -> None:
+    from confluent_kafka import TopicPartition
+
+    world = World(broker, partitions=1)
+    world.produce(world.plain, 0, 10)
+    source = world.source()
+    upper = source.probe()
+    broker_admin = broker.admin()
+    place = TopicPartition(world.topic, 0, 6)
+    broker_admin.delete_records([place])[place].result()
+    assert values(source, NOTHING, upper) == [b"6", b"7", b"8", b"9"], "the snapshot"
+    lower = Offsets({**upper, "0": 3})
+    with pytest.raises(DefiniteError, match=r"from offset 3 on were deleted .* longer retention"):
+        flat(source.read(lower, upper))
+    source.close()
+
+
+def test_the_groups_offsets_are_what_is_durable(broker: Broker) -> None:
+    from confluent_kafka import Consumer, TopicPartition
+
+    world = World(broker)
+    world.produce(world.plain, 0, 4)
+    world.produce(world.plain, 1, 2)
+    client, clock = memory_client()
+    source = world.source(name="lag")
+    ingestion = Ingestion(client, definition("lag", Plain(Text())), source)
+    clock.set(1_000)
+    assert ingestion.tick(clock.now_ms())
+    tool = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "headwater-lag"})
+    places = [TopicPartition(world.topic, partition) for partition in range(2)]
+    while [place.offset for place in tool.committed(places, timeout=10)] != [4, 2]:
+        pass  # In the background: a test that waits for ever has found a source that commits not.
+    tool.close()
+    ingestion.stop()
+
+
+# ---- into collections ------------------------------------------------------------------------
+
+
+def memory_client() -> tuple[Client, ManualClock]:
+    clock = ManualClock(1)
+    blob, log = MemoryBlob(), MemoryConsensus()
+    return open_location(blob=blob, consensus=log, clock=clock, layouts=LAYOUTS), clock
+
+
+def definition(name: str, envelope: Plain | Upsert) -> Definition:
+    return Definition(name, (Output(OUTPUT, name, envelope),))
+
+
+def rows(client: Client, name: str) -> Counter[tuple[Any, ...]]:
+    found: Counter[tuple[Any, ...]] = Counter()
+    for row in client.reader(name).snapshot().to_table().to_pylist():
+        diff = row.pop("__diff")
+        found[tuple(row.values())] += diff
+    return +found
+
+
+def test_columns_of_the_message_itself(broker: Broker) -> None:
+    world = World(broker, partitions=1)
+    world.plain.produce(
+        world.topic, b"v", key=b"k", timestamp=1_700_000_000_123, headers=[("h", b"1"), ("h", None)]
+    )
+    world.plain.produce(world.topic, b"w", key=b"\xff", timestamp=1_700_000_000_123)
+    world.plain.flush()
+    included = (
+        Included("key", "k", pa.string()),
+        Included("partition", "p", pa.int32()),
+        Included("offset", "o"),
+        Included("timestamp", "at"),
+        Included("headers", "h"),
+    )
+    client, clock = memory_client()
+    ingestion = Ingestion(
+        client,
+        definition("own", Plain(Text(), Policy.SKIP, included=included)),
+        world.source(include=(TIMESTAMP, HEADERS)),
+    )
+    clock.set(1_000)
+    assert ingestion.tick(clock.now_ms())
+    (row,) = client.reader("own").snapshot().to_table().to_pylist()
+    assert row["at"].isoformat() == "2023-11-14T22:13:20.123000+00:00"
+    row.pop("at")
+    headers = [{"key": "h", "value": b"1"}, {"key": "h", "value": None}]
+    assert row == {"text": "v", "k": "k", "p": 0, "o": 0, "h": headers, "__diff": 1}
+    (letter,) = client.reader("own/dead_letters").snapshot().to_table().to_pylist()
+    assert (letter["partition"], letter["offset"], letter["value"]) == ("0", 1, b"w")
+    assert "key" in letter["reason"]
+    ingestion.stop()
+
+
+def test_an_upsert_over_a_restart(broker: Broker) -> None:
+    world = World(broker, partitions=1)
+    envelope = Upsert(Json(VALUE), ("k",), key_format=Json(KEY))
+    client, clock = memory_client()
+    for round_ in range(3):
+        for key in range(4):
+            value = None if (key + round_) % 4 == 0 else b'{"n": %d}' % (10 * round_ + key)
+            world.plain.produce(world.topic, value, key=b'{"k": %d}' % key)
+        world.plain.flush()
+        ingestion = Ingestion(client, definition("upserted", envelope), world.source())
+        clock.set(1_000 * (round_ + 1))
+        assert ingestion.tick(clock.now_ms())
+        assert ingestion.statistics.messages == 4, "nothing durable is read again"
+        ingestion.stop()
+    assert rows(client, "upserted") == {(0, 20): 1, (1, 21): 1, (3, 23): 1}
+
+
+# ---- bad input and outages -------------------------------------------------------------------
+
+
+def stalled(runner: Runner) -> bool:
+    assert runner.status.condition in {Condition.STALLED, Condition.RUNNING}
+    return runner.status.condition is Condition.STALLED
+
+
+def test_an_address_without_a_broker_stalls_with_the_reason(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka, "REQUEST_TIMEOUT_S", 1.0)
+    client, clock = memory_client()
+    addresses = iter(["127.0.0.1:1", broker.bootstrap])
+    world = World(broker, partitions=1)
+    world.produce(world.plain, 0, 2)
+
+    def start() -> Ingestion:
+        source = Kafka({"bootstrap.servers": next(addresses)}, world.topic)
+        return Ingestion(client, definition("late", Plain(Text())), source)
+
+    runner = Runner(start, clock)
+    clock.set(1_000)
+    assert runner.once() is not None
+    assert stalled(runner)
+    assert "Connection refused" in runner.status.why
+    assert runner.once() is not None
+    assert not stalled(runner)
+    assert sum(rows(client, "late").values()) == 2
+    assert runner.ingestion is not None
+    runner.ingestion.stop()
+
+
+def test_a_topic_that_is_not_there_yet_is_waited_for(broker: Broker) -> None:
+    client, clock = memory_client()
+    topic = f"t{next(numbers)}"
+
+    def start() -> Ingestion:
+        source = Kafka({"bootstrap.servers": broker.bootstrap}, topic)
+        return Ingestion(client, definition("early", Plain(Bytes())), source)
+
+    runner = Runner(start, clock)
+    clock.set(1_000)
+    runner.once()
+    assert stalled(runner)
+    assert f"topic {topic!r} does not exist; create it" in runner.status.why
+    broker.create_topic(topic)
+    clock.set(2_000)
+    runner.once()
+    assert not stalled(runner)
+    assert runner.ingestion is not None
+    runner.ingestion.stop()
+
+
+# ---- kill -9 of either side, under load ------------------------------------------------------
+
+
+class Load:
+    """Numbers, each produced once to some partition, by a producer that survives its broker."""
+
+    def __init__(self, broker: Broker, topic: str, seed: int) -> None:
+        self.acknowledged: list[tuple[int, bytes]] = []
+        self._stopping = threading.Event()
+        self._producer = broker.producer(enable_idempotence=True, linger_ms=5)
+        self._topic = topic
+        self._random = Random(seed)
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        for number in itertools.count():
+            if self._stopping.is_set():
+                break
+            partition = self._random.randrange(3)
+            value = b"bad" if number % 50 == 49 else b'{"k": %d, "n": %d}' % (number % 7, number)
+            self._producer.produce(
+                self._topic, value, partition=partition, on_delivery=self._delivered
+            )
+            self._producer.poll(0)
+            if number % 20 == 0:
+                self._stopping.wait(0.01)
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        assert error is None, error
+        self.acknowledged.append((message.partition(), message.value()))
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+        assert self._producer.flush(60) == 0
+
+
+def killed_again_and_again(broker: Broker, root: Path, kills: str) -> None:
+    """Kill, in the order of ``kills``, ``i``: the ingesting process, or ``b``: the broker."""
+    context = multiprocessing.get_context("forkserver")
+    topic, random = f"t{next(numbers)}", Random(SEED)
+    print(f"seed {SEED}")
+    broker.create_topic(topic, 3)
+    load = Load(broker, topic, SEED)
+    try:
+        child, told = None, None
+        for kill in kills:
+            if child is None:
+                told, theirs = context.Pipe(duplex=False)
+                arguments = (root, broker.bootstrap, topic, theirs)
+                child = context.Process(target=ingest_until_killed, args=arguments, daemon=True)
+                child.start()
+                theirs.close()
+            assert told is not None
+            for _ in range(random.choice([1, 2, 5])):
+                told.recv()
+            if kill == "b":
+                broker.kill()
+                broker.start()
+                told.recv()
+            else:
+                child.kill()
+                child.join()
+                child = None
+                with open_writer(root) as client:
+                    assert not list(violations(client.core.state))
+        if child is not None:
+            child.kill()
+            child.join()
+    finally:
+        load.stop()
+    with open_writer(root) as client:
+        clock = SystemClock()
+        for ingestion in ingestions(client, broker.bootstrap, topic):
+            while not ingestion.tick(clock.now_ms()):
+                pass
+            ingestion.stop()
+        good = [value for _, value in load.acknowledged if value != b"bad"]
+        found = Counter(
+            b'{"k": %d, "n": %d}' % row
+            for row, n in rows(client, "plain").items()
+            for _ in range(n)
+        )
+        assert len(good) > 100, "there was hardly any load"
+        assert found == Counter(good), "each message once: none lost, none doubled"
+        letters = client.reader("plain/dead_letters").snapshot().to_table()
+        assert letters.num_rows == len(load.acknowledged) - len(good)
+        keyed = rows(client, "keyed")
+        assert set(keyed.values()) == {1}
+        assert {row[0] for row in keyed} == set(range(7))
+
+
+def test_kills_under_load(broker: Broker, tmp_path: Path) -> None:
+    killed_again_and_again(broker, tmp_path, "ib")
+
+
+@pytest.mark.soak
+def test_many_kills_under_load(broker: Broker, tmp_path: Path) -> None:
+    random = Random(SEED)
+    killed_again_and_again(broker, tmp_path, "".join(random.choice("iib") for _ in range(25)))
