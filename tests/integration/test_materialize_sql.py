@@ -1,4 +1,4 @@
-"""Materializations as a user writes them: SQL in, PostgreSQL and Parquet files out, and a restart.
+"""Materializations as a user writes them: SQL in, PostgreSQL, Delta and Parquet out, and a restart.
 
 One server process with real Spark, a real PostgreSQL to deliver into.
 """
@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 from tests.integration.shared_location import Postgres
 
@@ -53,7 +55,11 @@ def _eventually(found: Callable[[], object], wanted: object) -> None:
 
 
 def test_sums_logs_rows_and_files(postgres: Postgres, tmp_path: Path) -> None:
-    files = tmp_path / "files"
+    files, lake = tmp_path / "files", tmp_path / "lake"
+
+    def in_the_lake(table: str, *columns: str) -> list[tuple[Any, ...]]:
+        found = pa.table(DeltaTable(lake / table).scan(columns=list(columns)))
+        return sorted(zip(*(found[c].to_pylist() for c in columns), strict=True))
 
     def delivered(columns: str, table: str) -> list[tuple[Any, ...]]:
         with psycopg.connect(postgres.dsn, autocommit=True) as endpoint:
@@ -80,6 +86,10 @@ def test_sums_logs_rows_and_files(postgres: Postgres, tmp_path: Path) -> None:
             f"CREATE MATERIALIZATION f INTO PARQUET (URL '{files}') "
             "(events AS events KEY (id) DELTA UPDATES)".encode()
         )
+        db.execute(
+            f"CREATE MATERIALIZATION d INTO DELTA (PATH '{lake}') (events AS rows KEY (id), "
+            "events AS sums KEY (who) REDUCE (amount sum))".encode()
+        )
         _eventually(lambda: delivered("who, amount", "sums"), [("a", 12), ("b", -2)])
         db.execute("DELETE FROM events WHERE id = 3")
         db.execute("INSERT INTO events VALUES (4, 'a', 1)")
@@ -98,3 +108,6 @@ def test_sums_logs_rows_and_files(postgres: Postgres, tmp_path: Path) -> None:
             return sorted((row["id"], row["_meta/op"]) for rows in found for row in rows)
 
         _eventually(in_files, log)
+        _eventually(lambda: in_the_lake("sums", "who", "amount"), [("a", 13), ("c", 1)])
+        rows = [(1, "a", 5), (2, "a", 7), (4, "a", 1), (5, "c", 1)]
+        _eventually(lambda: in_the_lake("rows", "id", "who", "amount"), rows)

@@ -19,7 +19,7 @@ from headwater.cli.exit_status import ExitStatus
 
 
 def connector(
-    name: Annotated[str, typer.Argument(help="Which driver: sqlite, postgres.")],
+    name: Annotated[str, typer.Argument(help="Which driver: delta, postgres, sqlite, …")],
 ) -> None:
     """Serve a materialization driver on standard input and output."""
     from headwater.materialize.drivers.registry import driver

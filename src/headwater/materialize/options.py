@@ -1,7 +1,7 @@
 """What is written behind ``INTO``: the options of an endpoint, as texts, become its configuration.
 
-    SQLITE (PATH)   POSTGRES (DSN [, SCHEMA])   PARQUET (URL)   WEBHOOK (URL [, SECRET])
-    CONNECTOR (COMMAND [, CONFIG] [, CODEC])
+    SQLITE (PATH)   POSTGRES (DSN [, SCHEMA])   DELTA (PATH)   PARQUET (URL)
+    WEBHOOK (URL [, SECRET])   CONNECTOR (COMMAND [, CONFIG] [, CODEC])
 
 ``COMMAND`` is split into words as a shell would, and run without one; ``CONFIG`` is JSON, which
 only the connector understands; ``CODEC`` is ``proto`` or ``json``.
@@ -49,6 +49,7 @@ def _codec(text: str) -> str:
 ENDPOINTS: Final[Mapping[str, Takes]] = {
     "sqlite": Takes({"path": str}, {}),
     "postgres": Takes({"dsn": str}, {"schema": str}),
+    "delta": Takes({"path": str}, {}),
     "parquet": Takes({"url": str}, {}),
     "webhook": Takes({"url": str}, {"secret": str}),
     CONNECTOR: Takes({"command": _command}, {"config": _json, "codec": _codec}),

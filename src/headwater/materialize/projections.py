@@ -74,7 +74,12 @@ def _kind(kind: pa.DataType) -> tuple[str, StringInference | None]:
 
 def _string(kind: pa.DataType) -> StringInference:
     if pa.types.is_decimal(kind):
-        return StringInference(format="number" if kind.scale else "integer")
+        greatest = _greatest(kind)
+        return StringInference(
+            format="number" if kind.scale else "integer",
+            str_minimum=f"-{greatest}",
+            str_maximum=greatest,
+        )
     if pa.types.is_date(kind):
         return StringInference(format="date")
     if pa.types.is_time(kind):
@@ -85,6 +90,12 @@ def _string(kind: pa.DataType) -> StringInference:
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return StringInference(content_encoding="base64")
     return StringInference()
+
+
+def _greatest(kind: pa.DataType) -> str:
+    """Return the greatest value of a decimal type; endpoints can tell its digits from it."""
+    whole = "9" * (kind.precision - kind.scale) or "0"
+    return f"{whole}.{'9' * kind.scale}" if kind.scale else whole
 
 
 def packable(column: pa.Array) -> pa.Array:

@@ -15,8 +15,10 @@ What a binding demands of a table that is there already (:func:`constraints`):
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 from headwater.materialize.protocol.specs import (
     BindingSpec,
@@ -55,6 +57,9 @@ _BY_FORMAT: Mapping[str, Kind] = {
 }
 
 
+_ALL_NINES: Final = re.compile(r"(?:0|(9+))(?:\.(9+))?")
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """A column of a binding. Only keys are NOT NULL: a value may become NULL some day."""
@@ -62,6 +67,8 @@ class Column:
     name: str
     kind: Kind
     key: bool
+    digits: tuple[int, int] | None = None
+    """Of a decimal: how many it has at most, and how many of them behind the point."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +107,25 @@ def columns_of(binding: BindingSpec) -> tuple[Column, ...]:
     assert binding.field_selection is not None
     by_field = {p.field: p for p in binding.collection.projections}
     keys, values = binding.field_selection.keys, binding.field_selection.values
-    return tuple(_column(by_field[field], key=field in keys) for field in (*keys, *values))
+    columns = (column_of(by_field[field]) for field in (*keys, *values))
+    return tuple(replace(column, key=column.name in keys) for column in columns)
 
 
-def _column(projection: Projection, *, key: bool) -> Column:
+def column_of(projection: Projection) -> Column:
+    """Return the column of a field."""
     kind = kind_of(projection.inference)
-    return Column(projection.field, kind or Kind.TEXT, key)
+    digits = _digits(projection.inference)
+    return Column(projection.field, kind or Kind.TEXT, projection.is_primary_key, digits)
+
+
+def _digits(inference: Inference | None) -> tuple[int, int] | None:
+    """Return the digits of a decimal whose greatest value is all nines."""
+    greatest = inference.string.str_maximum if inference and inference.string else ""
+    found = _ALL_NINES.fullmatch(greatest)
+    if found is None:
+        return None
+    whole, fraction = (len(part or "") for part in found.groups())
+    return whole + fraction, fraction
 
 
 Holds = Callable[[str, Kind], bool]

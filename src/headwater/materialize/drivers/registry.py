@@ -42,7 +42,18 @@ class UnknownDriver(InvalidUsage):
         super().__init__(f"there is no driver {name!r}; there are {', '.join(sorted(DRIVERS))}")
 
 
+def _delta() -> Responder:
+    try:
+        from headwater.materialize.drivers.delta import DeltaDriver
+    except ModuleNotFoundError as error:
+        raise InvalidUsage(
+            "Delta Lake is an extra: install headwater[delta] where this runs"
+        ) from error
+    return DeltaDriver()
+
+
 DRIVERS: Final[Mapping[str, BuiltIn]] = {
+    "delta": BuiltIn(_delta, Guarantee.EXACTLY_ONCE),
     "parquet": BuiltIn(ParquetDriver, Guarantee.EXACTLY_ONCE),
     "postgres": BuiltIn(PostgresDriver, Guarantee.EXACTLY_ONCE),
     "sqlite": BuiltIn(SqliteDriver, Guarantee.EXACTLY_ONCE),

@@ -246,7 +246,7 @@ class SqlDriver(ABC):
         assert request.materialization is not None
         self._connect(msgspec.json.decode(request.materialization.config_json))
         statements = list(self._checkpoints_missing())
-        emptied = _backfilled(request)
+        emptied = backfilled(request)
         if emptied:
             # With the rows goes the right of whoever delivered them to add others.
             statements += [self._raise_fences(request.materialization.name)]
@@ -298,7 +298,7 @@ class SqlDriver(ABC):
         return Fenced(self._materialization.name, self._row)
 
 
-def _backfilled(request: Apply) -> list[tuple[str, ...]]:
+def backfilled(request: Apply) -> list[tuple[str, ...]]:
     """Return the tables that were delivered, and are to be delivered anew."""
     assert request.materialization is not None
     last = request.last_materialization or MaterializationSpec()
