@@ -84,6 +84,12 @@ class Timeline:
         if DEFAULT not in client.core.state.timelines:
             client.core.submit(Advance(DEFAULT, clock.now_ms())).result()
 
+    name: Final = DEFAULT
+
+    def moved(self, upper: int) -> tuple[Command, ...]:
+        """Return the commands that move it, for somebody who has the turn."""
+        return advanced(self._core.state, upper)
+
     @property
     def upper(self) -> int:
         """Every time before it is complete for every table."""

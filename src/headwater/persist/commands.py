@@ -82,10 +82,14 @@ class AllowCompaction:
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """Move a timeline; the first advance creates it."""
+    """Move a timeline; the first advance creates it.
+
+    ``upper`` None leaves it where it is: who was apart, and has no reason to be any more, follows
+    it again.
+    """
 
     timeline: str
-    upper: int
+    upper: int | None
 
 
 @dataclass(frozen=True, slots=True)

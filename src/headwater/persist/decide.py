@@ -269,17 +269,23 @@ def _compare_and_append(state: State, command: c.CompareAndAppend) -> Decision:
 
 
 def _advance(state: State, command: c.Advance, now_ms: int) -> Decision:
-    in_bounds(f"timeline {command.timeline!r}", Frontier.of(command.upper))
     timeline = state.timelines.get(command.timeline)
-    if timeline is not None and command.upper < timeline.upper:
-        raise TimelineRegression(command.timeline, command.upper, timeline.upper)
-    if timeline is not None and command.upper == timeline.upper and not timeline.apart:
+    if command.upper is None:
+        if timeline is None:
+            raise UnknownTimeline(command.timeline)
+        upper = timeline.upper
+    else:
+        upper = command.upper
+    in_bounds(f"timeline {command.timeline!r}", Frontier.of(upper))
+    if timeline is not None and upper < timeline.upper:
+        raise TimelineRegression(command.timeline, upper, timeline.upper)
+    if timeline is not None and upper == timeline.upper and not timeline.apart:
         return DONE
     # The timeline is a writer of its tables like any other: its move sweeps the expired away.
     changes: list[Change] = []
     for member in sorted(timeline.apart) if timeline is not None else ():
         changes.extend(holds.expired_writers(state.collections[member], now_ms))
-    return Decision(c.Done(), (*changes, TimelineAdvanced(command.timeline, command.upper)))
+    return Decision(c.Done(), (*changes, TimelineAdvanced(command.timeline, upper)))
 
 
 # ---- maintenance and roles -------------------------------------------------------------------

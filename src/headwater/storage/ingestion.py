@@ -23,14 +23,23 @@ a zombie is refused (``Fenced``). Should two run in one epoch all the same, the 
 uppers: the one that finds another upper than it thought has lost the race, drops its probe, and
 reads where things are now. Tokens are drawn, not made of the range: two probes of one millisecond
 would give two bindings one token, and the loser would believe that its own is there.
+
+**On a timeline** (:class:`Following`) everything an ingestion keeps follows the timeline, as tables
+do: while nothing is new upstream its uppers move with everybody's, and it commits nothing at all.
+Something new is bound in a turn of the timeline, at a time that nobody's upper has passed. Entry 1
+then also takes a write capability on every output and the dead letters, which keeps them where they
+are, and advances the timeline past the binding; entry 2 drops the capabilities after the appends,
+and they follow again. So whoever reads in between waits for exactly what is bound, and what was
+bound by a process that died holds them until the next one has appended it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -42,19 +51,23 @@ from headwater.persist.client import Client, ReadHandle, WriteHandle, new_token,
 from headwater.persist.commands import (
     Acquired,
     AcquireRole,
+    Advance,
     AllowCompaction,
     AssertRole,
     Atomic,
     Command,
     CompareAndAppend,
     DowngradeReader,
+    DropWriter,
     OpenReader,
+    OpenWriter,
     ReleaseRole,
     UpperMismatch,
 )
 from headwater.persist.core import Step, this_process
 from headwater.persist.evolution import DIFF, TIME
 from headwater.persist.read import Updates
+from headwater.persist.state import State
 from headwater.storage import dead_letters, remap
 from headwater.storage.envelope import Changes, Envelope, Known, Lookup, Upsert
 from headwater.storage.errors import DefiniteError
@@ -69,6 +82,10 @@ from headwater.storage.source import OFFSET, PARTITION, Records, Source
 HOLD: Final = "ingestion"
 """The read capability on each output: what it had just before its upper must stay readable, for an
 upsert to look its keys up, and for a truncation to retract it."""
+
+
+BOUND: Final = "bound, not appended yet"
+"""The write capability on each output and the dead letters between the two entries of a tick."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +118,23 @@ class Definition:
     def dead_letters(self) -> str:
         """The collection of records that could not be decoded."""
         return f"{self.name}/dead_letters"
+
+
+class Following(Protocol):
+    """The timeline that everything of an ingestion follows."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the log."""
+        ...
+
+    def write_turn(self) -> AbstractContextManager[int]:
+        """Take the turn to bind, at the time that is given: no upper has passed it."""
+        ...
+
+    def moved(self, upper: int) -> tuple[Command, ...]:
+        """Return the commands that move it."""
+        ...
 
 
 @dataclass(slots=True)
@@ -148,16 +182,26 @@ class _Entry:
 class Ingestion:
     """Runs one source into its collections. One thread at a time."""
 
-    def __init__(self, client: Client, definition: Definition, source: Source) -> None:
+    def __init__(
+        self,
+        client: Client,
+        definition: Definition,
+        source: Source,
+        following: Following | None = None,
+    ) -> None:
         self.definition = definition
         self.source = source
         self.statistics = Statistics()
+        self._following = following
         self._client = client
         self._core = client.core
         self._epoch = self._take_role()
-        write, read = client.create_or_load(definition.remap, remap.SCHEMA)
+        timeline = None if following is None else following.name
+        write, read = client.create_or_load(definition.remap, remap.SCHEMA, timeline=timeline)
         self._remap_kept = _Kept(write, read)
-        write, read = client.create_or_load(definition.dead_letters, dead_letters.SCHEMA)
+        write, read = client.create_or_load(
+            definition.dead_letters, dead_letters.SCHEMA, timeline=timeline
+        )
         self._letters = _Kept(write, read)
         self._outputs = {output.name: self._open(output) for output in definition.outputs}
         self._remap = Remap.empty()
@@ -176,7 +220,11 @@ class Ingestion:
     def _open(self, output: Output) -> _Kept:
         envelope = output.envelope
         write, read = self._client.create_or_load(
-            output.collection, envelope.schema, key=envelope.key, layout=envelope.layout
+            output.collection,
+            envelope.schema,
+            key=envelope.key,
+            layout=envelope.layout,
+            timeline=None if self._following is None else self._following.name,
         )
         kept = _Kept(write, read)
         self._core.submit(OpenReader(write.id, self._hold, HOLD)).result()
@@ -186,7 +234,11 @@ class Ingestion:
 
     @property
     def _hold(self) -> str:
-        return f"{self.definition.role}/{HOLD}"
+        return hold_of(self.definition)
+
+    @property
+    def _bound_by(self) -> str:
+        return bound_by(self.definition)
 
     def stop(self) -> None:
         """Give the role back; another may start at once."""
@@ -197,10 +249,15 @@ class Ingestion:
 
     def _look(self) -> Resumption:
         """Read every frontier afresh, and remap; return where to go on."""
-        self._core.look()
-        for kept in (self._letters, *self._outputs.values()):
-            kept.upper = kept.write.upper.only()
-        self._remap = read_remap(self._remap_kept.read)
+        state = self._core.look()
+        for kept in self._appended_to:
+            kept.upper = _upper(state, kept)
+        birth = 0
+        if self._following is not None:
+            # Remap is compacted strictly below what is durable: at its since, nothing was yet.
+            since = self._remap_kept.read.since.only()
+            birth = since if min(kept.upper for kept in self._appended_to) <= since else 0
+        self._remap = read_remap(self._remap_kept.read, birth)
         self._remap_kept.upper = self._remap.upper
         self.statistics.offsets_known = self._remap.latest
         return self._resumption()
@@ -210,6 +267,36 @@ class Ingestion:
         uppers = Uppers(outputs, self._letters.upper, self._remap.upper)
         return resumption(uppers, self._remap)
 
+    @property
+    def _appended_to(self) -> tuple[_Kept, ...]:
+        """What a range is appended to."""
+        return (self._letters, *self._outputs.values())
+
+    # ---- on a timeline -----------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        """Take note of where the timeline has moved what is kept."""
+        state = self._core.state
+        for kept in (self._remap_kept, *self._appended_to):
+            kept.upper = _upper(state, kept)
+        self._remap = self._remap.known_before(self._remap_kept.upper)
+        self.resumption = self._resumption()
+
+    def _tick_following(self, following: Following) -> bool:
+        self._follow()
+        if self.resumption.time == self._remap.upper:
+            probed = self.source.probe()
+            self.statistics.offsets_known = probed
+            if self._remap.bindings and probed == self._remap.latest:
+                return True
+            with following.write_turn() as time:
+                self._follow()
+                minted = mint(self.definition.name, self._remap, Probe(time, probed))
+                if minted is None or not self._append_binding(minted, following.moved(time + 1)):
+                    return False
+            self._follow()
+        return self._append_range()
+
     # ---- one tick ----------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> bool:
@@ -217,6 +304,8 @@ class Ingestion:
 
         ``False``: the time is bound already, or somebody else was faster; try again later.
         """
+        if self._following is not None:
+            return self._tick_following(self._following)
         if self.resumption.time == self._remap.upper:
             minted = mint(self.definition.name, self._remap, Probe(now_ms, self.source.probe()))
             if minted is None:
@@ -228,11 +317,17 @@ class Ingestion:
                 return False
         return self._append_range()
 
-    def _append_binding(self, minted: Minted) -> bool:
+    def _append_binding(self, minted: Minted, moved: Sequence[Command] = ()) -> bool:
         entry = _Entry()
         with self._core.step() as step:
             rows = pending_parts(self._core, self._remap_kept.write.id, minted.updates())
+            if self._following is not None:  # From its creation to the first binding.
+                entry.commands.append(DropWriter(self._remap_kept.write.id, self._bound_by))
             entry.append(self._remap_kept, minted.upper, step.write(rows))
+            if self._following is not None:
+                for kept in self._appended_to:
+                    entry.commands.append(OpenWriter(kept.write.id, self._bound_by, BOUND))
+            entry.commands += moved
             if not self._commit(entry):
                 return False
         self._bound(minted)
@@ -269,9 +364,14 @@ class Ingestion:
     def _append_all(
         self, entry: _Entry, upper: int, parts: dict[str, list[Any]], letters: Sequence[Any]
     ) -> None:
+        if self._following is not None:
+            for kept in self._appended_to:
+                entry.commands.append(DropWriter(kept.write.id, self._bound_by))
         for name, kept in self._outputs.items():
             entry.append(kept, upper, parts.get(name, ()))
         entry.append(self._letters, upper, letters)
+        if self._following is not None:
+            entry.commands.append(Advance(self._following.name, None))
         # Everything reaches ``upper`` with this entry, so that is where resumption is after it.
         since = Frontier.of(max(0, upper - 1))
         for kept in self._outputs.values():
@@ -279,7 +379,7 @@ class Ingestion:
         entry.commands.append(AllowCompaction(((self._remap_kept.write.id, since),)))
 
     def _appended(self, upper: int) -> None:
-        for kept in (self._letters, *self._outputs.values()):
+        for kept in self._appended_to:
             kept.upper = max(kept.upper, upper)
         self._remap = self._remap.compact(max(0, upper - 1))
         self.resumption = self._resumption()
@@ -382,6 +482,20 @@ class Ingestion:
         letters += step.write(pending_parts(self._core, self._letters.write.id, dead))
 
 
+def hold_of(definition: Definition) -> str:
+    """Return the id of the read capability on each output."""
+    return f"{definition.role}/{HOLD}"
+
+
+def bound_by(definition: Definition) -> str:
+    """Return the id of the write capability that keeps outputs from following the timeline."""
+    return f"{definition.role}/bound"
+
+
+def _upper(state: State, kept: _Kept) -> int:
+    return state.upper(state.collections[kept.write.id]).only()
+
+
 def _nothing(_: Sequence[Row]) -> Mapping[Row, Known]:
     """Return what an output has that nothing was ever appended to."""
     return {}
@@ -394,12 +508,12 @@ def _since(updates: pa.Table, upper: int) -> pa.Table:
     return updates.filter(pc.greater_equal(updates.column(TIME), upper))
 
 
-def read_remap(read: ReadHandle) -> Remap:
+def read_remap(read: ReadHandle, birth: int = 0) -> Remap:
     """Return the bindings that a remap collection has, from its since on."""
     upper, since = read.upper.only(), read.since.only()
-    if upper == 0:
-        return Remap.empty()
-    return Remap.read(_updates(read, since, upper), since, upper)
+    if upper == birth:
+        return Remap.empty(birth)
+    return Remap.read(_updates(read, since, upper), since, upper, birth)
 
 
 def _updates(read: ReadHandle, since: int, upper: int) -> Iterator[dict[str, Any]]:

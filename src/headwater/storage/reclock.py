@@ -53,7 +53,7 @@ def times_of(remap: Remap, partition: Partition, offsets: Longs) -> Longs:
     if len(places) and int(places.max()) >= len(bound):
         beyond = int(offsets[int(places.argmax())])
         raise ValueError(f"offset {beyond} of partition {partition!r} is not bound yet")
-    if remap.since and len(places) and int(places.min()) == 0:
+    if remap.since > remap.birth and len(places) and int(places.min()) == 0:
         known = int(offsets[int(places.argmin())])
         raise CompactedBinding(f"offset {known} of partition {partition!r}", remap.since)
     times = np.array([binding.time for binding in remap.bindings], np.int64)
@@ -69,4 +69,4 @@ def reclock_frontier(remap: Remap, offsets: Offsets) -> int:
 
 def offsets_at(remap: Remap, upper: int) -> Offsets:
     """Return how far the source is complete in an output that is complete before ``upper``."""
-    return NOTHING if upper == 0 else remap.at(upper - 1)
+    return NOTHING if upper <= remap.birth else remap.at(upper - 1)

@@ -10,8 +10,9 @@ and everything else of an ingestion is a function of it (``storage/reclock.py``)
 Invariants, kept by :class:`Remap` and :func:`mint`, relied on by reclock and resumption:
 
 - **monotone**: later bindings are at least as far in every partition;
-- **from the beginning**: the first binding is at time 0, whatever the clock says, so that what is
-  upstream already is there at every time at which the collection can be read at all;
+- **from the beginning**: the first binding is at the *birth* of the collection (0; on a timeline,
+  where that was then), whatever the clock says, so that what is upstream already is there at every
+  time at which the collection can be read at all;
 - **after a probe**: a binding never goes past what a probe has seen upstream;
 - **before the data**: who appends data has the binding of its time from the durable collection;
 - **once**: a time below ``upper`` is bound for ever. Two ingesters that race append to the same
@@ -31,7 +32,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -70,11 +71,13 @@ class Remap:
     bindings: tuple[Binding, ...]
     since: int
     upper: int
+    birth: int = 0
+    """Before it there is nothing; 0, too, where that is long past."""
 
     def __post_init__(self) -> None:
         times = [binding.time for binding in self.bindings]
-        if self.upper == 0:
-            if times or self.since:
+        if self.upper == self.birth:
+            if times or self.since != self.birth:
                 raise BrokenRemap(f"remap has bindings at {times} and nothing of it is known")
             return
         if not times or times[0] != self.since:
@@ -89,9 +92,9 @@ class Remap:
                 )
 
     @classmethod
-    def empty(cls) -> Remap:
+    def empty(cls, birth: int = 0) -> Remap:
         """Return the remap of a source that nobody has probed."""
-        return cls((), 0, 0)
+        return cls((), birth, birth, birth)
 
     @property
     def latest(self) -> Offsets:
@@ -115,8 +118,15 @@ class Remap:
         if not self.upper <= time < upper:
             raise BrokenRemap(f"a binding at {time} in [{time}, {upper}) after {self.upper}")
         if self.bindings and offsets == self.latest:
-            return Remap(self.bindings, self.since, upper)
-        return Remap((*self.bindings, Binding(time, offsets)), self.since, upper)
+            return replace(self, upper=upper)
+        return replace(self, bindings=(*self.bindings, Binding(time, offsets)), upper=upper)
+
+    def known_before(self, upper: int) -> Remap:
+        """Return remap as it is when its upper has moved and nothing was bound.
+
+        Before the first binding nothing moves.
+        """
+        return replace(self, upper=max(upper, self.upper)) if self.bindings else self
 
     def compact(self, since: int) -> Remap:
         """Return remap as whoever reads from ``since`` on sees it; never past the last time."""
@@ -124,20 +134,22 @@ class Remap:
         if since <= self.since:
             return self
         later = tuple(binding for binding in self.bindings if binding.time > since)
-        return Remap((Binding(since, self.at(since)), *later), since, self.upper)
+        return replace(self, bindings=(Binding(since, self.at(since)), *later), since=since)
 
     # ---- as a collection ---------------------------------------------------------------------
 
     @classmethod
-    def read(cls, rows: Iterable[Mapping[str, Any]], since: int, upper: int) -> Remap:
+    def read(
+        cls, rows: Iterable[Mapping[str, Any]], since: int, upper: int, birth: int = 0
+    ) -> Remap:
         """Return the remap that a collection's updates say, those before ``since`` at it."""
         changes: dict[int, dict[tuple[Partition, int], int]] = {}
         for row in rows:
             at = changes.setdefault(max(row[TIME], since), {})
             pair = (row["partition"], row["offset"])
             at[pair] = at.get(pair, 0) + row[DIFF]
-        if upper == 0:
-            return cls.empty()
+        if upper == birth:
+            return cls.empty(birth)
         counts: dict[tuple[Partition, int], int] = {}
         bindings: list[Binding] = []
         for time in sorted({since, *changes}):
@@ -150,7 +162,7 @@ class Remap:
                 raise BrokenRemap(f"remap at time {time} is {counts}: not one offset a partition")
             if not bindings or offsets != bindings[-1].offsets:
                 bindings.append(Binding(time, offsets))
-        return cls(tuple(bindings), since, upper)
+        return cls(tuple(bindings), since, upper, birth)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,5 +214,5 @@ def mint(source: str, remap: Remap, probe: Probe) -> Minted | None:
     for partition, was in remap.latest.items():
         if probe.offsets[partition] < was:
             raise UpstreamRegressed(source, partition, was, probe.offsets[partition])
-    time = probe.at_ms if remap.bindings else 0
+    time = probe.at_ms if remap.bindings else remap.birth
     return Minted(remap.upper, probe.at_ms + 1, Binding(time, probe.offsets), remap.latest)

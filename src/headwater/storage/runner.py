@@ -24,7 +24,7 @@ from headwater.base.errors import ExternalError
 from headwater.base.retry import Retry, RetryPolicy
 from headwater.persist.errors import Fenced, Stopped
 from headwater.storage.errors import DefiniteError, TransientError
-from headwater.storage.ingestion import Ingestion
+from headwater.storage.ingestion import Ingestion, Statistics
 
 HISTORY_MAX: Final = 100
 FOR_EVER: Final = 10**9
@@ -71,6 +71,7 @@ class Runner:
         self._retry = Retry(retry or RetryPolicy(attempts_max=FOR_EVER), clock)
         self._stopping = threading.Event()
         self._history = [Status(Condition.STARTING, clock.now_ms())]
+        self._last = Statistics()
         self.ingestion: Ingestion | None = None
 
     @property
@@ -123,13 +124,24 @@ class Runner:
             self._let_go()
             self._now(Condition.STOPPED)
             return None
+        except Exception as error:
+            # A mistake of ours or of a library: said in the status, and known to whoever looks.
+            self._let_go()
+            self._now(Condition.FAILED, f"{type(error).__name__}: {error}")
+            raise
         self._retry.over()
         self._now(Condition.RUNNING)
         return self._interval_ms
 
+    @property
+    def statistics(self) -> Statistics:
+        """The counters of the ingestion; of the last one, while there is none."""
+        return self._last if self.ingestion is None else self.ingestion.statistics
+
     def _let_go(self) -> None:
         """Close the source; whoever goes on starts afresh, from what is durable."""
         if self.ingestion is not None:
+            self._last = self.ingestion.statistics
             self.ingestion.source.close()
             self.ingestion = None
 

@@ -4,9 +4,11 @@ A :class:`Stream` has one partition. Its offsets are its places, from 0 on, and 
 depends on the place and the seed alone; so any range can be read at any time, and upstream (there
 is none) needs to keep nothing: reliance *none*.
 
-How far it is follows the clock: ``per_second`` places since ``start_ms``, which belongs to the
-definition, never the start of the process. It never goes back, also not after a restart with a
-clock that was set back: what was committed was there.
+How far it is follows the clock, in one of two ways. With ``start_ms``: ``per_second`` places since
+then; it belongs to the definition, never the start of the process. Without: it goes on from the
+place that is durable, at that pace, from the moment it is made, so that nothing comes of the time
+in which nobody ran it. ``first`` places are there at once. It never goes back, also not after a
+restart with a clock that was set back: what was committed was there.
 """
 
 from __future__ import annotations
@@ -57,15 +59,18 @@ class Generator:
         stream: Stream,
         clock: Clock,
         *,
-        start_ms: int,
+        start_ms: int | None = None,
         per_second: float = 1.0,
         limit: int | None = None,
+        first: int = 0,
     ) -> None:
         self._stream = stream
         self._clock = clock
-        self._start_ms = start_ms
+        self._resumes = start_ms is None
+        self._start_ms = clock.now_ms() if start_ms is None else start_ms
         self._per_second = per_second
         self._limit = limit
+        self._first = first
         self._reached = 0
 
     @property
@@ -76,7 +81,7 @@ class Generator:
     def probe(self) -> Offsets:
         """Return how many places the clock has passed."""
         elapsed = max(0, self._clock.now_ms() - self._start_ms)
-        due = int(elapsed * self._per_second / 1000)
+        due = self._first + int(elapsed * self._per_second / 1000)
         due = due if self._limit is None else min(due, self._limit)
         self._reached = max(self._reached, due)
         return Offsets({GENERATED: self._reached})
@@ -92,6 +97,8 @@ class Generator:
 
     def commit(self, offsets: Offsets) -> None:
         """Nothing is kept; but what was there once stays there."""
+        if self._resumes and offsets[GENERATED] > self._reached:
+            self._first, self._start_ms = offsets[GENERATED], self._clock.now_ms()
         self._reached = max(self._reached, offsets[GENERATED])
 
     def close(self) -> None:

@@ -84,6 +84,19 @@ def discover(dsn: str, publication: str) -> dict[str, pa.Schema]:
     return {table: pa.schema(fields) for table, fields in tables.items()}
 
 
+def drop_slot(dsn: str, slot: str) -> None:
+    """Drop a slot, if it is there: nothing is kept for us any more."""
+    try:
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            connection.execute(
+                "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots "
+                "WHERE slot_name = %s",
+                (slot,),
+            )
+    except psycopg.Error as error:
+        raise TransientError(slot, f"{error}".strip()) from error
+
+
 class Postgres:
     """The tables of a publication."""
 

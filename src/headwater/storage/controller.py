@@ -1,0 +1,237 @@
+"""Which sources there are, and that each of them runs.
+
+A source is durable as the item ``source/<id>`` (``storage/definition.py``), written in the entry
+that makes its collections: outputs, remap, dead letters, all on the timeline, and all kept where
+they are born until the first binding, so that nobody reads a source before what was upstream
+when it was made. Whoever opens the location runs all of them again, each in a thread of its own;
+each resumes where it was durable. A source that stalls or fails touches no other.
+
+:meth:`Ingestions.statuses` is what the system views and the console show of all this.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from headwater.base.clock import Clock
+from headwater.base.errors import HeadwaterError, InvalidUsage
+from headwater.base.ids import GlobalId
+from headwater.persist import evolution
+from headwater.persist.client import Client
+from headwater.persist.commands import (
+    Atomic,
+    Command,
+    CreateOrLoad,
+    Destroy,
+    OpenReader,
+    OpenWriter,
+    SetItem,
+)
+from headwater.storage import dead_letters, remap
+from headwater.storage.definition import (
+    PREFIX,
+    Connections,
+    FromPostgres,
+    SourceDefinition,
+    decoded,
+    encoded,
+    upstream_of,
+)
+from headwater.storage.ingestion import (
+    BOUND,
+    HOLD,
+    Following,
+    Ingestion,
+    Statistics,
+    bound_by,
+    hold_of,
+)
+from headwater.storage.runner import Runner, Status
+from headwater.storage.sources.postgres import drop_slot
+
+LOG: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStatus:
+    """How one source is doing."""
+
+    id: str
+    kind: str
+    status: Status
+    history: tuple[Status, ...]
+    """The newest changes of status, oldest first."""
+    statistics: Statistics
+    """Counters since this process began to run it, and the offsets known and durable."""
+
+    @property
+    def lag(self) -> int:
+        """How many offsets are known upstream and not durable here."""
+        return self.statistics.lag
+
+
+@dataclass(slots=True)
+class _Running:
+    definition: SourceDefinition
+    runner: Runner
+    thread: threading.Thread | None = None
+
+
+def no_connections(connection: str) -> Mapping[str, object]:
+    """Know no connection."""
+    raise InvalidUsage(f"there is no connection {connection!r}")
+
+
+class Ingestions:
+    """All sources of a location."""
+
+    def __init__(
+        self,
+        client: Client,
+        following: Following,
+        clock: Clock,
+        *,
+        connections: Connections = no_connections,
+        threads: bool = True,
+    ) -> None:
+        """Run nothing yet; without ``threads``, whoever calls :meth:`tick` lets sources run."""
+        self._client = client
+        self._following = following
+        self._clock = clock
+        self._threads = threads
+        self._running: dict[str, _Running] = {}
+        self.connections = connections
+
+    def start(self) -> None:
+        """Run every source that the log knows."""
+        for definition in self.definitions():
+            self._run(definition)
+
+    def stop(self) -> None:
+        """Stop them all; nothing is lost by it."""
+        for running in self._running.values():
+            running.runner.stop()
+        for running in self._running.values():
+            if running.thread is not None:
+                running.thread.join()
+        self._running.clear()
+
+    def definitions(self) -> Iterator[SourceDefinition]:
+        """Return every source that the log knows."""
+        for key, value in sorted(self._client.core.state.items.items()):
+            if key.startswith(PREFIX):
+                yield decoded(value)
+
+    def statuses(self) -> tuple[SourceStatus, ...]:
+        """Return how every source is doing."""
+        return tuple(
+            SourceStatus(
+                id_,
+                each.definition.kind,
+                each.runner.status,
+                each.runner.history,
+                each.runner.statistics,
+            )
+            for id_, each in sorted(self._running.copy().items())
+        )
+
+    def tick(self) -> None:
+        """Let every source ingest what is new, in this thread."""
+        for each in list(self._running.values()):
+            each.runner.once()
+
+    # ---- making and dropping -----------------------------------------------------------------
+
+    def create(
+        self,
+        definition: SourceDefinition,
+        ids: Mapping[str, GlobalId],
+        also: tuple[Command, ...] = (),
+    ) -> None:
+        """Make a source, with other commands in the same entry, and run it.
+
+        ``ids``: reserved, for every collection that it keeps.
+        """
+        item = SetItem(PREFIX + definition.id, encoded(definition))
+        commands = self._collections(definition, ids)
+        self._client.core.submit(Atomic((*commands, item, *also))).result()
+        self._run(definition)
+
+    def _collections(
+        self, definition: SourceDefinition, ids: Mapping[str, GlobalId]
+    ) -> Iterator[Command]:
+        kept = definition.ingestion
+        beside = ((kept.remap, remap.SCHEMA), (kept.dead_letters, dead_letters.SCHEMA))
+        for name, schema in beside:
+            columns = evolution.to_bytes(schema)
+            yield CreateOrLoad(name, columns, timeline=self._following.name, id=ids[name])
+        for output in kept.outputs:
+            envelope, gid = output.envelope, ids[output.collection]
+            yield CreateOrLoad(
+                output.collection,
+                evolution.to_bytes(envelope.schema),
+                envelope.key,
+                envelope.layout,
+                timeline=self._following.name,
+                id=gid,
+            )
+            yield OpenReader(gid, hold_of(kept), HOLD)
+        for gid in ids.values():
+            yield OpenWriter(gid, bound_by(kept), BOUND)
+
+    def drop(self, source: str, also: tuple[Command, ...] = ()) -> None:
+        """Stop a source for good; its collections go, with other commands in the same entry."""
+        running = self._running.pop(source, None)
+        if running is not None:
+            running.runner.stop()
+            if running.thread is not None:
+                running.thread.join()
+        value = self._client.core.state.items.get(PREFIX + source)
+        gone: list[Command] = []
+        if value is not None:
+            definition = decoded(value)
+            kept = definition.ingestion
+            names = (*(o.collection for o in kept.outputs), kept.remap, kept.dead_letters)
+            gone = [SetItem(PREFIX + source, None), *map(Destroy, names)]
+        self._client.core.submit(Atomic((*gone, *also))).result()
+        if value is not None:
+            self._release_upstream(definition)
+
+    def _release_upstream(self, definition: SourceDefinition) -> None:
+        """Let upstream forget the source; if it is away, say what is left there."""
+        upstream = definition.upstream
+        if not isinstance(upstream, FromPostgres):
+            return
+        try:
+            drop_slot(str(self.connections(upstream.connection)["dsn"]), upstream.slot)
+        except HeadwaterError:
+            LOG.warning(
+                "source %s is dropped, and its replication slot %r could not be: drop it with "
+                "pg_drop_replication_slot, or it pins the log of its server",
+                definition.id,
+                upstream.slot,
+            )
+
+    def _run(self, definition: SourceDefinition) -> None:
+        def start() -> Ingestion:
+            source = upstream_of(definition, self._clock, self.connections)
+            return Ingestion(self._client, definition.ingestion, source, self._following)
+
+        runner = Runner(start, self._clock, interval_ms=definition.poll_ms)
+        running = _Running(definition, runner)
+        self._running[definition.id] = running
+        if self._threads:
+
+            def run() -> None:
+                with suppress(Exception):  # It stands in the status.
+                    runner.run()
+
+            running.thread = threading.Thread(
+                target=run, name=f"headwater-source-{definition.id}", daemon=True
+            )
+            running.thread.start()

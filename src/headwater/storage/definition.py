@@ -1,0 +1,241 @@
+"""What a source is, durably: its upstream, its outputs, and how messages become rows.
+
+A :class:`SourceDefinition` is kept as the item ``source/<id>`` of the log and never changes. From
+it and from what is durable a process makes everything else: the :class:`~.source.Source` that reads
+upstream (:func:`upstream_of`) and the :class:`~.ingestion.Definition` of the ingestion. It names a
+connection by its id; what that says (an address, a password) is asked for when it is used, and is
+in no definition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+import pyarrow as pa
+
+from headwater.base.clock import Clock
+from headwater.base.errors import InvalidUsage
+from headwater.persist import evolution
+from headwater.storage.dead_letters import Policy
+from headwater.storage.envelope import Debezium, Envelope, Plain, Rows, Upsert
+from headwater.storage.format import Bytes, Csv, Format, Json, JsonText, Text
+from headwater.storage.generators.auction import Auctions
+from headwater.storage.generators.counter import Counter
+from headwater.storage.generators.generator import Generator, Stream
+from headwater.storage.generators.key_value import KeyValue
+from headwater.storage.generators.nexmark import Nexmark
+from headwater.storage.ingestion import Definition, Output
+from headwater.storage.source import Source
+from headwater.storage.sources.files import Files
+from headwater.storage.sources.postgres import Postgres
+
+PREFIX: Final = "source/"
+
+POLL_MS: Final = 1_000
+"""How often upstream is probed, where nothing says more."""
+POLL_MIN_MS: Final = 50
+
+Generators = Literal["counter", "auction", "key value", "nexmark"]
+Formats = Literal["json", "csv", "text", "bytes"]
+Envelopes = Literal["rows", "none", "upsert", "debezium"]
+
+Connections = Callable[[str], Mapping[str, Any]]
+"""From the id of a connection to what it says now, secrets included."""
+
+
+class Generated(msgspec.Struct, frozen=True, tag="generator"):
+    """A load generator: one place every ``tick_ms``, the first ``first`` of them at once."""
+
+    stream: Generators
+    tick_ms: int = 1_000
+    first: int = 0
+    limit: int | None = None
+    options: dict[str, int] = {}
+
+
+class FromFiles(msgspec.Struct, frozen=True, tag="files"):
+    """The files of a directory."""
+
+    path: str
+    kind: Literal["lines", "parquet"]
+    pattern: str = "**/*"
+    header: bool = False
+
+
+class FromPostgres(msgspec.Struct, frozen=True, tag="postgres"):
+    """Tables of a publication, through a slot of our own."""
+
+    connection: str
+    publication: str
+    slot: str
+
+
+Upstream = Generated | FromFiles | FromPostgres
+
+
+class Decoding(msgspec.Struct, frozen=True):
+    """How the records of an output become its rows."""
+
+    envelope: Envelopes
+    schema: bytes = b""
+    """The columns of a row; of an upsert with a key of its own: of the value."""
+    format: Formats = "json"
+    key: tuple[str, ...] = ()
+    key_schema: bytes = b""
+    delimiter: str = ","
+    policy: Literal["fail", "skip"] = "fail"
+
+    def made(self) -> Envelope:
+        """Return the envelope."""
+        policy = Policy(self.policy)
+        if self.envelope == "rows":
+            return Rows(evolution.from_bytes(self.schema))
+        if self.envelope == "none":
+            return Plain(self._format(), policy)
+        if self.envelope == "debezium":
+            return Debezium(Json(evolution.from_bytes(self.schema)), policy)
+        key_format = Json(evolution.from_bytes(self.key_schema)) if self.key_schema else None
+        return Upsert(self._format(), self.key, key_format, policy)
+
+    def _format(self) -> Format:
+        match self.format:
+            case "text":
+                return Text()
+            case "bytes":
+                return Bytes()
+            case "csv":
+                return Csv(evolution.from_bytes(self.schema), self.delimiter)
+            case "json":
+                return Json(evolution.from_bytes(self.schema)) if self.schema else JsonText()
+
+
+class SourceOutput(msgspec.Struct, frozen=True):
+    """One output: what upstream calls it, its collection, its rows."""
+
+    reference: str
+    collection: str
+    decoding: Decoding
+
+
+class SourceDefinition(msgspec.Struct, frozen=True):
+    """One source. ``id`` is the one of the catalog; two with equal arguments are two."""
+
+    id: str
+    upstream: Upstream
+    outputs: tuple[SourceOutput, ...]
+
+    @property
+    def ingestion(self) -> Definition:
+        """What the ingestion keeps."""
+        outputs = (Output(o.reference, o.collection, o.decoding.made()) for o in self.outputs)
+        return Definition(self.id, tuple(outputs))
+
+    @property
+    def poll_ms(self) -> int:
+        """How often upstream is probed."""
+        if isinstance(self.upstream, Generated):
+            return min(POLL_MS, max(POLL_MIN_MS, self.upstream.tick_ms))
+        return POLL_MS
+
+    @property
+    def kind(self) -> str:
+        """What sort of source it is, in a word."""
+        match self.upstream:
+            case Generated():
+                return "load-generator"
+            case FromFiles():
+                return "files"
+            case FromPostgres():
+                return "postgres"
+
+
+def encoded(definition: SourceDefinition) -> bytes:
+    """Return the durable form."""
+    return msgspec.json.encode(definition)
+
+
+def decoded(value: bytes) -> SourceDefinition:
+    """Return a definition from its durable form."""
+    return msgspec.json.decode(value, type=SourceDefinition)
+
+
+# ---- generators ----------------------------------------------------------------------------------
+
+OPTIONS: Final[Mapping[Generators, Mapping[str, str]]] = {
+    "counter": {"max cardinality": "keep"},
+    "auction": {"seed": "seed", "bids": "bids", "lasting": "lasting"},
+    "key value": {
+        "keys": "keys",
+        "seed": "seed",
+        "value size": "value_bytes",
+        "deletes": "deletes",
+    },
+    "nexmark": {"seed": "seed", "lasting": "lasting"},
+}
+"""The options of each generator beside TICK INTERVAL and UP TO, with the argument each gives."""
+
+_KEY: Final = pa.schema([pa.field("key", pa.int64(), nullable=False)])
+_VALUE: Final = pa.schema([pa.field("value", pa.string()), pa.field("place", pa.int64())])
+
+
+def stream_of(kind: Generators, options: Mapping[str, int]) -> Stream:
+    """Return a generator's stream; refuse options that it cannot have."""
+    try:
+        match kind:
+            case "counter":
+                return Counter(**options)
+            case "auction":
+                return Auctions(**options)
+            case "key value":
+                return KeyValue(**{"keys": 100, **options})
+            case "nexmark":
+                return Nexmark(**options)
+    except (TypeError, ValueError) as error:
+        raise InvalidUsage(f"load generator {kind.upper()}: {error}") from error
+
+
+def generated_outputs(kind: Generators, options: Mapping[str, int]) -> dict[str, Decoding]:
+    """Return the outputs of a generator, by its own names, and how each becomes rows."""
+    if kind == "key value":
+        value, key = evolution.to_bytes(_VALUE), evolution.to_bytes(_KEY)
+        return {"key_value": Decoding("upsert", value, key=("key",), key_schema=key)}
+    outputs = stream_of(kind, options).outputs
+    return {name: Decoding("rows", evolution.to_bytes(s)) for name, s in outputs.items()}
+
+
+# ---- what reads upstream -------------------------------------------------------------------------
+
+
+def upstream_of(definition: SourceDefinition, clock: Clock, connections: Connections) -> Source:
+    """Return what reads the upstream of a source; connects to nothing yet."""
+    upstream = definition.upstream
+    match upstream:
+        case Generated():
+            return Generator(
+                stream_of(upstream.stream, upstream.options),
+                clock,
+                per_second=1_000 / upstream.tick_ms,
+                limit=upstream.limit,
+                first=upstream.first,
+            )
+        case FromFiles():
+            schema = None
+            if upstream.kind == "parquet":
+                schema = evolution.from_bytes(definition.outputs[0].decoding.schema)
+            return Files(
+                Path(upstream.path),
+                upstream.kind,
+                pattern=upstream.pattern,
+                header=upstream.header,
+                schema=schema,
+            )
+        case FromPostgres():
+            tables = {
+                output.reference: evolution.from_bytes(output.decoding.schema)
+                for output in definition.outputs
+            }
+            dsn = str(connections(upstream.connection)["dsn"])
+            return Postgres(dsn, upstream.publication, upstream.slot, tables)
