@@ -6,6 +6,8 @@
   write acknowledged before it, no time is ahead of the clock by more than the timeline was.
 - ``adapter/selection``: the choice of a read's time, a pure function of frontiers.
 - ``adapter/sql``: statements of several sessions, one after another, and what they answer.
+  ``ingest`` lets every source run once, and says how many entries of the log that took;
+  ``restart`` goes on with another server, while the old one is still there.
 """
 
 from __future__ import annotations
@@ -127,6 +129,11 @@ class SqlStory:
     def __init__(self) -> None:
         self.server = SqlServer(ManualClock(1_000))
         self.sessions: dict[str, SqlSession] = {}
+        self._before: list[SqlServer] = []
+
+    def stop(self) -> None:
+        for server in (*self._before, self.server):
+            server.stop()
 
     def handle(self, directive: Directive) -> str:
         if directive.command == "clock":
@@ -135,6 +142,15 @@ class SqlStory:
         if directive.command == "tick":
             self.server.timeline.tick()
             return f"upper {self.server.timeline.upper}"
+        if directive.command == "ingest":
+            before = self.server.client.core.state.seqno
+            self.server.ingestions.tick()
+            return f"entries {self.server.client.core.state.seqno - before}"
+        if directive.command == "restart":
+            old = self.server
+            self.server, self.sessions = SqlServer(old.clock, on=old, take_over=True), {}
+            self._before.append(old)
+            return ""
         assert directive.command == "sql", directive.command
         name = next(iter(directive.args), "main")
         session = self.sessions.setdefault(name, self.server.session())
@@ -167,5 +183,7 @@ def test_selection(path: Path) -> None:
 @pytest.mark.parametrize("path", _stories("sql"), ids=lambda path: path.stem)
 def test_sql(path: Path) -> None:
     story = SqlStory()
-    with story.server:
+    try:
         run_file(path, story.handle)
+    finally:
+        story.stop()

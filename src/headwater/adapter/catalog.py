@@ -40,7 +40,7 @@ PREFIX: Final = "catalog/"
 
 RETAIN_MS_DEFAULT: Final = 60_000
 
-Kind = Literal["table", "view", "materialized view", "materialization", "subscription"]
+Kind = Literal["table", "view", "materialized view", "materialization", "subscription", "source"]
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -73,6 +73,8 @@ class Object(msgspec.Struct, frozen=True):
     """Of a view: its columns."""
     place: Place | None = None
     """Of a subscription."""
+    of: str = ""
+    """Of what a source keeps: the id of the source, which it comes and goes with."""
 
 
 Schemas = Mapping[str, pa.Schema]

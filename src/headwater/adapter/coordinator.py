@@ -20,7 +20,7 @@ from headwater.adapter.catalog import Sources
 from headwater.adapter.clients import Clients
 from headwater.adapter.definitions import Definitions, defaults
 from headwater.adapter.dialect import to_spark
-from headwater.adapter.errors import Unsupported, WrongKind
+from headwater.adapter.errors import ReadOnlyRelation, WrongKind
 from headwater.adapter.group_commit import GroupCommit
 from headwater.adapter.holds import Holds, retained
 from headwater.adapter.keyed_reads import PROBE_INDEX, KeyedReads
@@ -41,6 +41,7 @@ from headwater.materialize.controller import Materializations
 from headwater.persist import evolution
 from headwater.persist.client import Client
 from headwater.persist.decision import collection_of
+from headwater.storage.controller import Ingestions
 
 
 def from_postgres(sql: str, schemas: catalog.Schemas) -> str:
@@ -58,6 +59,8 @@ class Coordinator:
         views: Evaluator,
         materializations: Materializations,
         translate: Callable[[str, catalog.Schemas], str] = from_postgres,
+        *,
+        ingestions: Ingestions | None = None,
     ) -> None:
         self._core = client.core
         self._views = views
@@ -68,7 +71,10 @@ class Coordinator:
         self._materializations = materializations
         self.reads = Reads(client, timeline, views, keyed, self.holds, translate, self.seen)
         self.commits = GroupCommit(client, timeline, keyed)
-        self.definitions = Definitions(client, views, materializations, self.commits, translate)
+        self.ingestions = ingestions or Ingestions(client, timeline, client.core.clock)
+        self.definitions = Definitions(
+            client, views, materializations, self.commits, translate, self.ingestions
+        )
         timeline.also = lambda state, upper: retained(state, upper, self.holds.least())
 
     def open_session(self) -> ClientSession:
@@ -132,7 +138,7 @@ class Coordinator:
         state = self._core.state
         found = catalog.named(state, name)
         if found.kind != "table":
-            raise Unsupported(f'writing to {found.kind} "{name}"')
+            raise ReadOnlyRelation(found.kind, name)
         gid = state.names[found.collection]
         collection = collection_of(state, gid)
         schema = evolution.from_bytes(collection.schemas[-1])

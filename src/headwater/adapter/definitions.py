@@ -18,7 +18,7 @@ from functools import lru_cache
 
 import pyarrow as pa
 
-from headwater.adapter import alterations, catalog, subscriptions
+from headwater.adapter import alterations, catalog, sources, subscriptions
 from headwater.adapter.change import Block, Change, Effect, after
 from headwater.adapter.errors import (
     DependentObjects,
@@ -30,6 +30,7 @@ from headwater.adapter.errors import (
 from headwater.adapter.group_commit import GroupCommit
 from headwater.adapter.ports import Evaluator
 from headwater.adapter.sql.parse import parse
+from headwater.adapter.sql.source_statements import CreateSource
 from headwater.adapter.sql.statements import (
     Acknowledge,
     AlterRetention,
@@ -55,6 +56,7 @@ from headwater.persist.client import Client
 from headwater.persist.commands import Command, CreateOrLoad, Destroy
 from headwater.persist.layout import PARQUET
 from headwater.persist.state import State
+from headwater.storage.controller import Ingestions
 
 Definition = (
     CreateTable
@@ -63,6 +65,7 @@ Definition = (
     | CreateMaterialization
     | CreateSchema
     | CreateSubscription
+    | CreateSource
     | Acknowledge
     | Drop
     | Rename
@@ -81,12 +84,14 @@ class Definitions:
         materializations: Materializations,
         commits: GroupCommit,
         translate: Callable[[str, catalog.Schemas], str],
+        ingestions: Ingestions,
     ) -> None:
         self._core = client.core
         self._collections = Collections(client)
         self._views = views
         self._materializations = materializations
         self._commits = commits
+        self._ingestions = ingestions
         self._translate = translate
         self._defining = threading.Lock()
 
@@ -145,6 +150,10 @@ class Definitions:
                 oid = f"u{self._collections.new_id()}"
                 commands = subscriptions.created(state, statement, sql, oid)
                 return Change("CREATE SUBSCRIPTION", commands)
+            case CreateSource():
+                return sources.create(
+                    state, statement, sql, self._collections.new_id, self._ingestions
+                )
             case Acknowledge():
                 return Change("ACKNOWLEDGE", subscriptions.acknowledged(state, statement))
             case Drop():
@@ -271,10 +280,12 @@ class Definitions:
                 found = catalog.named(state, name)
             if found.kind != statement.kind:
                 raise WrongKind(name, statement.kind, found.kind)
+            sources.refuse_part(state, found)
             _add_with_users(state, found, gone)
         if not statement.cascade:
             named = {statement.name, *statement.others}
-            others = [each.name for each in gone.values() if each.name not in named]
+            # What a source keeps goes with it; what is made of that does not.
+            others = [e.name for e in gone.values() if e.name not in named and e.of not in gone]
             if others:
                 raise DependentObjects(statement.kind, statement.name, ", ".join(others))
         commands: list[Command] = []
@@ -291,12 +302,21 @@ class Definitions:
                     commands.append(removed)
                 case "subscription":
                     commands += subscriptions.dropped(state, each)
+                case "source" if each.of:
+                    commands.append(removed)
+                case "source":
+                    # What is made of it is gone before it, or with it.
+                    effects.append(self._dropped_source(each, (*commands, removed)))
+                    commands = []
         if effects and commands:
             # What they are made of goes after them, in an entry of its own.
             last = tuple(commands)
             effects.append(lambda _: self._commits.alone(lambda _: last))
             commands = []
         return Change(tag, tuple(commands), tuple(effects))
+
+    def _dropped_source(self, each: catalog.Object, removed: tuple[Command, ...]) -> Effect:
+        return lambda also: self._ingestions.drop(each.id, (*removed, *also))
 
     def _dropped(self, each: catalog.Object, removed: Command) -> Effect:
         def drop(also: tuple[Command, ...]) -> None:

@@ -126,8 +126,8 @@ class DuplicateRelation(AdapterError):
     condition = "DUPLICATE_RELATION"
     sqlstate = "42P07"
 
-    def __init__(self, name: str) -> None:
-        super().__init__(f'relation "{name}" already exists')
+    def __init__(self, name: str, *, hint: str | None = None) -> None:
+        super().__init__(f'relation "{name}" already exists', hint=hint)
         self.name = name
 
 
@@ -438,6 +438,33 @@ class DependentObjects(AdapterError):
             f"cannot drop {kind} {name} because other objects depend on it",
             detail=f"Used by {users}.",
             hint="Use DROP ... CASCADE to drop the dependent objects too.",
+        )
+
+
+class PartOfSource(AdapterError):
+    """Something that a source keeps, to be changed without it."""
+
+    condition = "PART_OF_SOURCE"
+    sqlstate = "2BP01"
+
+    def __init__(self, name: str, source: str) -> None:
+        super().__init__(
+            f'"{name}" comes and goes with source "{source}"', hint=f'Use DROP SOURCE "{source}".'
+        )
+
+
+class ReadOnlyRelation(AdapterError):
+    """A write to what somebody else keeps."""
+
+    condition = "READ_ONLY_RELATION"
+    sqlstate = "42809"
+
+    def __init__(self, kind: str, name: str) -> None:
+        what = "its upstream" if kind == "source" else "its query"
+        super().__init__(
+            f'cannot write to {kind} "{name}"',
+            detail=f"What it has is given by {what} alone.",
+            hint="Write to a table.",
         )
 
 

@@ -27,6 +27,7 @@ from headwater.adapter.limit import Limit
 from headwater.adapter.mistakes import users_mistakes
 from headwater.adapter.pgwire.backend import Result
 from headwater.adapter.settings import Settings
+from headwater.adapter.sql.source_statements import CreateSource
 from headwater.adapter.sql.statements import (
     Acknowledge,
     AlterRetention,
@@ -155,6 +156,7 @@ class ClientSession:
                 | CreateMaterialization()
                 | CreateSchema()
                 | CreateSubscription()
+                | CreateSource()
                 | Acknowledge()
                 | Drop()
                 | Rename()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from headwater.adapter import catalog
+from headwater.adapter import catalog, sources
 from headwater.adapter.errors import WrongKind
 from headwater.adapter.sql.statements import (
     ShowColumns,
@@ -28,6 +28,10 @@ def shown(state: State, statement: ShowsObjects) -> pa.Table:
         case ShowTables():
             rows = [(each.name, each.kind) for each in catalog.objects(state)]
             return _texts(("name", "kind"), rows)
+        case ShowObjects("source"):
+            found_sources = [each for each in catalog.objects(state) if each.kind == "source"]
+            rows3 = [(each.name, sources.kind(state, each), each.comment) for each in found_sources]
+            return _texts(("name", "type", "comment"), rows3)
         case ShowObjects(kind):
             found = [each for each in catalog.objects(state) if kind in (None, each.kind)]
             rows3 = [(each.name, each.kind, each.comment) for each in found]

@@ -1,6 +1,6 @@
 """One server: every part built once, started in order, stopped in the opposite order.
 
-    persist ─▶ timeline ─▶ views (Spark) ─▶ materializations ─▶ coordinator ─▶ wire
+    persist ─▶ timeline ─▶ views (Spark) ─▶ materializations ─▶ sources ─▶ coordinator ─▶ wire
 
 Stopping is not needed for safety: whatever was acknowledged is in the log, and the next start goes
 on from there.
@@ -24,6 +24,7 @@ from headwater.compute.controller import ViewController
 from headwater.compute.session import SparkSettings, close_session, open_session
 from headwater.materialize.controller import Materializations
 from headwater.persist.client import open_location
+from headwater.storage.controller import Ingestions
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,14 @@ class Server:
         self.session = open_session(SparkSettings(master=config.spark_master))
         self.views = ViewController(self.client, self.session)
         self.materializations = Materializations(self.client)
-        coordinator = Coordinator(self.client, self.timeline, self.views, self.materializations)
+        self.ingestions = Ingestions(self.client, self.timeline, clock)
+        coordinator = Coordinator(
+            self.client,
+            self.timeline,
+            self.views,
+            self.materializations,
+            ingestions=self.ingestions,
+        )
         self.wire = WireServer(
             config.host, config.port, coordinator, users=config.users, tls=config.tls
         )
@@ -76,6 +84,7 @@ class Server:
         self.timeline.start()
         self.views.start()
         self.materializations.start()
+        self.ingestions.start()
         self.wire.start()
         return self
 
@@ -88,6 +97,7 @@ class Server:
     def stop(self) -> None:
         """Stop in the opposite order."""
         self.wire.stop()
+        self.ingestions.stop()
         self.materializations.stop()
         self.views.stop()
         self.timeline.stop()

@@ -181,8 +181,9 @@ _KEY: Final = pa.schema([pa.field("key", pa.int64(), nullable=False)])
 _VALUE: Final = pa.schema([pa.field("value", pa.string()), pa.field("place", pa.int64())])
 
 
-def stream_of(kind: Generators, options: Mapping[str, int]) -> Stream:
+def stream_of(kind: Generators, given: Mapping[str, int]) -> Stream:
     """Return a generator's stream; refuse options that it cannot have."""
+    options: dict[str, Any] = dict(given)
     try:
         match kind:
             case "counter":

@@ -433,14 +433,20 @@ class Ingestion:
             assert isinstance(envelope, Upsert)
             assert kept.state is not None
             fresh = [_since(table, kept.upper) for table in stamped_all]
-            before: Lookup = partial(kept.state.at, kept.upper - 1) if kept.upper else _nothing
+            before: Lookup = _nothing
+            if not self._is_new(kept):
+                before = partial(kept.state.at, kept.upper - 1)
             changes = envelope.fold(name, fresh, before)
             self._write(step, kept, changes, parts[name], letters)
         return parts, letters
 
+    def _is_new(self, kept: _Kept) -> bool:
+        """Whether nothing was ever appended."""
+        return kept.upper <= self._remap.birth
+
     def _cleared(self, kept: _Kept, changes: Changes, partition: str, offset: int) -> Changes:
         """Add the retraction of everything that an output had before the range."""
-        if not kept.upper:
+        if self._is_new(kept):
             return changes
         time = time_of(self._remap, partition, offset)
         assert time is not None, "what is read is bound"

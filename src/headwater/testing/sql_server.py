@@ -35,6 +35,7 @@ from headwater.persist.commands import Command
 from headwater.persist.consensus.memory import MemoryConsensus
 from headwater.persist.core import Settings
 from headwater.persist.evolution import DIFF
+from headwater.storage.controller import Ingestions
 from headwater.testing.duck import Duck
 
 Rows = list[tuple[Any, ...]]
@@ -165,8 +166,15 @@ class SqlServer:
         self.client = client
         self.timeline = Timeline(client, self.clock)
         self.evaluator = DuckRows(client)
+        # Sources run when the test says so.
+        self.ingestions = Ingestions(client, self.timeline, self.clock, threads=False)
+        self.ingestions.start()
         self.coordinator = Coordinator(
-            client, self.timeline, self.evaluator, Materializations(client)
+            client,
+            self.timeline,
+            self.evaluator,
+            Materializations(client),
+            ingestions=self.ingestions,
         )
 
     def session(self) -> SqlSession:
@@ -175,6 +183,7 @@ class SqlServer:
 
     def stop(self) -> None:
         """Stop; the location stays as it is."""
+        self.ingestions.stop()
         self.timeline.stop()
         self.client.stop()
 

@@ -19,6 +19,8 @@ _KINDS: Final[tuple[tuple[tuple[str, ...], statements.Kind], ...]] = (
     (("MATERIALIZED", "VIEW"), "materialized view"),
     (("MATERIALIZATION",), "materialization"),
     (("SUBSCRIPTION",), "subscription"),
+    (("SOURCE",), "source"),
+    (("SUBSOURCE",), "source"),
 )
 
 _PLURALS: Final[tuple[tuple[tuple[str, ...], statements.Kind | None], ...]] = (
@@ -26,6 +28,7 @@ _PLURALS: Final[tuple[tuple[tuple[str, ...], statements.Kind | None], ...]] = (
     (("MATERIALIZED", "VIEWS"), "materialized view"),
     (("MATERIALIZATIONS",), "materialization"),
     (("SUBSCRIPTIONS",), "subscription"),
+    (("SOURCES",), "source"),
     (("OBJECTS",), None),
 )
 

@@ -25,7 +25,7 @@ from headwater.adapter.errors import (
     UnknownColumn,
     Unsupported,
 )
-from headwater.adapter.sql import commands, dml, objects, query, statements
+from headwater.adapter.sql import commands, dml, objects, query, sources, statements
 from headwater.adapter.sql.tokens import Cursor, Source, is_word, split, syntax_error
 from headwater.adapter.sql.trees import only, parse_tree, relation, strip_as_of, time_of, tree_of
 from headwater.adapter.sql.types import arrow_type
@@ -283,6 +283,7 @@ _STATEMENTS: tuple[tuple[tuple[str, ...], Callable[[Source], statements.Statemen
     (("CREATE", "OR", "REPLACE", "VIEW"), _create_view),
     (("CREATE", "SCHEMA"), objects.create_schema),
     (("CREATE", "SUBSCRIPTION"), objects.create_subscription),
+    (("CREATE", "SOURCE"), sources.create_source),
     (("ACKNOWLEDGE",), objects.acknowledge),
     (("DROP",), objects.drop),
     (("ALTER", "TABLE"), objects.alter),
@@ -290,6 +291,7 @@ _STATEMENTS: tuple[tuple[tuple[str, ...], Callable[[Source], statements.Statemen
     (("ALTER", "MATERIALIZED"), objects.alter),
     (("ALTER", "MATERIALIZATION"), objects.alter),
     (("ALTER", "SUBSCRIPTION"), objects.alter),
+    (("ALTER", "SOURCE"), objects.alter),
     (("COMMENT",), objects.comment),
     (("SHOW",), objects.show),
     (("SET",), commands.set_variable),

@@ -29,6 +29,8 @@ from typing import Final, Literal
 
 import pyarrow as pa
 
+from headwater.adapter.sql.source_statements import CreateSource
+
 Value = None | bool | int | Decimal | float | str | bytes | date | datetime
 """A literal. A ``str`` is of unknown type until it meets its column, as in PostgreSQL."""
 
@@ -311,7 +313,7 @@ class SelectSession:
     columns: tuple[SessionColumn, ...]
 
 
-Kind = Literal["table", "view", "materialized view", "materialization", "subscription"]
+Kind = Literal["table", "view", "materialized view", "materialization", "subscription", "source"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,6 +437,7 @@ Statement = (
     | CreateMaterialization
     | CreateSchema
     | CreateSubscription
+    | CreateSource
     | Acknowledge
     | Select
     | ExplainTimestamp

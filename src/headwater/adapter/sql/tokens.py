@@ -153,6 +153,13 @@ class Cursor:
         self._next += 1
         return word.lower()
 
+    def parts(self) -> tuple[str, ...]:
+        """A name of any number of parts, as it is."""
+        found = [self.identifier()]
+        while self.accept_type(TokenType.DOT) is not None:
+            found.append(self.identifier())
+        return tuple(found)
+
     def relation(self) -> str:
         """A relation's name, which may be written with our schema and database."""
         parts = [self.identifier()]
