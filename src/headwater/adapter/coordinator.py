@@ -20,11 +20,12 @@ from headwater.adapter.catalog import Sources
 from headwater.adapter.clients import Clients
 from headwater.adapter.definitions import Definitions, defaults
 from headwater.adapter.dialect import to_spark
-from headwater.adapter.errors import ReadOnlyRelation, WrongKind
+from headwater.adapter.errors import WrongKind
 from headwater.adapter.group_commit import GroupCommit
 from headwater.adapter.holds import Holds, retained
 from headwater.adapter.keyed_reads import PROBE_INDEX, KeyedReads
 from headwater.adapter.limit import Limit
+from headwater.adapter.object_errors import ReadOnlyRelation
 from headwater.adapter.pgwire.backend import Column, Result
 from headwater.adapter.ports import Evaluator
 from headwater.adapter.reads import Reads

@@ -18,7 +18,8 @@ from typing import Final
 
 from headwater.adapter import alterations, catalog
 from headwater.adapter.change import Change
-from headwater.adapter.errors import DuplicateRelation, InvalidDefinition, PartOfSource
+from headwater.adapter.errors import DuplicateRelation, InvalidDefinition
+from headwater.adapter.object_errors import PartOfSource
 from headwater.adapter.sql.options import duration, number, refuse_others
 from headwater.adapter.sql.source_statements import CreateSource, LoadGenerator, TableReference
 from headwater.base.errors import InvalidUsage

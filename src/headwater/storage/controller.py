@@ -42,15 +42,9 @@ from headwater.storage.definition import (
     encoded,
     upstream_of,
 )
-from headwater.storage.ingestion import (
-    BOUND,
-    HOLD,
-    Following,
-    Ingestion,
-    Statistics,
-    bound_by,
-    hold_of,
-)
+from headwater.storage.following import Following
+from headwater.storage.ingestion import Ingestion
+from headwater.storage.outputs import BOUND, HOLD, Statistics, bound_by, hold_of
 from headwater.storage.runner import Runner, Status
 from headwater.storage.sources.postgres import drop_slot
 

@@ -27,7 +27,7 @@ from headwater.storage.generators.counter import Counter
 from headwater.storage.generators.generator import Generator, Stream
 from headwater.storage.generators.key_value import KeyValue
 from headwater.storage.generators.nexmark import Nexmark
-from headwater.storage.ingestion import Definition, Output
+from headwater.storage.outputs import Definition, Output
 from headwater.storage.source import Source
 from headwater.storage.sources.files import Files
 from headwater.storage.sources.postgres import Postgres

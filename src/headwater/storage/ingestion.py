@@ -35,18 +35,17 @@ bound by a process that died holds them until the next one has appended it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.algebra.frontier import Frontier
-from headwater.base.ids import Epoch, RoleName
+from headwater.base.ids import Epoch
 from headwater.persist.client import Client, ReadHandle, WriteHandle, new_token, pending_parts
 from headwater.persist.commands import (
     Acquired,
@@ -66,94 +65,28 @@ from headwater.persist.commands import (
 )
 from headwater.persist.core import Step, this_process
 from headwater.persist.evolution import DIFF, TIME
-from headwater.persist.read import Updates
 from headwater.persist.state import State
 from headwater.storage import dead_letters, remap
-from headwater.storage.envelope import Changes, Envelope, Known, Lookup, Upsert
+from headwater.storage.envelope import Changes, Known, Lookup, Upsert
 from headwater.storage.errors import DefiniteError
+from headwater.storage.following import Following
 from headwater.storage.format import Row
 from headwater.storage.keyed_state import KeyedState
-from headwater.storage.offsets import NOTHING, Offsets
+from headwater.storage.offsets import Offsets
+from headwater.storage.outputs import (
+    BOUND,
+    HOLD,
+    Definition,
+    Output,
+    Statistics,
+    bound_by,
+    hold_of,
+)
 from headwater.storage.reclock import Longs, time_of, times_of
 from headwater.storage.remap import Minted, Probe, Remap, mint
 from headwater.storage.resumption import Resumption, Uppers, resumption
 from headwater.storage.source import OFFSET, PARTITION, Records, Source
-
-HOLD: Final = "ingestion"
-"""The read capability on each output: what it had just before its upper must stay readable, for an
-upsert to look its keys up, and for a truncation to retract it."""
-
-
-BOUND: Final = "bound, not appended yet"
-"""The write capability on each output and the dead letters between the two entries of a tick."""
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """One output of a source: the name the source gives it, its collection and its envelope."""
-
-    name: str
-    collection: str
-    envelope: Envelope
-
-
-@dataclass(frozen=True, slots=True)
-class Definition:
-    """What an ingestion is: the outputs of a source, and the names of what is kept beside them."""
-
-    name: str
-    outputs: tuple[Output, ...]
-
-    @property
-    def role(self) -> RoleName:
-        """Who writes all this."""
-        return RoleName(f"ingest/{self.name}")
-
-    @property
-    def remap(self) -> str:
-        """The collection of bindings."""
-        return f"{self.name}/remap"
-
-    @property
-    def dead_letters(self) -> str:
-        """The collection of records that could not be decoded."""
-        return f"{self.name}/dead_letters"
-
-
-class Following(Protocol):
-    """The timeline that everything of an ingestion follows."""
-
-    @property
-    def name(self) -> str:
-        """Its name in the log."""
-        ...
-
-    def write_turn(self) -> AbstractContextManager[int]:
-        """Take the turn to bind, at the time that is given: no upper has passed it."""
-        ...
-
-    def moved(self, upper: int) -> tuple[Command, ...]:
-        """Return the commands that move it."""
-        ...
-
-
-@dataclass(slots=True)
-class Statistics:
-    """Counters since the start of this ingestion, and where it is."""
-
-    messages: int = 0
-    bytes: int = 0
-    updates: int = 0
-    dead_letters: int = 0
-    offsets_known: Offsets = NOTHING
-    offsets_committed: Offsets = NOTHING
-    races_lost: int = 0
-
-    @property
-    def lag(self) -> int:
-        """How many offsets are known upstream and not durable here."""
-        known, durable = self.offsets_known, self.offsets_committed
-        return sum(max(0, offset - durable[p]) for p, offset in known.items())
+from headwater.storage.stored_remap import read_remap
 
 
 @dataclass(slots=True)
@@ -488,16 +421,6 @@ class Ingestion:
         letters += step.write(pending_parts(self._core, self._letters.write.id, dead))
 
 
-def hold_of(definition: Definition) -> str:
-    """Return the id of the read capability on each output."""
-    return f"{definition.role}/{HOLD}"
-
-
-def bound_by(definition: Definition) -> str:
-    """Return the id of the write capability that keeps outputs from following the timeline."""
-    return f"{definition.role}/bound"
-
-
 def _upper(state: State, kept: _Kept) -> int:
     return state.upper(state.collections[kept.write.id]).only()
 
@@ -514,23 +437,4 @@ def _since(updates: pa.Table, upper: int) -> pa.Table:
     return updates.filter(pc.greater_equal(updates.column(TIME), upper))
 
 
-def read_remap(read: ReadHandle, birth: int = 0) -> Remap:
-    """Return the bindings that a remap collection has, from its since on."""
-    upper, since = read.upper.only(), read.since.only()
-    if upper == birth:
-        return Remap.empty(birth)
-    return Remap.read(_updates(read, since, upper), since, upper, birth)
-
-
-def _updates(read: ReadHandle, since: int, upper: int) -> Iterator[dict[str, Any]]:
-    listen = read.listen(since)  # First: its hold covers the snapshot.
-    try:
-        for row in read.snapshot(since).to_table().to_pylist():
-            yield {**row, TIME: since, DIFF: row[DIFF]}
-        while listen.frontier.only() < upper:
-            event = listen.fetch(timeout=0)
-            assert event is not None, "what is sealed can be listened to"
-            if isinstance(event, Updates):
-                yield from event.ok.to_pylist()
-    finally:
-        listen.close()
+__all__ = ["Definition", "Ingestion", "Output", "Statistics", "read_remap"]

@@ -24,7 +24,8 @@ from headwater.base.errors import ExternalError
 from headwater.base.retry import Retry, RetryPolicy
 from headwater.persist.errors import Fenced, Stopped
 from headwater.storage.errors import DefiniteError, TransientError
-from headwater.storage.ingestion import Ingestion, Statistics
+from headwater.storage.ingestion import Ingestion
+from headwater.storage.outputs import Statistics
 
 HISTORY_MAX: Final = 100
 FOR_EVER: Final = 10**9

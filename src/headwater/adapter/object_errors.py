@@ -1,0 +1,35 @@
+"""What can be wrong with a statement about sources, connections and secrets.
+
+As :mod:`headwater.adapter.errors` says it.
+"""
+
+from __future__ import annotations
+
+from headwater.adapter.errors import AdapterError
+
+
+class PartOfSource(AdapterError):
+    """Something that a source keeps, to be changed without it."""
+
+    condition = "PART_OF_SOURCE"
+    sqlstate = "2BP01"
+
+    def __init__(self, name: str, source: str) -> None:
+        super().__init__(
+            f'"{name}" comes and goes with source "{source}"', hint=f'Use DROP SOURCE "{source}".'
+        )
+
+
+class ReadOnlyRelation(AdapterError):
+    """A write to what somebody else keeps."""
+
+    condition = "READ_ONLY_RELATION"
+    sqlstate = "42809"
+
+    def __init__(self, kind: str, name: str) -> None:
+        what = "its upstream" if kind == "source" else "its query"
+        super().__init__(
+            f'cannot write to {kind} "{name}"',
+            detail=f"What it has is given by {what} alone.",
+            hint="Write to a table.",
+        )
