@@ -5,7 +5,9 @@ from __future__ import annotations
 from enum import IntEnum
 
 from headwater.base.errors import HeadwaterError
-from headwater.persist.errors import AlreadyLocked, Fenced
+from headwater.persist.errors import AlreadyLocked, Fenced, NewerFormat
+from headwater.server.config import InvalidConfiguration
+from headwater.server.preflight import CannotStart
 
 
 class ExitStatus(IntEnum):
@@ -15,7 +17,8 @@ class ExitStatus(IntEnum):
     FINDINGS = 1
     """fsck found errors."""
     CANNOT_OPEN = 2
-    """The location is missing, is no location, is of a newer format, or cannot be reached."""
+    """The location is missing, is no location, is of a newer format, or cannot be reached; or what
+    was given cannot work on this machine (a used port, no Java)."""
     FENCED = 3
     """Another process took the location over; do not restart this one."""
     LOCKED = 4
@@ -27,7 +30,7 @@ class ExitStatus(IntEnum):
 def of(error: HeadwaterError) -> ExitStatus:
     """Return the status for an error that ended a command."""
     match error:
-        case CannotOpen():
+        case CannotOpen() | NewerFormat() | CannotStart() | InvalidConfiguration():
             return ExitStatus.CANNOT_OPEN
         case Fenced():
             return ExitStatus.FENCED

@@ -1,70 +1,85 @@
 """One server: every part built once, started in order, stopped in the opposite order.
 
     persist ─▶ timeline ─▶ views (Spark) ─▶ materializations ─▶ sources ─▶ coordinator ─▶ wire
+                                                                              └─▶ console
 
-Stopping is not needed for safety: whatever was acknowledged is in the log, and the next start goes
-on from there.
+The door opens before Spark is warm (``compute/warming.py``): whoever needs it waits, the rest does
+not. Stopping is not needed for safety: whatever was acknowledged is in the log, and the next start
+goes on from there.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
+
+from prometheus_client import CollectorRegistry
 
 from headwater.adapter.coordinator import Coordinator
+from headwater.adapter.pgwire import tls
 from headwater.adapter.pgwire.server import WireServer, check_address
-from headwater.adapter.pgwire.tls import Tls
-from headwater.adapter.pgwire.users import Users
+from headwater.adapter.pgwire.users import UserList
 from headwater.adapter.timeline import Timeline
 from headwater.base.clock import SystemClock
 from headwater.base.errors import HeadwaterError
 from headwater.collection.run_layout import LAYOUTS
 from headwater.compute.controller import ViewController
-from headwater.compute.session import SparkSettings, close_session, open_session
+from headwater.compute.session import SparkSettings
+from headwater.compute.warming import WarmingSession
+from headwater.console.sight import Sight
 from headwater.materialize.controller import Materializations
 from headwater.persist.client import open_location
+from headwater.server import metrics, preflight
+from headwater.server.config import Address, ServerConfig
+from headwater.server.http import HttpServer, health
+from headwater.server.logs import tell
 from headwater.storage.controller import Ingestions
 
+if TYPE_CHECKING:
+    from fastapi import FastAPI
 
-@dataclass(frozen=True, slots=True)
-class ServerConfig:
-    """How a server is run."""
-
-    data: Path
-    host: str = "127.0.0.1"
-    port: int = 6875
-    take_over: bool = False
-    spark_master: str = ""
-    users: Users | None = None
-    """Who may connect; None: whoever is on this machine."""
-    tls: Tls | None = None
-
-
-def reentrance_id(data: Path) -> str:
-    """Return the id under which this directory's server may take its own lock again.
-
-    The location's directory is this server's own: a process that crashed holding the lock is
-    followed by one with the same id, which fences it.
-    """
-    return f"server:{data.resolve()}"
+__all__ = ["Server", "ServerConfig"]
 
 
 class Server:
     """A running server."""
 
     def __init__(self, config: ServerConfig) -> None:
-        check_address(config.host, config.users)  # Before anything is opened or started.
+        # Before anything is opened or started: what a person can mend is told at once.
+        users = None if config.users is None else UserList.of_file(config.users)
+        encryption = None
+        if config.tls_certificate is not None and config.tls_key is not None:
+            encryption = tls.of_files(
+                config.tls_certificate, config.tls_key, required=config.tls_required
+            )
+        check_address(config.host, users)
+        if config.console is not None:
+            check_address(config.console.host, users)
+        settings = spark_settings(config)
+        preflight.check(config)
+        self.config = config
+        self.console: HttpServer | None = None
+        if config.console is not None:
+            self.console = HttpServer(
+                config.console, self._application, config.tls_certificate, config.tls_key
+            )
         clock = SystemClock()
-        self.client = open_location(
-            config.data,
-            reentrance_id=reentrance_id(config.data),
-            take_over=config.take_over,
-            layouts=LAYOUTS,
-            clock=clock,
-        )
+        try:
+            self.client = open_location(
+                config.data,
+                blob=config.blob or None,
+                consensus=config.consensus or None,
+                reentrance_id=preflight.reentrance_id(config),
+                take_over=config.take_over,
+                layouts=LAYOUTS,
+                clock=clock,
+            )
+        except BaseException:
+            if self.console is not None:
+                self.console.stop()
+            raise
+        tell("the location is open", epoch=self.client.core.epoch, **config.shown())
         self.timeline = Timeline(self.client, clock)
-        self.session = open_session(SparkSettings(master=config.spark_master))
+        self.session = WarmingSession(settings)
         self.views = ViewController(self.client, self.session)
         self.materializations = Materializations(self.client)
         self.ingestions = Ingestions(self.client, self.timeline, clock)
@@ -75,9 +90,8 @@ class Server:
             self.materializations,
             ingestions=self.ingestions,
         )
-        self.wire = WireServer(
-            config.host, config.port, coordinator, users=config.users, tls=config.tls
-        )
+        self.wire = WireServer(config.host, config.port, coordinator, users=users, tls=encryption)
+        self.sight = Sight(coordinator.seen, coordinator.open_session)
 
     def start(self) -> Self:
         """Start everything; when this returns, clients can connect."""
@@ -85,27 +99,68 @@ class Server:
         self.views.start()
         self.materializations.start()
         self.ingestions.start()
-        self.wire.start()
+        try:
+            self.wire.start()
+        except OSError as error:
+            self.stop()
+            raise preflight.cannot_listen(self.config.address, "--listen", error) from None
+        tell("clients may connect", address=Address(self.wire.host, self.wire.port))
+        if self.console is not None:
+            self.console.start()
+            tell("the console is served", url=self.console.url)
         return self
 
     @property
     def failure(self) -> HeadwaterError | None:
-        """Why the server can no longer commit (it was fenced, or its log is broken), if so."""
+        """Why the server cannot go on: it was fenced, its log is broken, Spark did not start."""
         machine = self.client.core.machine
-        return None if machine is None else machine.failure
+        broken = None if machine is None else machine.failure
+        return broken or self.session.failure
+
+    @property
+    def psql(self) -> str:
+        """The line with which a person connects."""
+        return f"psql -h {self.wire.host} -p {self.wire.port} -U headwater"
 
     def stop(self) -> None:
         """Stop in the opposite order."""
+        if self.console is not None:
+            self.console.stop()
         self.wire.stop()
         self.ingestions.stop()
         self.materializations.stop()
         self.views.stop()
         self.timeline.stop()
-        close_session()
+        self.session.close()
         self.client.stop()
+        tell("stopped")
 
     def __enter__(self) -> Self:
         return self.start()
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+    def _application(self) -> FastAPI:
+        # Imported here, in the console's thread: the door does not wait for its libraries.
+        from headwater.console.app import application
+
+        registry = CollectorRegistry()
+        registry.register(metrics.ObjectMetrics(self.sight.picture, lambda: self.session.ready))
+        counted = self.client.core.metrics.registry
+        return application(
+            self.sight,
+            lambda: metrics.text(counted, registry),
+            lambda: health(self.failure, self.session.ready),
+        )
+
+
+def spark_settings(config: ServerConfig) -> SparkSettings:
+    """Return how Spark is run."""
+    return SparkSettings(
+        master=config.spark_master,
+        cores=config.spark_cores,
+        host=config.spark_host,
+        driver_memory=f"{config.spark_memory_mib}m",
+        extra=config.spark,
+    )
