@@ -116,11 +116,10 @@ def main(root: str, dsn: str, schema: str, seed: str) -> None:
     with open_location(Path(root), take_over=True) as client:
         if not any(key.startswith("materialization/") for key in client.core.state.items):
             _install(client, {"dsn": dsn, "schema": schema})
-        running = Materializations(client)
+        running = Materializations(client, retry_seconds=RETRY_SECONDS)
         running.start()
         found = running.get("m")
         assert found is not None
-        found._retry_seconds = RETRY_SECONDS
 
         def wait_for_the_end() -> None:
             sys.stdin.read()

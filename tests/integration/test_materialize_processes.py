@@ -72,7 +72,7 @@ def test_a_driver_behind_a_pipe_is_killed_and_goes_on(
 ) -> None:
     endpoint = tmp_path / "e.db"
     write, read = client.create_or_load("c", SCHEMA, key=("k",))
-    running = Materializations(client)
+    running = Materializations(client, retry_seconds=0.05)
     config = {"command": CONNECTOR, "codec": codec.value, "config": {"path": str(endpoint)}}
     running.install(
         "m",
@@ -85,10 +85,9 @@ def test_a_driver_behind_a_pipe_is_killed_and_goes_on(
     )
     found = running.get("m")
     assert found is not None
-    found._retry_seconds = 0.05
     write.compare_and_append(_updates(((1, "a"), 1, 1), ((2, "a"), 1, 1)), 0, 2).result()
     _eventually(lambda: found.status.checkpoint == 2)
-    stream = found._stream
+    stream = found.shards[0]._stream
     assert isinstance(stream, ChildProcess)
     os.kill(stream.pid, signal.SIGKILL)
     changed = _updates(((1, "a"), 2, -1), ((1, "b"), 2, 1), ((3, "a"), 2, 1))

@@ -18,12 +18,14 @@ from headwater.base.errors import InvalidUsage
 from headwater.collection.capability import ReadCapability, from_text, new_token
 from headwater.collection.commands import drop_command
 from headwater.materialize.definition import CONNECTOR, Binding, Definition, Endpoint
-from headwater.materialize.drivers.registry import Guarantee, guarantee
+from headwater.materialize.drivers.registry import Guarantee, check_shards, guarantee
 from headwater.materialize.protocol.messages import Applied, Apply
 from headwater.materialize.protocol.specs import Constraint
 from headwater.materialize.recovery import shard_items
-from headwater.materialize.runtime import Materialization, open_stream, validated_spec
+from headwater.materialize.runtime import RETRY_SECONDS, open_stream, validated_spec
 from headwater.materialize.selection import constraints_of
+from headwater.materialize.shards import Materialization
+from headwater.materialize.splits import put_shards
 from headwater.persist.client import Client
 from headwater.persist.commands import Atomic, Command, OpenReader, SetItem
 from headwater.persist.decision import collection_of
@@ -66,8 +68,9 @@ class DryRun:
 class Materializations:
     """All materializations of a location."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, *, retry_seconds: float = RETRY_SECONDS) -> None:
         self._client = client
+        self._retry_seconds = retry_seconds
         self._running: dict[str, Materialization] = {}
 
     def start(self) -> None:
@@ -95,6 +98,7 @@ class Materializations:
         bindings: Sequence[Binding],
         *,
         hard_delete: bool = True,
+        shards: int = 1,
         also: tuple[Command, ...] = (),
     ) -> None:
         """Install a materialization; refused before anything is durable if it cannot be done."""
@@ -112,10 +116,13 @@ class Materializations:
             tuple(bindings),
             tuple(reads),
             hard_delete,
+            shards=shards,
         )
+        check_shards(endpoint.driver, shards)
         self._validate(definition)
         stored = SetItem(PREFIX + name, msgspec.json.encode(definition))
-        self._client.core.submit(Atomic((*opens, stored, *also))).result()
+        tiled = () if shards == 1 else (put_shards(name, shards),)
+        self._client.core.submit(Atomic((*opens, stored, *tiled, *also))).result()
         self._start(definition)
 
     def dry_run(
@@ -185,11 +192,22 @@ class Materializations:
         if not definition.paused:
             self._start(definition)
 
-    def _redefine(self, name: str, change: Callable[[Definition], Definition]) -> Definition:
+    def reshape(self, name: str, shards: int) -> None:
+        """Let a materialization have so many shards; those it has are drained first."""
+        check_shards(self._defined(name).endpoint.driver, shards)
+        self._redefine(name, lambda known: msgspec.structs.replace(known, shards=shards))
+        running = self._running.get(name)
+        if running is not None:
+            running.reshape(shards)
+
+    def _defined(self, name: str) -> Definition:
         value = self._client.core.state.items.get(PREFIX + name)
         if value is None:
             raise UnknownMaterialization(name)
-        definition = change(msgspec.json.decode(value, type=Definition))
+        return msgspec.json.decode(value, type=Definition)
+
+    def _redefine(self, name: str, change: Callable[[Definition], Definition]) -> Definition:
+        definition = change(self._defined(name))
         stored = SetItem(PREFIX + name, msgspec.json.encode(definition))
         self._client.core.submit(stored).result()
         return definition
@@ -228,6 +246,8 @@ class Materializations:
             # The log knows how far the hold has moved since it was written down.
             held = collection_of(self._client.core.state, read.id).readers[read.holder]
             reads.append(read.at(held.since))
-        running = Materialization(self._client, definition, reads)
+        running = Materialization(
+            self._client, definition, reads, retry_seconds=self._retry_seconds
+        )
         self._running[definition.name] = running
         running.start()

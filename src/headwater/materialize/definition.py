@@ -129,6 +129,8 @@ class Definition(msgspec.Struct, frozen=True):
     """Whether it rests, at the checkpoint that it has, until it is resumed."""
     backfill: int = 0
     """How often everything was to be delivered anew."""
+    shards: int = 1
+    """How many shards are wanted; how many there are is in the log (``splits``)."""
 
     @property
     def source(self) -> str:

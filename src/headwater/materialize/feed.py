@@ -121,6 +121,12 @@ class Input:
         """The time of the latest update that waits; -1 if none does."""
         return max((pc.max(t[TIME]).as_py() for t in self._ok if t.num_rows), default=-1)
 
+    @property
+    def first_time(self) -> int:
+        """The time of the earliest update that waits; none is later than for ever."""
+        times = (pc.min(table[TIME]).as_py() for table in self._ok if table.num_rows)
+        return min(times, default=_FOR_EVER)
+
     def spans(self) -> tuple[ErrorSpan, ...]:
         """Return when there are errors, among what was read and not handed out."""
         return tuple(error_spans(self._errors)) if self._errors.num_rows else ()
@@ -184,13 +190,20 @@ class Feed:
         self.reached = self._start if position is None else position.time
         """Everything before it was handed out."""
 
-    def wait(self, timeout: float, stopping: Callable[[], bool] = lambda: False) -> int | None:
+    def wait(
+        self,
+        timeout: float,
+        stopping: Callable[[], bool] = lambda: False,
+        no_later: int | None = None,
+    ) -> int | None:
         """Return the next target; ``None`` if there is nothing new in time, or we are stopping.
+
+        With ``no_later``, a target that others have had already, it is that one and no other.
 
         Raises :class:`CollectionHasErrors` if all that is new has errors.
         """
         upper = self._client.core.wait(
-            lambda state: -1 if stopping() else self._newer_upper(state), timeout
+            lambda state: -1 if stopping() else self._newer_upper(state, no_later), timeout
         )
         if upper is None or upper < 0:
             return None
@@ -229,12 +242,18 @@ class Feed:
         for name, read in self._named:
             self._inputs.append(Input(self._client, name, read, self._position, start))
 
-    def _newer_upper(self, state: State) -> int | None:
+    def _newer_upper(self, state: State, no_later: int | None) -> int | None:
         upper = min(_upper(state, read.id) for _, read in self._named)
+        if no_later is not None:
+            return no_later if upper >= no_later > self.reached else None
         if upper == _FOR_EVER and self._inputs:
             more = (one.has_more or one.last_time >= self.reached for one in self._inputs)
             return upper if any(more) else None
         return upper if upper > self.reached else None
+
+    def has_before(self, target: int) -> bool:
+        """Whether any input has something to hand out before a target."""
+        return any(one.first_time < target for one in self._inputs)
 
     def take(self, target: int) -> list[pa.Table]:
         """Hand out the updates of every input before a target."""

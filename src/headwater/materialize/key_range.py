@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final, NewType
 
 import numpy as np
@@ -29,6 +30,9 @@ KeyHash = NewType("KeyHash", int)
 """32 bits."""
 
 KEY_HASH_MAX: Final = 0xFFFF_FFFF
+
+SHARDS_MAX: Final = 64
+"""Each shard is a thread, and a connection to its endpoint."""
 
 _KEY: Final = np.frombuffer(
     bytes.fromhex("ba737e89155238d47d8067c35aad4d25ecdd1c3488227e011ffa480c022bd3ba"), "<u8"
@@ -46,6 +50,13 @@ class InvalidKeyRange(InvalidUsage):
 
     def __init__(self, begin: int, end: int) -> None:
         super().__init__(f"[{begin:#x}, {end:#x}] is no range of 32-bit key hashes")
+
+
+class InvalidShards(InvalidUsage):
+    """A number of shards that cannot be."""
+
+    def __init__(self, shards: int) -> None:
+        super().__init__(f"a materialization has 1 to {SHARDS_MAX} shards, not {shards}")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -67,6 +78,18 @@ class KeyRange:
     def full(cls) -> KeyRange:
         """Return the range of every hash: that of a materialization with one shard."""
         return cls(KeyHash(0), KeyHash(KEY_HASH_MAX))
+
+    @classmethod
+    def tiling(cls, shards: int) -> tuple[KeyRange, ...]:
+        """Return the ranges of so many shards: as equal as can be, ascending.
+
+        >>> KeyRange.tiling(2) == KeyRange.full().split()
+        True
+        """
+        if not 1 <= shards <= SHARDS_MAX:
+            raise InvalidShards(shards)
+        edges = [number * (KEY_HASH_MAX + 1) // shards for number in range(shards + 1)]
+        return tuple(cls(KeyHash(begin), KeyHash(end - 1)) for begin, end in pairwise(edges))
 
     def owns(self, key_hash: int) -> bool:
         """Whether a hash is in the range."""
@@ -105,6 +128,15 @@ def tiles(ranges: Sequence[KeyRange]) -> bool:
             return False
         expected = key_range.end + 1
     return expected == KEY_HASH_MAX + 1
+
+
+def nested(some: Sequence[KeyRange], others: Sequence[KeyRange]) -> bool:
+    """Whether one of two tilings is made of the other by splits alone."""
+    return _refines(some, others) or _refines(others, some)
+
+
+def _refines(fine: Sequence[KeyRange], coarse: Sequence[KeyRange]) -> bool:
+    return all(any(wide.covers(narrow) for wide in coarse) for narrow in fine)
 
 
 def key_hash(packed_key: bytes) -> KeyHash:

@@ -17,13 +17,13 @@ Relied on by:   resuming: what lies after the checkpoint can be read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 import msgspec
 
 from headwater.algebra.frontier import Frontier
-from headwater.base.ids import RoleName
+from headwater.base.ids import Epoch, RoleName
 from headwater.collection.capability import ReadCapability
 from headwater.materialize.checkpoint import Position
 from headwater.materialize.key_range import KeyRange
@@ -75,29 +75,47 @@ def item_key(name: str, key_range: KeyRange) -> str:
     return f"{PREFIX}{name}/{key_range}"
 
 
+def entry_of(core: Core, name: str, key_range: KeyRange) -> RecoveryEntry:
+    """Return what the log has of a shard."""
+    found = core.state.items.get(item_key(name, key_range))
+    return RecoveryEntry() if found is None else msgspec.json.decode(found, type=RecoveryEntry)
+
+
+def take_role(core: Core, name: str, key_range: KeyRange) -> tuple[RoleName, Epoch]:
+    """Take the role of a shard; whoever had it cannot commit any more."""
+    role = RoleName(f"materialize/{name}/{key_range}")
+    acquired = core.submit(AcquireRole(role, this_process(), take_over=True)).result()
+    assert isinstance(acquired, Acquired)
+    return role, acquired.epoch
+
+
 def shard_items(core: Core, name: str) -> list[str]:
     """Return the keys of all items of a materialization's shards."""
     return [key for key in core.state.items if key.startswith(f"{PREFIX}{name}/")]
+
+
+Oldest = Callable[[int], int | None]
+"""Given what a shard has acknowledged, how far holds may move; ``None``: not by this shard."""
 
 
 class ShardLog:
     """The recovery log of one shard, in the epoch of one session."""
 
     def __init__(
-        self, core: Core, name: str, key_range: KeyRange, reads: Sequence[ReadCapability]
+        self,
+        core: Core,
+        name: str,
+        key_range: KeyRange,
+        reads: Sequence[ReadCapability],
+        oldest: Oldest = lambda acknowledged: acknowledged,
     ) -> None:
         self._core = core
         self._key = item_key(name, key_range)
         self._reads = tuple(reads)
-        self._role = RoleName(f"materialize/{name}/{key_range}")
-        acquired = core.submit(AcquireRole(self._role, this_process(), take_over=True)).result()
-        assert isinstance(acquired, Acquired)
-        self._epoch = acquired.epoch
+        self._oldest = oldest
+        self._role, self._epoch = take_role(core, name, key_range)
         # Whoever was before us cannot commit any more, so what is there now stays there.
-        found = core.state.items.get(self._key)
-        self.entry = (
-            RecoveryEntry() if found is None else msgspec.json.decode(found, type=RecoveryEntry)
-        )
+        self.entry = entry_of(core, name, key_range)
 
     def commit(self, entry: RecoveryEntry, acknowledged: Position | None) -> None:
         """Make an entry durable, in our epoch or not at all; let history go that none needs."""
@@ -105,8 +123,9 @@ class ShardLog:
             AssertRole(self._role, self._epoch),
             SetItem(self._key, msgspec.json.encode(entry)),
         ]
-        if acknowledged is not None:
-            commands += self._released(acknowledged.time - 1)
+        oldest = None if acknowledged is None else self._oldest(acknowledged.time)
+        if oldest is not None:
+            commands += self._released(oldest - 1)
         self._core.submit(Atomic(tuple(commands))).result()
         self.entry = entry
 

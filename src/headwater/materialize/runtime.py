@@ -1,4 +1,4 @@
-"""A running materialization: sessions, one after the other, each a row of transactions.
+"""A running shard of a materialization: sessions, one after the other, of transactions.
 
     take the role ─▶ Spec, Validate, Apply ─▶ Open ─▶ deliver, deliver, … ─▶ (failed) wait, again
         └─ epoch in our log              └─ fence in the endpoint
@@ -16,7 +16,8 @@ What may fail, and what becomes of it:
 - errors in an input: stalled at the last time without errors, until they are retracted;
 - another session took our role or our fence: *fenced*, for good. It is not ours any more.
 
-Whatever one does, the others go on: each has a thread of its own.
+Whatever one does, the others go on: each shard has a thread of its own. What the shards of one
+materialization have to agree about is in ``agreement``, how many there are in ``shards``.
 """
 
 from __future__ import annotations
@@ -30,8 +31,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
+import msgspec
+
 from headwater.base.errors import HeadwaterError, InvalidUsage
 from headwater.collection.capability import ReadCapability
+from headwater.materialize.agreement import Agreement, BeginAnew
 from headwater.materialize.checkpoint import Position
 from headwater.materialize.combine import Bound, ColumnsChanged, Combined
 from headwater.materialize.definition import (
@@ -58,7 +62,11 @@ from headwater.materialize.protocol.messages import (
     StoreMany,
     Validated,
 )
-from headwater.materialize.protocol.specs import ConnectorType, MaterializationSpec
+from headwater.materialize.protocol.specs import (
+    ConnectorState,
+    ConnectorType,
+    MaterializationSpec,
+)
 from headwater.materialize.recovery import RecoveryEntry, ShardLog
 from headwater.materialize.reduction.merge_patch import updated_state
 from headwater.materialize.resources import resource_config
@@ -74,6 +82,7 @@ from headwater.persist.decision import collection_of
 LOG: Final = logging.getLogger(__name__)
 
 WAIT_SECONDS: Final = 0.5
+DRAIN_SECONDS: Final = 0.02
 RETRY_SECONDS: Final = 1.0
 RETRY_SECONDS_MAX: Final = 30.0
 STOP_SECONDS: Final = 30.0
@@ -104,6 +113,9 @@ class Status:
     rows_loaded: int = 0
     rows_stored: int = 0
     rows_deleted: int = 0
+    shards: int = 1
+    aligned: bool = False
+    """Whether all shards stand at one checkpoint."""
 
 
 Streams = Callable[[], Stream]
@@ -176,24 +188,38 @@ class Session:
         reads: Sequence[ReadCapability],
         key_range: KeyRange,
         stream: Stream,
+        agreement: Agreement | None = None,
     ) -> None:
         self._key_range = key_range
         self._stream = stream
-        self._log = ShardLog(client.core, definition.name, key_range, reads)
+        self._agreement = agreed = agreement or Agreement()
+        oldest = partial(agreed.oldest, key_range)
+        self._log = ShardLog(client.core, definition.name, key_range, reads, oldest)
         entry = self._log.entry
         last = decode_value(entry.applied, MaterializationSpec) if entry.applied else None
         spec, self._bound, _ = validated_spec(client, definition, stream, last, entry.version)
         version = version_of(spec)
-        self._apply(spec, version, last)
+        if agreed.applies(key_range):
+            self._applied(spec, version, last, self._apply(spec, version, last))
+            agreed.applied(version)
+        else:
+            agreed.wait_applied(version)
+            self._applied(spec, version, last, None)
         self._delivery = Delivery(
             stream, spec, version, key_range, self._log, source=definition.source
         )
+        if self.position != self._log.entry.position:
+            # The endpoint knows better, and whoever splits or joins us looks into the log.
+            known = msgspec.structs.replace(self._log.entry, position=self.position)
+            self._log.commit(known, None)
         named = [(b.name, read) for b, read in zip(definition.bindings, reads, strict=True)]
         self.feed = Feed(client, named, self._delivery.position)
+        agreed.stands(key_range, self.position)
 
     def _apply(
         self, spec: MaterializationSpec, version: str, last: MaterializationSpec | None
-    ) -> None:
+    ) -> ConnectorState | None:
+        """Make the endpoint ready; return what the driver wants to remember of it."""
         entry = self._log.entry
         self._stream.send(
             Apply(
@@ -207,7 +233,18 @@ class Session:
         applied = self._stream.receive()
         if not isinstance(applied, Applied):
             raise UnexpectedResponse(f"{type(applied).__name__} instead of Applied")
-        state = updated_state(entry.state_json, applied.state)
+        return applied.state
+
+    def _applied(
+        self,
+        spec: MaterializationSpec,
+        version: str,
+        last: MaterializationSpec | None,
+        update: ConnectorState | None,
+    ) -> None:
+        """Remember what was applied."""
+        entry = self._log.entry
+        state = updated_state(entry.state_json, update)
         kept = {binding.state_key for binding in spec.bindings}
         known = last is None or {binding.state_key for binding in last.bindings} == kept
         now = RecoveryEntry(
@@ -226,14 +263,21 @@ class Session:
         """Everything before it is delivered."""
         return self._delivery.position
 
+    def agrees(self, target: int) -> bool:
+        """Whether all shards go to a target; there is none to agree upon if nothing changed."""
+        changed = not self._agreement.alone and self.feed.has_before(target)
+        return not changed or self._agreement.propose(self.feed.reached, target)
+
     def deliver(self, target: int, status: Status) -> Status:
         """Deliver everything before ``target``; return the status after it."""
+        # Where others commit we do, too, be it nothing: then all stand at one checkpoint.
+        with_others = self._agreement.next_target(self.feed.reached) == target
         updates = self.feed.take(target)
         combined = [
             bound.combined(table, target, self._key_range)
             for bound, table in zip(self._bound, updates, strict=True)
         ]
-        if all(part.empty for part in combined):
+        if all(part.empty for part in combined) and (self._agreement.alone or not with_others):
             return replace(status, reached=target)
         counts = _Counts(combined)
         loads = [part.load(self._delivery.max_key(part.binding.state_key)) for part in combined]
@@ -245,6 +289,7 @@ class Session:
                 tuple((p.binding.state_key, p.max_key) for p in combined if p.max_key),
             )
         )
+        self._agreement.stands(self._key_range, self.position)
         return replace(
             status,
             checkpoint=target,
@@ -286,8 +331,8 @@ class _Counts:
         return stores
 
 
-class Materialization:
-    """One materialization, run by a thread of its own."""
+class Shard:
+    """One key range of a materialization, run by a thread of its own."""
 
     def __init__(
         self,
@@ -296,8 +341,12 @@ class Materialization:
         reads: Sequence[ReadCapability],
         connect: Streams | None = None,
         retry_seconds: float = RETRY_SECONDS,
+        key_range: KeyRange | None = None,
+        agreement: Agreement | None = None,
     ) -> None:
-        self.name = definition.name
+        self.key_range = key_range or KeyRange.full()
+        self.name = f"{definition.name}/{self.key_range}"
+        self._agreement = agreement or Agreement((self.key_range,))
         self.status = Status()
         self._client = client
         self._definition = definition
@@ -315,10 +364,20 @@ class Materialization:
         """Begin to deliver."""
         self._thread.start()
 
+    @property
+    def running(self) -> bool:
+        """Whether its thread is at work; it ends when stopped, drained or fenced."""
+        return self._thread.is_alive()
+
+    def stopping(self) -> None:
+        """Ask it to stop after the transaction in hand."""
+        self._stopping.set()
+        self._agreement.abandon()
+        self._client.core.wake()
+
     def stop(self) -> None:
         """Stop after the transaction in hand; one that does not end is broken off."""
-        self._stopping.set()
-        self._client.core.wake()
+        self.stopping()
         self._thread.join(STOP_SECONDS)
         stream = self._stream
         if self._thread.is_alive() and stream is not None:
@@ -331,13 +390,14 @@ class Materialization:
             transactions = self.status.transactions
             try:
                 self._session()
+                break
             except persist_errors.Stopped:
                 break
             except (persist_errors.Fenced, sql.Fenced) as error:
                 self.status = replace(self.status, state=State.FENCED, error=str(error))
                 return
-            except ColumnsChanged:
-                continue  # The next session adds them before it delivers anything.
+            except (ColumnsChanged, BeginAnew):
+                continue  # The next session adds the columns, or goes where the others are.
             except HeadwaterError as error:
                 self._stall(error)
             except Exception as error:
@@ -359,7 +419,14 @@ class Materialization:
         stream = self._stream = self._connect()
         session: Session | None = None
         try:
-            session = Session(self._client, self._definition, self._reads, KeyRange.full(), stream)
+            session = Session(
+                self._client,
+                self._definition,
+                self._reads,
+                self.key_range,
+                stream,
+                self._agreement,
+            )
             self._deliver(session)
             session.end()
         except BaseException:
@@ -375,19 +442,34 @@ class Materialization:
         at = None if session.position is None else session.position.time
         self.status = replace(self.status, checkpoint=at)
         settled = False
-        while not self._stopping.is_set():
+        agreed = self._agreement
+        while not self._ends(session):
+            goal = agreed.next_target(session.feed.reached)
+            if agreed.closed and goal is None:
+                self._stopping.wait(DRAIN_SECONDS)  # Until the others have begun.
+                continue
             try:
-                target = session.feed.wait(WAIT_SECONDS, self._stopping.is_set)
+                target = session.feed.wait(WAIT_SECONDS, partial(self._ends, session), goal)
             except persist_errors.CollectionHasErrors as error:
                 # An error in the data may be retracted; the session is as good as it was.
                 self._stall(error)
                 self._stopping.wait(self._retry_seconds)
                 continue
+            if target is not None and not session.agrees(target):
+                continue
             if target is not None:
                 delivered = session.deliver(target, self.status)
                 settled = settled and delivered.transactions == self.status.transactions
                 self.status = replace(delivered, state=State.RUNNING, error="")
+                if agreed.closed:
+                    self._client.core.wake()  # Others may wait for just this.
             elif not settled:
                 session.settle()
                 settled = True
                 self.status = replace(self.status, state=State.RUNNING, error="")
+
+    def _ends(self, session: Session) -> bool:
+        """Whether the session may end: we are stopping, or all shards stand where they shall."""
+        return self._stopping.is_set() or self._agreement.is_done(
+            self.key_range, session.feed.reached
+        )

@@ -38,8 +38,9 @@ from headwater.materialize.key_range import KeyRange
 from headwater.materialize.protocol import messages as m
 from headwater.materialize.recovery import PREFIX as SHARDS
 from headwater.materialize.recovery import RecoveryEntry, ShardLog, item_key
-from headwater.materialize.runtime import Materialization, Session, State, Status
+from headwater.materialize.runtime import Session, State, Status
 from headwater.materialize.selection import FieldRefused
+from headwater.materialize.shards import Materialization
 from headwater.materialize.transport.in_process import InProcess
 from headwater.persist.client import Client, ReadHandle, WriteHandle, open_location
 from headwater.persist.commands import SetItem
@@ -106,7 +107,6 @@ def _reads(definition: Definition) -> list[ReadCapability]:
 def _running(running: Materializations, name: str = "m") -> Materialization:
     found = running.get(name)
     assert found is not None
-    found._retry_seconds = RETRY_SECONDS
     return found
 
 
@@ -115,13 +115,13 @@ def test_it_runs_stops_resumes_and_is_dropped(tmp_path: Path) -> None:
     with open_location(tmp_path / "data") as client:
         write, read = client.create_or_load("c", SCHEMA, key=("k",))
         write.compare_and_append(_updates(((1, "a"), 1, 1)), 0, 2).result()
-        running = Materializations(client)
+        running = Materializations(client, retry_seconds=RETRY_SECONDS)
         running.install("m", _endpoint(endpoint), (_binding(read),))
         _eventually(lambda: _rows(endpoint) == [(1, "a")])
         running.stop()
         write.compare_and_append(_updates(((1, "a"), 2, -1), ((1, "b"), 2, 1)), 2, 3).result()
     with open_location(tmp_path / "data") as client:
-        running = Materializations(client)
+        running = Materializations(client, retry_seconds=RETRY_SECONDS)
         running.start()
         _eventually(lambda: _rows(endpoint) == [(1, "b")])
         _eventually(lambda: _running(running).status.checkpoint == 3)
@@ -135,7 +135,7 @@ def test_it_runs_stops_resumes_and_is_dropped(tmp_path: Path) -> None:
 def test_one_entry_holds_all_that_is_remembered(client: Client, tmp_path: Path) -> None:
     write, read = client.create_or_load("c", SCHEMA, key=("k",))
     write.compare_and_append(_updates(((1, "a"), 1, 1)), 0, 2).result()
-    running = Materializations(client)
+    running = Materializations(client, retry_seconds=RETRY_SECONDS)
     running.install("m", _endpoint(tmp_path / "e.db"), (_binding(read),))
     _eventually(lambda: _running(running).status.checkpoint == 2)
     write.compare_and_append(_updates(((2, "b"), 2, 1)), 2, 5).result()
@@ -155,7 +155,7 @@ def test_one_entry_holds_all_that_is_remembered(client: Client, tmp_path: Path) 
 def test_times_at_which_nothing_changes_cost_no_entry(client: Client, tmp_path: Path) -> None:
     write, read = client.create_or_load("c", SCHEMA, key=("k",))
     write.compare_and_append(_updates(((1, "a"), 1, 1)), 0, 2).result()
-    running = Materializations(client)
+    running = Materializations(client, retry_seconds=RETRY_SECONDS)
     running.install("m", _endpoint(tmp_path / "e.db"), (_binding(read),))
     _eventually(lambda: _running(running).status.reached == 2)
     for upper in (3, 4):
@@ -192,7 +192,7 @@ def test_delivery_is_exactly_once_over_crashes(client: Client, tmp_path: Path, s
     endpoint = tmp_path / "e.db"
     write, read = client.create_or_load("c", SCHEMA, key=("k",))
     write.compare_and_append(_updates(), 0, 1).result()
-    running = Materializations(client)
+    running = Materializations(client, retry_seconds=RETRY_SECONDS)
     running.install("m", _endpoint(endpoint), (_binding(read),))
     running.stop()
     definition = _definition(client, "m")
@@ -240,7 +240,7 @@ def test_it_stops_at_the_last_time_without_errors(client: Client, tmp_path: Path
     endpoint = tmp_path / "e.db"
     write, read = client.create_or_load("c", SCHEMA, key=("k",))
     other_write, other = client.create_or_load("d", SCHEMA, key=("k",))
-    running = Materializations(client)
+    running = Materializations(client, retry_seconds=RETRY_SECONDS)
     second = Binding("d", other.id, "other", ("k",))
     running.install("m", _endpoint(endpoint), (_binding(read), second))
     # All at once: good at 1 and 2, wrong from 3 on.
@@ -280,7 +280,7 @@ def test_what_cannot_be_is_refused_before_anything_is_durable(
     client: Client, tmp_path: Path
 ) -> None:
     _, read = client.create_or_load("c", SCHEMA, key=("k",))
-    running, endpoint = Materializations(client), tmp_path / "e.db"
+    running, endpoint = Materializations(client, retry_seconds=RETRY_SECONDS), tmp_path / "e.db"
     with closing(sqlite3.connect(endpoint)) as db:
         db.execute("CREATE TABLE full (k INTEGER PRIMARY KEY, v TEXT)")
         db.execute("INSERT INTO full VALUES (1, 'mine')")
@@ -306,7 +306,7 @@ def test_a_wrong_row_stalls_one_and_others_go_on(client: Client, tmp_path: Path)
     wrong, good = tmp_path / "wrong.db", tmp_path / "good.db"
     write, read = client.create_or_load("c", SCHEMA, key=("k",))
     other_write, other = client.create_or_load("d", SCHEMA, key=("k",))
-    running = Materializations(client)
+    running = Materializations(client, retry_seconds=RETRY_SECONDS)
     running.install("m", _endpoint(wrong), (_binding(read),))
     running.install("n", _endpoint(good), (_binding(other),))
     _running(running)
@@ -331,7 +331,7 @@ def test_the_endpoints_checkpoint_wins(client: Client, tmp_path: Path) -> None:
     endpoint = tmp_path / "e.db"
     write, read = client.create_or_load("c", SCHEMA, key=("k",))
     write.compare_and_append(_updates(((1, "a"), 1, 1)), 0, 2).result()
-    running = Materializations(client)
+    running = Materializations(client, retry_seconds=RETRY_SECONDS)
     running.install("m", _endpoint(endpoint), (_binding(read),))
     _eventually(lambda: _running(running).status.checkpoint == 2)
     running.stop()
@@ -363,7 +363,7 @@ def test_a_dropped_one_leaves_a_checkpoint_that_is_not_taken_for_ours(
 ) -> None:
     endpoint = tmp_path / "e.db"
     write, read = client.create_or_load("c", SCHEMA, key=("k",))
-    running = Materializations(client)
+    running = Materializations(client, retry_seconds=RETRY_SECONDS)
     running.install("m", _endpoint(endpoint), (_binding(read),))
     write.compare_and_append(_updates(((1, "a"), 1, 1)), 0, 2).result()
     _eventually(lambda: _running(running).status.checkpoint == 2)
@@ -376,7 +376,7 @@ def test_a_dropped_one_leaves_a_checkpoint_that_is_not_taken_for_ours(
 def test_a_new_column_is_there_before_its_first_value(client: Client, tmp_path: Path) -> None:
     endpoint = tmp_path / "e.db"
     write, read = client.create_or_load("c", SCHEMA, key=("k",))
-    running = Materializations(client)
+    running = Materializations(client, retry_seconds=RETRY_SECONDS)
     running.install("m", _endpoint(endpoint), (_binding(read),))
     write.compare_and_append(_updates(((1, "a"), 1, 1)), 0, 2).result()
     _eventually(lambda: _running(running).status.checkpoint == 2)
@@ -401,7 +401,7 @@ def test_a_long_history_is_delivered_from_its_newest_snapshot(
         old = [((1, f"{time - 1}"), time, -1)] if time > 1 else []
         updates = _updates(*old, ((1, f"{time}"), time, 1))
         write.compare_and_append(updates, write.upper, time + 1).result()
-    running = Materializations(client)
+    running = Materializations(client, retry_seconds=RETRY_SECONDS)
     running.install("m", _endpoint(endpoint), (_binding(read),))
     running.stop()
     definition = _definition(client, "m")
@@ -434,7 +434,7 @@ def test_pause_and_resume(tmp_path: Path) -> None:
     endpoint = tmp_path / "e.db"
     with open_location(tmp_path / "data") as client:
         write, read = client.create_or_load("c", SCHEMA, key=("k",))
-        running = Materializations(client)
+        running = Materializations(client, retry_seconds=RETRY_SECONDS)
         running.install("m", _endpoint(endpoint), (_binding(read),))
         write.compare_and_append(_updates(((1, "a"), 1, 1)), 0, 2).result()
         _eventually(lambda: _rows(endpoint) == [(1, "a")])
@@ -442,7 +442,7 @@ def test_pause_and_resume(tmp_path: Path) -> None:
         write.compare_and_append(_updates(((2, "b"), 2, 1)), 2, 3).result()
         running.stop()
     with open_location(tmp_path / "data") as client:
-        running = Materializations(client)
+        running = Materializations(client, retry_seconds=RETRY_SECONDS)
         running.start()
         assert running.get("m") is None
         with pytest.raises(UnknownMaterialization, match="'n'"):
@@ -456,7 +456,7 @@ def test_pause_and_resume(tmp_path: Path) -> None:
 def test_a_backfill_delivers_everything_anew(client: Client, tmp_path: Path) -> None:
     endpoint = tmp_path / "e.db"
     write, read = client.create_or_load("c", SCHEMA, key=("k",))
-    running = Materializations(client)
+    running = Materializations(client, retry_seconds=RETRY_SECONDS)
     sums = Binding("c", read.id, "sums", ("v",), reduce=(("k", "sum"),))
     log = Binding("c", read.id, "log", ("k",), delta_updates=True)
     running.install("m", _endpoint(endpoint), (_binding(read), sums, log))
@@ -494,7 +494,7 @@ def test_a_backfill_delivers_everything_anew(client: Client, tmp_path: Path) -> 
 def test_a_crash_anywhere_in_a_backfill(client: Client, tmp_path: Path) -> None:
     endpoint = tmp_path / "e.db"
     write, read = client.create_or_load("c", SCHEMA, key=("k",))
-    running = Materializations(client)
+    running = Materializations(client, retry_seconds=RETRY_SECONDS)
     log = Binding("c", read.id, "log", ("k",), delta_updates=True)
     running.install("m", _endpoint(endpoint), (_binding(read), log))
     write.compare_and_append(_updates(((1, "a"), 1, 1), ((2, "a"), 1, 1)), 0, 2).result()
@@ -519,7 +519,7 @@ def test_a_crash_anywhere_in_a_backfill(client: Client, tmp_path: Path) -> None:
 def test_a_driver_that_is_no_more_stalls_only_its_own(client: Client, tmp_path: Path) -> None:
     write, read = client.create_or_load("c", SCHEMA, key=("k",))
     write.compare_and_append(_updates(((1, "a"), 1, 1)), 0, 2).result()
-    running = Materializations(client)
+    running = Materializations(client, retry_seconds=RETRY_SECONDS)
     for name in ("m", "n"):
         running.install(name, _endpoint(tmp_path / f"{name}.db"), (_binding(read),))
     running.stop()

@@ -102,12 +102,9 @@ def _append(write: WriteHandle, upper: int, *rows: tuple[int, str, int]) -> None
 
 def _installed(client: Client, url: str) -> tuple[WriteHandle, ReadHandle, Materializations]:
     write, read = client.create_or_load("c", SCHEMA)
-    running = Materializations(client)
+    running = Materializations(client, retry_seconds=0.02)
     endpoint = Endpoint("webhook", {"url": url, "secret": SECRET})
     running.install("m", endpoint, (_binding(read),))
-    found = running.get("m")
-    assert found is not None
-    found._retry_seconds = 0.02
     return write, read, running
 
 

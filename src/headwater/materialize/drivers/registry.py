@@ -17,6 +17,7 @@ from headwater.materialize.drivers.postgres import PostgresDriver
 from headwater.materialize.drivers.responder import Responder
 from headwater.materialize.drivers.sqlite import SqliteDriver
 from headwater.materialize.drivers.webhook import WebhookDriver
+from headwater.materialize.key_range import KeyRange
 
 
 class Guarantee(enum.Enum):
@@ -33,6 +34,17 @@ class BuiltIn:
 
     make: Callable[[], Responder]
     guarantee: Guarantee
+    sharded: bool = False
+    """Whether several sessions may be at work at once, each for a key range."""
+
+
+class NotSharded(InvalidUsage):
+    """Several shards into an endpoint that takes one."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"a materialization into {name.upper()} has one shard: its driver takes no key ranges"
+        )
 
 
 class UnknownDriver(InvalidUsage):
@@ -54,10 +66,10 @@ def _delta() -> Responder:
 
 DRIVERS: Final[Mapping[str, BuiltIn]] = {
     "delta": BuiltIn(_delta, Guarantee.EXACTLY_ONCE),
-    "parquet": BuiltIn(ParquetDriver, Guarantee.EXACTLY_ONCE),
-    "postgres": BuiltIn(PostgresDriver, Guarantee.EXACTLY_ONCE),
-    "sqlite": BuiltIn(SqliteDriver, Guarantee.EXACTLY_ONCE),
-    "webhook": BuiltIn(WebhookDriver, Guarantee.AT_LEAST_ONCE),
+    "parquet": BuiltIn(ParquetDriver, Guarantee.EXACTLY_ONCE, sharded=True),
+    "postgres": BuiltIn(PostgresDriver, Guarantee.EXACTLY_ONCE, sharded=True),
+    "sqlite": BuiltIn(SqliteDriver, Guarantee.EXACTLY_ONCE, sharded=True),
+    "webhook": BuiltIn(WebhookDriver, Guarantee.AT_LEAST_ONCE, sharded=True),
 }
 
 
@@ -76,3 +88,10 @@ def driver(name: str) -> BuiltIn:
     if found is None:
         raise UnknownDriver(name)
     return found
+
+
+def check_shards(name: str, shards: int) -> None:
+    """Refuse a number of shards that a driver cannot serve; somebody else's may serve any."""
+    KeyRange.tiling(shards)
+    if shards > 1 and name in DRIVERS and not DRIVERS[name].sharded:
+        raise NotSharded(name)
