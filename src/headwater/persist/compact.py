@@ -62,26 +62,34 @@ def merge(
     name: Callable[[], PartName],
 ) -> tuple[Part, ...]:
     """Return the parts of the merged batch, written but not yet committed."""
+    written: list[Part] = []
+    for pending in passes(collection, inputs, since, fetch=fetch, layouts=layouts):
+        written.extend(write_parts(pending, blob=blob, name=name(), layouts=layouts))
+    return tuple(written)
+
+
+def passes(
+    collection: CollectionState,
+    inputs: Sequence[Batch],
+    since: Times,
+    *,
+    fetch: Fetch,
+    layouts: Layouts,
+) -> Iterator[list[Pending]]:
+    """Yield what the merged batch consists of, as much at a time as memory has room for."""
     groups: dict[tuple[bool, int], list[Part]] = {}
     if not since.is_closed:
         for part in (part for batch in inputs for part in batch.parts):
             groups.setdefault((part.errors, collection.newest_of(part.schema)), []).append(part)
-    written: list[Part] = []
     pending: list[Pending] = []
-
-    def write() -> None:
-        if pending:
-            written.extend(write_parts(pending, blob=blob, name=name(), layouts=layouts))
-            pending.clear()
-
     for (errors, schema), parts in groups.items():
-        passes = _passes(parts)
-        for share in range(passes):
+        shares = _shares(parts)
+        for share in range(shares):
             tables = [
                 _share(
                     read_part(part, collection, fetch=fetch, layouts=layouts, schema=schema),
                     share,
-                    passes,
+                    shares,
                 )
                 for part in parts
             ]
@@ -96,13 +104,14 @@ def merge(
                 Pending(piece, schema, layout, key, errors, consolidated=True)
                 for piece in _pieces(merged)
             )
-            if passes > 1:
-                write()
-    write()
-    return tuple(written)
+            if shares > 1 and pending:
+                yield pending
+                pending = []
+    if pending:
+        yield pending
 
 
-def _passes(parts: Sequence[Part]) -> int:
+def _shares(parts: Sequence[Part]) -> int:
     rows = sum(part.rows for part in parts)
     stored = sum(part.size_bytes for part in parts)
     return max(1, -(-rows // PASS_ROWS_MAX), -(-stored // PASS_BYTES_MAX))

@@ -2,7 +2,8 @@
 
 One thread looks after commits at what they touched, and does one thing at a time:
 
-- **merge** what ``persist/trace.py`` asks for; a large merge in a child process
+- **merge** what ``persist/trace.py`` asks for: the small merges of a round into one object and, if
+  nothing else is written meanwhile, one log entry; a large merge in a child process
   (``persist/merge_child.py``);
 - **roll up** when enough entries or bytes have gathered since the last rollup, then truncate the
   log up to it. The larger the state, the rarer: what rollups write stays in proportion to what the
@@ -22,9 +23,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
 from headwater.base.errors import ExternalError, HeadwaterError
@@ -37,12 +38,12 @@ from headwater.persist.commands import (
     Done,
     ForgetGarbage,
 )
-from headwater.persist.compact import merge
+from headwater.persist.compact import merge, passes
 from headwater.persist.core import Core, Settings, Step
 from headwater.persist.encoding import encode_state
 from headwater.persist.log import rollup_key
 from headwater.persist.merge_child import ChildRefused, child_for
-from headwater.persist.part import PartMissing, PartName, create_object
+from headwater.persist.part import PartMissing, PartName, create_object, write_parts
 from headwater.persist.state import CollectionState, State
 
 LOG: Final = logging.getLogger(__name__)
@@ -90,6 +91,40 @@ def _is_due(entries: int, written: int, last_size: int, settings: Settings) -> b
     """Whether the log since the last rollup is worth one of about the same size (pure)."""
     many = entries >= max(settings.rollup_entries, last_size // ROLLUP_BYTES_PER_ENTRY)
     return many or written >= max(settings.rollup_bytes, last_size)
+
+
+@dataclass(frozen=True, slots=True)
+class _Merge:
+    """A merge to be done: adjacent batches of a collection, and how far their times advance."""
+
+    collection: CollectionState
+    inputs: tuple[Batch, ...]
+    since: Times
+
+    @property
+    def rows(self) -> int:
+        return sum(batch.rows for batch in self.inputs)
+
+    def command(self, parts: tuple[Part, ...]) -> ApplyMerge:
+        numbers = tuple(batch.no for batch in self.inputs)
+        return ApplyMerge(self.collection.id, numbers, self.since, parts)
+
+
+def _together(merges: Iterable[_Merge], rows_max: int) -> Iterator[list[_Merge]]:
+    """Yield merges that share an object and a log entry: small ones; large ones are alone."""
+    gathered: list[_Merge] = []
+    rows = 0
+    for each in merges:
+        if each.rows > rows_max:
+            yield [each]
+            continue
+        gathered.append(each)
+        rows += each.rows
+        if rows > rows_max:
+            yield gathered
+            gathered, rows = [], 0
+    if gathered:
+        yield gathered
 
 
 class Maintenance:
@@ -177,22 +212,33 @@ class Maintenance:
     def _merge_round(self) -> bool:
         """Do one merge of every collection that needs one; whether there was any."""
         self._due |= self._touched()
-        merged = False
-        for gid in tuple(self._due):
+        merged: set[GlobalId] = set()
+        undone: set[GlobalId] = set()
+        due = filter(None, map(self._next_merge, tuple(self._due)))
+        for merges in _together(due, self._core.settings.child_merge_rows):
             if self._stop:
-                break
-            applied: list[bool] = []
-            failure = self._quietly(lambda gid=gid, to=applied: to.append(self.merge_one(gid)))  # type: ignore[misc]
-            if isinstance(failure, ExternalError):
-                continue  # Storage is away; anything else will not mend by looking again.
-            if any(applied):
-                merged = True
-                continue
+                return bool(merged)
+            applied, failed = self._attempt(merges)
+            merged |= applied
+            undone |= failed
+        for gid in self._due - merged - undone:
             current = self._core.state.collections.get(gid)
             # What nobody may read any more goes as soon as the last one here has read it.
             if current is None or not (current.since.is_closed and trace.has_parts(current)):
                 self._due.discard(gid)
-        return merged
+        return bool(merged)
+
+    def _attempt(self, merges: Sequence[_Merge]) -> tuple[set[GlobalId], set[GlobalId]]:
+        """Do merges; return those that were applied, and those to be tried again."""
+        applied: set[GlobalId] = set()
+        failure = self._quietly(lambda: applied.update(self._merge(merges)))
+        if isinstance(failure, ExternalError):  # Storage is away; else it will not mend by itself.
+            return applied, {each.collection.id for each in merges}
+        if failure is None or len(merges) == 1:
+            return applied, set()
+        # One that cannot be merged must not keep the others from it.
+        outcomes = [self._attempt([each]) for each in merges]
+        return set().union(*(a for a, _ in outcomes)), set().union(*(f for _, f in outcomes))
 
     def _touched(self) -> set[GlobalId]:
         """Return the collections that changed since we last asked."""
@@ -203,43 +249,78 @@ class Maintenance:
 
     def merge_one(self, gid: GlobalId) -> bool:
         """Do one merge of a collection, if one is due; whether it was applied."""
-        core = self._core
-        collection = core.state.collections.get(gid)
-        if collection is None or collection.layout not in core.layouts:
-            return False
-        if (
-            collection.since.is_closed
-            and not core.in_use.merge_since(gid, collection.since).is_closed
-        ):
-            return False  # Somebody in this process is still reading; merging would drop nothing.
-        since = core.in_use.merge_since(gid, collection.since)
-        inputs = trace.next_merge(collection, since)
-        return bool(inputs) and self.merge_batches(collection, inputs)
+        due = self._next_merge(gid)
+        return due is not None and bool(self._merge([due]))
 
     def merge_batches(self, collection: CollectionState, inputs: Sequence[Batch]) -> bool:
         """Merge these adjacent batches; whether it was applied."""
-        core, gid = self._core, collection.id
+        return bool(self._merge([self._merge_of(collection, inputs)]))
+
+    def _next_merge(self, gid: GlobalId) -> _Merge | None:
+        core = self._core
+        collection = core.state.collections.get(gid)
+        if collection is None or collection.layout not in core.layouts:
+            return None
         since = core.in_use.merge_since(gid, collection.since)
+        if collection.since.is_closed and not since.is_closed:
+            return None  # Somebody in this process is still reading; merging would drop nothing.
+        inputs = trace.next_merge(collection, since)
+        return self._merge_of(collection, inputs) if inputs else None
+
+    def _merge_of(self, collection: CollectionState, inputs: Sequence[Batch]) -> _Merge:
+        since = self._core.in_use.merge_since(collection.id, collection.since)
         for batch in inputs:
             since = since.join(batch.since) if not since.is_closed else since
-        with core.step() as step:
-            parts = self._merged(collection, inputs, since, step)
-            numbers = tuple(batch.no for batch in inputs)
-            outcome = core.submit(ApplyMerge(gid, numbers, since, parts)).result()
-        if isinstance(outcome, Done):
-            core.metrics.merges.inc()
-            core.metrics.merged_rows.inc(sum(batch.rows for batch in inputs))
-        return isinstance(outcome, Done)
+        return _Merge(collection, tuple(inputs), since)
 
-    def _merged(
-        self, collection: CollectionState, inputs: Sequence[Batch], since: Times, step: Step
-    ) -> tuple[Part, ...]:
+    def _merge(self, merges: Sequence[_Merge]) -> list[GlobalId]:
+        """Write what these merges make, in one object, and commit them; return those applied."""
         core = self._core
-        large = sum(batch.rows for batch in inputs) > core.settings.child_merge_rows
-        if large and self._child is not None and not since.is_closed:
+        with core.step() as step:
+            made = self._merged(merges, step)
+            submitted = [
+                core.submit(each.command(parts)) for each, parts in zip(merges, made, strict=True)
+            ]
+            # All of them, before the step is closed: until then its object may be committed.
+            for answer in submitted:
+                answer.exception()
+        applied = []
+        for each, outcome in zip(merges, submitted, strict=True):
+            if isinstance(outcome.result(), Done):
+                core.metrics.merges.inc()
+                core.metrics.merged_rows.inc(each.rows)
+                applied.append(each.collection.id)
+        return applied
+
+    def _merged(self, merges: Sequence[_Merge], step: Step) -> list[tuple[Part, ...]]:
+        core = self._core
+        if len(merges) == 1 and merges[0].rows > core.settings.child_merge_rows:
+            return [self._merged_large(merges[0], step)]
+        pending = [
+            list(
+                chain.from_iterable(
+                    passes(
+                        each.collection,
+                        each.inputs,
+                        each.since,
+                        fetch=core.fetch,
+                        layouts=core.layouts,
+                    )
+                )
+            )
+            for each in merges
+        ]
+        every = list(chain.from_iterable(pending))
+        written = iter(write_parts(every, blob=core.blob, name=step.name(), layouts=core.layouts))
+        return [tuple(islice(written, len(own))) for own in pending]
+
+    def _merged_large(self, large: _Merge, step: Step) -> tuple[Part, ...]:
+        core = self._core
+        collection, inputs, since = large.collection, large.inputs, large.since
+        if self._child is not None and not since.is_closed:
             # Refused there, it is done here: it works after all, or we see the error itself.
             with contextlib.suppress(ChildRefused):
-                return self._child.merge(collection, tuple(inputs), since, step.name())
+                return self._child.merge(collection, inputs, since, step.name())
         return merge(
             collection,
             inputs,
