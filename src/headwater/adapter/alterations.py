@@ -28,7 +28,7 @@ def create_schema(statement: CreateSchema) -> Change:
 def _of_kind(state: State, name: str, kind: Kind) -> catalog.Object:
     """Return the object; as in PostgreSQL, ALTER TABLE is right for any relation."""
     found = catalog.named(state, name)
-    no_relation = found.kind in ("materialization", "subscription")
+    no_relation = found.kind in ("index", "materialization", "subscription")
     if found.kind != kind and (kind != "table" or no_relation):
         raise WrongKind(name, kind, found.kind)
     return found

@@ -13,7 +13,7 @@ names of a query into what is read: collections, and a ``WITH`` in front of the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import lru_cache
@@ -40,7 +40,9 @@ PREFIX: Final = "catalog/"
 
 RETAIN_MS_DEFAULT: Final = 60_000
 
-Kind = Literal["table", "view", "materialized view", "materialization", "subscription", "source"]
+Kind = Literal[
+    "table", "view", "materialized view", "index", "materialization", "subscription", "source"
+]
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -115,7 +117,7 @@ def by_id(state: State, oid: str) -> Object:
 def relation(state: State, name: str) -> tuple[Object, GlobalId]:
     """Return the table or materialized view called ``name``, and its collection."""
     found = named(state, name)
-    if not found.collection:
+    if not found.collection or found.kind == "index":
         raise UnknownRelation(name, hint=f"There is a {found.kind} of that name.")
     return found, state.names[found.collection]
 
@@ -149,7 +151,7 @@ def schemas(state: State, names: Sequence[str]) -> dict[str, pa.Schema]:
     found = {}
     for name in names:
         each = named(state, name)
-        if each.collection:
+        if each.collection and each.kind != "index":
             collection = state.collections[state.names[each.collection]]
             found[name] = evolution.from_bytes(collection.schemas[-1])
         elif each.schema:
@@ -190,6 +192,8 @@ class Sources:
     """What may change although no table does: with the clock, or from outside."""
     schemas: dict[str, pa.Schema] = field(default_factory=dict)
     """The columns of each, by the names of the query."""
+    indexes: dict[str, str] = field(default_factory=dict)
+    """Plain views of which an index is read, and its name."""
     system: tuple[str, ...] = ()
     """The system views among what is read."""
 
@@ -202,13 +206,21 @@ class Sources:
         return f"WITH {definitions} {nested}"
 
 
-def sources(state: State, names: Sequence[str]) -> Sources:
-    """Return what the names of a query mean, through views."""
+Standing = Callable[[Object], Object | None]
+"""The index that is read in place of a plain view, if there is one."""
+
+
+def sources(state: State, names: Sequence[str], standing: Standing = lambda _: None) -> Sources:
+    """Return what the names of a query mean, through views that nothing stands for."""
     found = Sources(schemas=schemas(state, names))
     for name in dict.fromkeys(names):
         each = named(state, name)
-        if each.kind == "view":
-            found.views[name] = _view_text(state, each, found)
+        index = standing(each) if each.kind == "view" else None
+        if index is not None:
+            found.relations[name] = _read(state, index, found)
+            found.indexes[name] = index.name
+        elif each.kind == "view":
+            found.views[name] = _view_text(state, each, found, standing)
         else:
             found.relations[name] = _read(state, each, found)
     return found
@@ -248,13 +260,17 @@ def _is_steady(state: State, gid: GlobalId) -> bool:
     return not (isinstance(view, MaintainedView) and view.schedules)
 
 
-def _view_text(state: State, view: Object, found: Sources) -> str:
+def _view_text(state: State, view: Object, found: Sources, standing: Standing) -> str:
     definitions = []
     for name, oid in view.bindings.items():
         each = by_id(state, oid)
-        if each.kind == "view":
-            body = _view_text(state, each, found)
+        index = standing(each) if each.kind == "view" else None
+        if each.kind == "view" and index is None:
+            body = _view_text(state, each, found, standing)
         else:
+            if index is not None:
+                found.indexes[each.name] = index.name
+                each = index
             # Under a name that no user gives: the same one may mean something else outside.
             inner = f"__{each.collection}"
             found.relations[inner] = _read(state, each, found)

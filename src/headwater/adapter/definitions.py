@@ -18,7 +18,7 @@ from functools import lru_cache
 
 import pyarrow as pa
 
-from headwater.adapter import alterations, catalog, sources, subscriptions
+from headwater.adapter import alterations, catalog, indexes, sources, subscriptions
 from headwater.adapter.change import Block, Change, Effect, after
 from headwater.adapter.errors import (
     DependentObjects,
@@ -35,6 +35,7 @@ from headwater.adapter.sql.statements import (
     Acknowledge,
     AlterRetention,
     CommentOn,
+    CreateIndex,
     CreateMaterialization,
     CreateMaterializedView,
     CreateSchema,
@@ -62,6 +63,7 @@ Definition = (
     CreateTable
     | CreateView
     | CreateMaterializedView
+    | CreateIndex
     | CreateMaterialization
     | CreateSchema
     | CreateSubscription
@@ -142,6 +144,8 @@ class Definitions:
                 return self._create_view(state, statement, sql)
             case CreateMaterializedView():
                 return self._create_materialized_view(state, statement, sql)
+            case CreateIndex():
+                return self._create_index(state, statement)
             case CreateMaterialization():
                 return self._create_materialization(state, statement, sql)
             case CreateSchema():
@@ -241,6 +245,26 @@ class Definitions:
 
         return Change(tag, (catalog.put(named),), (create,))
 
+    def _create_index(self, state: State, statement: CreateIndex) -> Change:
+        tag = "CREATE INDEX"
+        name = indexes.named(state, statement)
+        if statement.if_not_exists and catalog.find(state, name) is not None:
+            return Change(tag)
+        on = indexes.checked(state, statement, name)
+        sources = catalog.sources(state, (statement.on,))
+        query = sources.text(f"SELECT * FROM {catalog.quoted(statement.on)}")  # noqa: S608 - quoted
+        oid = f"u{self._collections.new_id()}"
+        retain_ms = alterations.retained(statement.retain_ms)
+        sql = indexes.create_sql(name, statement)
+        index = catalog.Object(name, "index", sql, oid, (on.id,), oid, retain_ms=retain_ms)
+
+        def create(also: tuple[Command, ...]) -> None:
+            self._views.create_view(
+                oid, query, relations=sources.relations, key=statement.columns, also=also
+            )
+
+        return Change(tag, (catalog.put(index),), (create,))
+
     def _create_materialization(
         self, state: State, statement: CreateMaterialization, sql: str
     ) -> Change:
@@ -284,8 +308,13 @@ class Definitions:
             _add_with_users(state, found, gone)
         if not statement.cascade:
             named = {statement.name, *statement.others}
-            # What a source keeps goes with it; what is made of that does not.
-            others = [e.name for e in gone.values() if e.name not in named and e.of not in gone]
+            # What a source keeps goes with it, and indexes with what they are of, as in PostgreSQL;
+            # what is made of either does not.
+            others = [
+                each.name
+                for each in gone.values()
+                if each.name not in named and each.of not in gone and each.kind != "index"
+            ]
             if others:
                 raise DependentObjects(statement.kind, statement.name, ", ".join(others))
         commands: list[Command] = []
@@ -294,7 +323,7 @@ class Definitions:
         for each in reversed(gone.values()):
             removed = catalog.remove(each.name)
             match each.kind:
-                case "materialized view" | "materialization":
+                case "materialized view" | "index" | "materialization":
                     effects.append(self._dropped(each, removed))
                 case "table":
                     commands += (removed, Destroy(each.collection))

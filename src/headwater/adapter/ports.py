@@ -39,9 +39,13 @@ class Evaluator(Protocol):
         query: str,
         *,
         relations: Mapping[str, str] | None = None,
+        key: tuple[str, ...] = (),
         also: Sequence[Command] = (),
     ) -> object:
-        """Keep a view of the query in the collection ``name``; ``also`` commits with it."""
+        """Keep a view of the query in the collection ``name``; ``also`` commits with it.
+
+        With a ``key`` the collection is laid out by these columns, so that rows are found by them.
+        """
         ...
 
     def drop_view(self, name: str, *, also: Sequence[Command] = ()) -> bool:

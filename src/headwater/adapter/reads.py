@@ -2,21 +2,25 @@
 
 A read goes through four steps: its time is chosen (``adapter/timestamps.py``), history is held
 there (``adapter/holds.py``), every collection is waited for, and the query is answered: by probing
-keyed runs where it asks for a primary key, else by the evaluator.
+keyed runs where it asks for whole keys of a primary key or an index (``adapter/indexes.py``), else
+by the evaluator.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from headwater.adapter import catalog
 from headwater.adapter.catalog import Sources
-from headwater.adapter.errors import TimestampNotReadable
+from headwater.adapter.errors import CollectionFailed, TimestampNotReadable
 from headwater.adapter.holds import Holds
+from headwater.adapter.indexes import Indexes, Probe, merged, tail, tail_is_short
 from headwater.adapter.keyed_reads import PROBE_INDEX, KeyedReads
 from headwater.adapter.limit import Limit
 from headwater.adapter.ports import Evaluator
@@ -32,11 +36,20 @@ from headwater.persist.client import Client, ReadHandle
 from headwater.persist.decision import collection_of
 from headwater.persist.errors import AsOfBeforeSince
 from headwater.persist.evolution import DIFF
-from headwater.persist.read import check_readable
+from headwater.persist.read import Snapshot, check_readable
 from headwater.persist.state import State
 
 CHOICES_MAX: Final = 4
 """How often a time is chosen anew when history moved on between the choice and the hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A query, what it reads, and the probe that answers it, if one does."""
+
+    statement: Select
+    sources: Sources
+    probe: Probe | None
 
 
 class Reads:
@@ -59,14 +72,56 @@ class Reads:
         self._holds = holds
         self._translate = translate
         self._seen = seen
+        self._indexes = Indexes()
 
-    def sources(self, names: Sequence[str]) -> Sources:
-        """Return what the names of a query mean now."""
+    def sources(self, names: Sequence[str], at: int | None = None) -> Sources:
+        """Return what the names of a query mean now; ``at``: its time, if that is known."""
+        state, failures = self._core.state, self._evaluator.failures
+
+        def standing(view: catalog.Object) -> catalog.Object | None:
+            if not self._indexes.of(state, view):
+                return None
+            found = self._indexes.usable(state, view, at, failures())
+            return found[0].object if found else None
+
         system = tuple(name for name in names if name.startswith(SYSTEM_PREFIX))
-        found = catalog.sources(self._core.state, [n for n in names if n not in system])
+        found = catalog.sources(state, [n for n in names if n not in system], standing)
         found.system = system
         found.schemas.update((name, system_view(name).schema) for name in system)
         return found
+
+    def planned(self, statement: Select, at: int | None) -> Planned:
+        """Return what a query reads, and the probe that answers it, if one does."""
+        sources = self.sources(statement.tables, at)
+        probe = None
+        if len(statement.tables) == 1 and not sources.system:
+            probe = self._probe(statement, sources, at)
+        if probe is not None:
+            sources.collections = {probe.waited: probe.relation}
+        return Planned(statement, sources, probe)
+
+    def _probe(self, statement: Select, sources: Sources, at: int | None) -> Probe | None:
+        """Return how a query is answered by looking keys up, if it asks for nothing else."""
+        state = self._core.state
+        (name,) = statement.tables
+        on = catalog.named(state, name)
+        schema = sources.schemas[name]
+        if on.kind == "table":
+            gid = state.names[on.collection]
+            key = state.collections[gid].key
+            point = point_read(statement.query_sql, name, schema, key)
+            if point is not None:
+                return Probe(gid, point, schema, name)
+        if not self._indexes.of(state, on):
+            return None
+        for index in self._indexes.usable(state, on, at, self._evaluator.failures()):
+            point = point_read(statement.query_sql, name, schema, index.collection.key)
+            if point is not None:
+                base = state.names.get(on.collection)
+                short = base is not None and tail_is_short(state, index, state.collections[base])
+                keyed = index.collection.id
+                return Probe(keyed, point, schema, name, index.object.name, base if short else None)
+        return None
 
     def choose(self, sources: Sources, isolation: Isolation, as_of: AsOf | None) -> Choice:
         """Choose the time of a read."""
@@ -129,43 +184,72 @@ class Reads:
         seen = self._seen()
         return {name: system_view(name).table(seen) for name in sources.system}
 
-    def select(self, statement: Select, sources: Sources, time: int) -> pa.Table:
+    def select(self, planned: Planned, time: int) -> pa.Table:
         """Answer a query at ``time``, which is held and complete."""
-        point = self._point(statement, sources, time)
-        return self.rows(statement.query_sql, sources, time) if point is None else point
+        if planned.probe is not None:
+            return self._probed(planned.probe, time)
+        return self.rows(planned.statement.query_sql, planned.sources, time)
 
-    def _point(self, statement: Select, sources: Sources, time: int) -> pa.Table | None:
-        if (
-            len(statement.tables) != 1
-            or sources.system
-            or len(sources.tables) != 1
-            or sources.derived
-        ):
-            return None
-        ((gid, table),) = sources.tables.items()
-        if statement.tables != (table,):
-            return None
-        collection = collection_of(self._core.state, gid)
-        schema = evolution.from_bytes(collection.schemas[-1])
-        point = point_read(statement.query_sql, table, schema, collection.key)
-        if point is None:
-            return None
-        found = self.by_key(gid, time, [point.key])
-        columns = [found.column(column) for column, _ in point.columns]
-        fields = [pa.field(name, schema.field(column).type) for column, name in point.columns]
+    def _probed(self, probe: Probe, time: int) -> pa.Table:
+        """Return the rows of a probe at ``time``, at which what it waits for is complete."""
+        key = collection_of(self._core.state, probe.keyed).key
+        keys = _arrays(probe.schema, key, probe.point.keys)
+        for attempt in range(CHOICES_MAX):
+            try:
+                found = self._newest(probe, key, keys, time)
+                break
+            except AsOfBeforeSince:
+                # The index moved on meanwhile, and its history with it: it is looked at again.
+                if attempt + 1 == CHOICES_MAX:
+                    raise
+        counts = found.column(DIFF).to_numpy()
+        if len(counts) and counts.max() > 1:
+            found = found.take(pa.array(np.repeat(np.arange(counts.size), counts)))
+        columns = [found.column(column) for column, _ in probe.point.columns]
+        fields = [
+            probe.schema.field(column).with_name(name) for column, name in probe.point.columns
+        ]
         return pa.Table.from_arrays(columns, schema=pa.schema(fields))
+
+    def _newest(self, probe: Probe, key: Sequence[str], keys: Sequence[Any], time: int) -> pa.Table:
+        """Look keys up; where an index is behind, add what its collection has since."""
+        state = self._core.state
+        upper = state.upper(collection_of(state, probe.keyed))
+        if probe.base is None or not upper.allows(time):
+            snapshot = ReadHandle(self._core, probe.keyed).snapshot(time)
+            _refuse_errors(snapshot, probe.relation)
+            return self._keyed.lookup(snapshot, keys)
+        base = ReadHandle(self._core, probe.base).snapshot(time)  # Pins the parts of the tail.
+        _refuse_errors(base, probe.relation)
+        indexed = self._keyed.lookup(
+            ReadHandle(self._core, probe.keyed).snapshot(upper.only() - 1), keys
+        )
+        newer = tail(self._core, base.collection, upper.only(), time, key, keys)
+        return merged(indexed, newer, probe.schema.names)
 
     def by_key(self, gid: GlobalId, time: int, keys: Sequence[Sequence[Value]]) -> pa.Table:
         """Return the rows of a table that have these keys, and ``__probe_index``: which."""
         collection = collection_of(self._core.state, gid)
         schema = evolution.from_bytes(collection.schemas[-1])
-        arrays: list[Any] = [
-            pa.array([key[place] for key in keys], schema.field(name).type)
-            for place, name in enumerate(collection.key)
-        ]
+        arrays = _arrays(schema, collection.key, keys)
         snapshot = ReadHandle(self._core, gid).snapshot(time)
         found = self._keyed.lookup(snapshot, arrays)
         return found.select([PROBE_INDEX, *schema.names, DIFF])
+
+
+def _arrays(schema: pa.Schema, key: Sequence[str], keys: Sequence[Sequence[Value]]) -> list[Any]:
+    return [
+        pa.array([each[place] for each in keys], schema.field(name).type)
+        for place, name in enumerate(key)
+    ]
+
+
+def _refuse_errors(snapshot: Snapshot, name: str) -> None:
+    """Refuse to read what has errors, as a read of all of it would."""
+    if any(part.errors for part in snapshot.parts):
+        errors = snapshot.errors()
+        if errors.num_rows:
+            raise CollectionFailed(name, str(errors.column("message")[0]))
 
 
 def _input(state: State, gid: GlobalId, name: str) -> Input:

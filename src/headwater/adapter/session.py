@@ -34,6 +34,7 @@ from headwater.adapter.sql.statements import (
     Begin,
     CommentOn,
     Commit,
+    CreateIndex,
     CreateMaterialization,
     CreateMaterializedView,
     CreateSchema,
@@ -153,6 +154,7 @@ class ClientSession:
                 CreateTable()
                 | CreateView()
                 | CreateMaterializedView()
+                | CreateIndex()
                 | CreateMaterialization()
                 | CreateSchema()
                 | CreateSubscription()
@@ -171,8 +173,8 @@ class ClientSession:
 
     def _select(self, statement: Select, limit: Limit) -> Result:
         reads = self._coordinator.reads
-        sources = reads.sources(statement.tables)
-        isolation = self._settings.isolation
+        planned = reads.planned(statement, self._known_time(statement))
+        sources, isolation = planned.sources, self._settings.isolation
         if sources.system and statement.as_of is not None:
             raise Unsupported("AS OF of a system view", detail="It has no history.")
         if sources.system and not sources.collections:
@@ -180,10 +182,16 @@ class ClientSession:
             return Result.of_table(reads.rows(statement.query_sql, sources, time))
         if self._transaction is None or statement.as_of is not None:
             with reads.chosen(sources, isolation, statement.as_of, limit) as time:
-                return Result.of_table(reads.select(statement, sources, time))
+                return Result.of_table(reads.select(planned, time))
         self._transaction.admit_read(sources.tables)
         time = self._read_time(sources, limit)
-        return Result.of_table(reads.select(statement, sources, time))
+        return Result.of_table(reads.select(planned, time))
+
+    def _known_time(self, statement: Select) -> int | None:
+        """Return when a query reads, as far as that is settled before its time is chosen."""
+        if statement.as_of is not None:
+            return statement.as_of.time
+        return None if self._transaction is None else self._transaction.time
 
     def _read_time(self, sources: Sources, limit: Limit) -> int:
         """Return the time of the open transaction, at which ``sources`` are complete."""

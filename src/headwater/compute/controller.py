@@ -100,6 +100,7 @@ class ViewController:
         *,
         relations: Relations | None = None,
         rules: bool = True,
+        key: tuple[str, ...] = (),
         also: Sequence[Command] = (),
     ) -> Definition:
         """Create a view durably, output collection ``name``; hydrated by its first step.
@@ -111,10 +112,11 @@ class ViewController:
         the same log entry (the adapter's own record of the view). A query without an incremental
         rule is recomputed (:meth:`explain` says so), as is every query if ``rules`` are not to be
         used; one that cannot be maintained at all raises
-        :class:`~headwater.base.errors.InvalidUsage`, and nothing is changed.
+        :class:`~headwater.base.errors.InvalidUsage`, and nothing is changed. With a ``key`` the
+        output is an arrangement: laid out by these columns, so that rows are found by them.
         """
         self._require_reachable_blob()
-        return _attempted(lambda: self._create(name, query, relations, rules, also))
+        return _attempted(lambda: self._create(name, query, relations, rules, key, also))
 
     def _create(
         self,
@@ -122,13 +124,16 @@ class ViewController:
         query: Query,
         relations: Relations | None,
         rules: bool,
+        key: tuple[str, ...],
         also: Sequence[Command],
     ) -> Definition:
         state = self._core.state
         names = self._relations(relations)
         inputs = {n: collection_named(state, collection) for n, collection in names.items()}
         installer = Installer(state, self._session, reserving(self._core))
-        view, created = installer.install(Wanted(name, query, inputs, Named(name), rules=rules))
+        view, created = installer.install(
+            Wanted(name, query, inputs, Named(name, key), rules=rules)
+        )
         self._core.submit(Atomic((*created, *also))).result()
         return view
 

@@ -81,9 +81,10 @@ Reserve = Callable[[int], list[GlobalId]]
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """Into a new collection of this name."""
+    """Into a new collection of this name, laid out by a key if there is one."""
 
     name: str
+    key: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +149,12 @@ class _Parts:
         into = self.wanted.into
         if not isinstance(into, Existing):
             name = into.name if isinstance(into, Named) else collection_name(output)
+            key = into.key if isinstance(into, Named) else ()
             yield CreateOrLoad(
                 name,
                 evolution.to_bytes(output_schema(self.query.plan)),
-                (),
-                PARQUET.name,
+                key,
+                RunLayout.name if key else PARQUET.name,
                 start=self.start,
                 owner=isinstance(into, Named),
                 id=output,

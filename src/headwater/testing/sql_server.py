@@ -8,12 +8,14 @@
 
 Everything but the evaluation of queries is the real thing: location, timeline, group commit,
 transactions. A server can be opened on the location of another, to restart or to take it over.
-Views are not maintained: what is about views is tested with Spark.
+Views are kept by computing them again (:mod:`.duck_views`): what is about rules of maintenance is
+tested with Spark.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
@@ -28,6 +30,8 @@ from headwater.adapter.timeline import DEFAULT, Timeline
 from headwater.base.clock import Clock, ManualClock
 from headwater.base.ids import GlobalId
 from headwater.collection.run_layout import LAYOUTS
+from headwater.compute import definition
+from headwater.compute.describe import described, written
 from headwater.materialize.controller import Materializations
 from headwater.persist.blob.memory import MemoryBlob
 from headwater.persist.client import Client, open_location
@@ -37,15 +41,17 @@ from headwater.persist.core import Settings
 from headwater.persist.evolution import DIFF
 from headwater.storage.controller import Ingestions
 from headwater.testing.duck import Duck
+from headwater.testing.duck_views import DuckViews
 
 Rows = list[tuple[Any, ...]]
 
 
 class DuckRows:
-    """Evaluates queries over snapshots; keeps no views."""
+    """Evaluates queries over snapshots, and keeps views by evaluating them again."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self.views = DuckViews(client, self._answered)
         self.evaluated = 0
         """How many queries came here: those that need more than a probe."""
 
@@ -59,13 +65,22 @@ class DuckRows:
     ) -> pa.Table:
         """Return the rows of a query of Spark SQL."""
         self.evaluated += 1
+        return self._answered(sql, as_of, relations or {}, local or {})
+
+    def _answered(
+        self,
+        sql: str,
+        as_of: int,
+        relations: Mapping[str, str],
+        local: Mapping[str, pa.Table] = MappingProxyType({}),
+    ) -> pa.Table:
         names = {table.name for table in sqlglot.parse_one(sql, read="spark").find_all(exp.Table)}
         tables = {
             name: _repeated(self._client.reader(collection).snapshot(as_of).to_table())
-            for name, collection in (relations or {}).items()
+            for name, collection in relations.items()
             if name in names
         }
-        duck = Duck({**tables, **(local or {})})
+        duck = Duck({**tables, **local})
         try:
             return duck.answer(sql)
         finally:
@@ -74,7 +89,7 @@ class DuckRows:
     def describe(self, sql: str, *, relations: Mapping[str, str] | None = None) -> pa.Schema:
         """Return the columns of a query."""
         now = self._client.core.state.timelines[DEFAULT].upper - 1
-        return self.select(sql, now, relations=relations).schema
+        return self._answered(sql, now, relations or {}).schema
 
     def create_view(
         self,
@@ -82,26 +97,32 @@ class DuckRows:
         query: str,
         *,
         relations: Mapping[str, str] | None = None,
+        key: tuple[str, ...] = (),
         also: Sequence[Command] = (),
     ) -> object:
-        """Refuse: views are maintained by Spark."""
-        raise NotImplementedError("views are tested with Spark")
+        """Keep a view, by computing it again."""
+        known = relations or {}
+        schema = self.describe(query, relations=known)
+        self.views.create(name, query, known, schema, key, also)
+        return None
 
     def drop_view(self, name: str, *, also: Sequence[Command] = ()) -> bool:
-        """Refuse: there are none."""
-        raise NotImplementedError("views are tested with Spark")
+        """Drop a view."""
+        return self.views.drop(name, also)
 
     def failures(self) -> Mapping[GlobalId, str]:
-        """No view fails: there are none."""
-        return {}
+        """Return the views that a test keeps from going on."""
+        return self.views.broken
 
     def hydrating(self) -> Mapping[str, float]:
-        """No view begins."""
+        """No first step takes long."""
         return {}
 
     def explain(self, name: str) -> str:
-        """Refuse: there are none."""
-        raise NotImplementedError("views are tested with Spark")
+        """Say how a view is kept."""
+        (view,) = (v for v in definition.stored(self._client.core.state) if v.name == name)
+        failure = self.failures().get(view.id)
+        return written(described(self._client.core.state, view, failure, None))
 
 
 def _repeated(rows: pa.Table) -> pa.Table:
@@ -184,6 +205,7 @@ class SqlServer:
     def stop(self) -> None:
         """Stop; the location stays as it is."""
         self.ingestions.stop()
+        self.evaluator.views.stop()
         self.timeline.stop()
         self.client.stop()
 

@@ -17,6 +17,7 @@ _KINDS: Final[tuple[tuple[tuple[str, ...], statements.Kind], ...]] = (
     (("TABLE",), "table"),
     (("VIEW",), "view"),
     (("MATERIALIZED", "VIEW"), "materialized view"),
+    (("INDEX",), "index"),
     (("MATERIALIZATION",), "materialization"),
     (("SUBSCRIPTION",), "subscription"),
     (("SOURCE",), "source"),
@@ -26,6 +27,7 @@ _KINDS: Final[tuple[tuple[tuple[str, ...], statements.Kind], ...]] = (
 _PLURALS: Final[tuple[tuple[tuple[str, ...], statements.Kind | None], ...]] = (
     (("VIEWS",), "view"),
     (("MATERIALIZED", "VIEWS"), "materialized view"),
+    (("INDEXES",), "index"),
     (("MATERIALIZATIONS",), "materialization"),
     (("SUBSCRIPTIONS",), "subscription"),
     (("SOURCES",), "source"),

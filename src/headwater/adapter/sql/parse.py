@@ -25,7 +25,7 @@ from headwater.adapter.errors import (
     UnknownColumn,
     Unsupported,
 )
-from headwater.adapter.sql import commands, dml, objects, query, sources, statements
+from headwater.adapter.sql import commands, dml, indexes, objects, query, sources, statements
 from headwater.adapter.sql.tokens import Cursor, Source, is_word, split, syntax_error
 from headwater.adapter.sql.trees import only, parse_tree, relation, strip_as_of, time_of, tree_of
 from headwater.adapter.sql.types import arrow_type
@@ -281,6 +281,8 @@ _STATEMENTS: tuple[tuple[tuple[str, ...], Callable[[Source], statements.Statemen
     (("CREATE", "TABLE"), _create_table),
     (("CREATE", "VIEW"), _create_view),
     (("CREATE", "OR", "REPLACE", "VIEW"), _create_view),
+    (("CREATE", "INDEX"), indexes.create_index),
+    (("CREATE", "UNIQUE", "INDEX"), indexes.create_index),
     (("CREATE", "SCHEMA"), objects.create_schema),
     (("CREATE", "SUBSCRIPTION"), objects.create_subscription),
     (("CREATE", "SOURCE"), sources.create_source),
@@ -289,6 +291,7 @@ _STATEMENTS: tuple[tuple[tuple[str, ...], Callable[[Source], statements.Statemen
     (("ALTER", "TABLE"), objects.alter),
     (("ALTER", "VIEW"), objects.alter),
     (("ALTER", "MATERIALIZED"), objects.alter),
+    (("ALTER", "INDEX"), objects.alter),
     (("ALTER", "MATERIALIZATION"), objects.alter),
     (("ALTER", "SUBSCRIPTION"), objects.alter),
     (("ALTER", "SOURCE"), objects.alter),

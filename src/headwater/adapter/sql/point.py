@@ -1,10 +1,12 @@
-"""Which queries ask for rows by their whole primary key, and nothing else.
+"""Which queries ask for rows by whole keys, and nothing else.
 
-    SELECT {* | column [AS name], …} FROM t WHERE k1 = literal [AND k2 = literal …]
+    SELECT {* | column [AS name], …} FROM t
+        WHERE k1 {= literal | IN (literal, …)} [AND k2 {= literal | IN (literal, …)} …]
 
-They are answered from keyed runs. Everything else, and every literal whose comparison with its
-column needs a cast that could change the answer, is left to who evaluates queries in general:
-:func:`point_read` and :func:`point_key` then return None, and never guess.
+They are answered from keyed runs: that of a primary key, or an index. Everything else, and every
+literal whose comparison with its column needs a cast that could change the answer, is left to who
+evaluates queries in general: :func:`point_read` and :func:`point_key` then return None, and never
+guess.
 """
 
 from __future__ import annotations
@@ -12,7 +14,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from itertools import product
+from math import prod
+from typing import Any, Final
 
 import pyarrow as pa
 import sqlglot
@@ -23,14 +27,18 @@ from headwater.adapter.sql.query import folded
 from headwater.adapter.sql.statements import Value
 from headwater.adapter.sql.types import arrow_type
 from headwater.adapter.sql.values import assign, evaluate
+from headwater.collection.schema import TYPE
+
+KEYS_MAX: Final = 256
+"""How many keys one query may ask for; of more, whoever evaluates it makes less work."""
 
 
 @dataclass(frozen=True, slots=True)
 class PointRead:
-    """The columns wanted, each with the name it gets, of the row with this key."""
+    """The columns wanted, each with the name it gets, of the rows with these keys, each once."""
 
     columns: tuple[tuple[str, str], ...]
-    key: tuple[Value, ...]
+    keys: tuple[tuple[Value, ...], ...]
 
 
 def point_read(
@@ -55,8 +63,8 @@ def point_read(
         return None
     known = folded(alias.this) if alias is not None else table
     columns = _columns(tree.expressions, known, schema)
-    values = _key(tree.args["where"].this, known, schema, key)
-    return None if columns is None or values is None else PointRead(columns, values)
+    keys = _keys(tree.args["where"].this, known, schema, key)
+    return None if columns is None or keys is None else PointRead(columns, keys)
 
 
 def point_key(
@@ -65,7 +73,8 @@ def point_key(
     """Return the key that a condition asks for, if it asks for one and nothing else."""
     if where_sql is None or not key:
         return None
-    return _key(sqlglot.parse_one(where_sql, dialect="postgres"), table, schema, key)
+    keys = _keys(sqlglot.parse_one(where_sql, dialect="postgres"), table, schema, key)
+    return keys[0] if keys is not None and len(keys) == 1 else None
 
 
 def _columns(
@@ -97,24 +106,42 @@ def _column(tree: Any, table: str, schema: pa.Schema) -> str | None:
     return name if name in schema.names else None
 
 
-def _key(
+def _keys(
     condition: Any, table: str, schema: pa.Schema, key: Sequence[str]
-) -> tuple[Value, ...] | None:
-    found: dict[str, Value] = {}
+) -> tuple[tuple[Value, ...], ...] | None:
+    found: dict[str, list[Value]] = {}
     for each in condition.flatten() if isinstance(condition, exp.And) else (condition,):
-        if not isinstance(each, exp.EQ):
+        asked = _asked(each)
+        if asked is None:
             return None
-        left, right = each.left, each.right
-        if not isinstance(left, exp.Column):
-            left, right = right, left
-        name = _column(left, table, schema)
+        column, literals = asked
+        name = _column(column, table, schema)
         if name is None or name in found or name not in key:
             return None
-        value = _exact(right, schema.field(name).type)
-        if value is None:
+        field = schema.field(name)
+        if TYPE in (field.metadata or {}):
+            return None  # Of a type whose equality is not that of its Arrow values.
+        values = [_exact(literal, field.type) for literal in literals]
+        if any(value is None for value in values):
             return None
-        found[name] = value
-    return tuple(found[name] for name in key) if len(found) == len(key) else None
+        found[name] = list(dict.fromkeys(values))
+    if len(found) != len(key) or prod(map(len, found.values())) > KEYS_MAX:
+        return None
+    return tuple(product(*(found[name] for name in key)))
+
+
+def _asked(condition: Any) -> tuple[Any, Sequence[Any]] | None:
+    """Return the column and the values of ``column = value`` or ``column IN (values)``."""
+    if isinstance(condition, exp.Paren):
+        return _asked(condition.this)
+    if isinstance(condition, exp.EQ):
+        left, right = condition.left, condition.right
+        return (left, (right,)) if isinstance(left, exp.Column) else (right, (left,))
+    if isinstance(condition, exp.In) and not {
+        part for part, value in condition.args.items() if value
+    } - {"this", "expressions"}:
+        return condition.this, condition.expressions
+    return None
 
 
 def _exact(tree: Any, type_: pa.DataType) -> Value:

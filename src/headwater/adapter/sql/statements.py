@@ -184,6 +184,17 @@ class CreateView:
 
 
 @dataclass(frozen=True, slots=True)
+class CreateIndex:
+    """``CREATE INDEX [[IF NOT EXISTS] name] ON relation (column, …)``; None: a name is made."""
+
+    name: str | None
+    on: str
+    columns: tuple[str, ...]
+    if_not_exists: bool = False
+    retain_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CreateSchema:
     """``CREATE SCHEMA [IF NOT EXISTS] name``."""
 
@@ -313,7 +324,9 @@ class SelectSession:
     columns: tuple[SessionColumn, ...]
 
 
-Kind = Literal["table", "view", "materialized view", "materialization", "subscription", "source"]
+Kind = Literal[
+    "table", "view", "materialized view", "index", "materialization", "subscription", "source"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,6 +447,7 @@ Statement = (
     | Delete
     | CreateView
     | CreateMaterializedView
+    | CreateIndex
     | CreateMaterialization
     | CreateSchema
     | CreateSubscription

@@ -20,7 +20,7 @@ def _objects(seen: Seen) -> Iterator[Row]:
 
 def _columns(seen: Seen) -> Iterator[Row]:
     for each in seen.objects():
-        if not each.collection and not each.schema:
+        if each.kind == "index" or (not each.collection and not each.schema):
             continue
         key: tuple[str, ...] = ()
         if each.collection:
@@ -53,6 +53,22 @@ def _dependencies(seen: Seen) -> Iterator[Row]:
         for oid in each.uses:
             of = known[oid]
             yield (each.id, each.name, each.kind, of.id, of.name, of.kind)
+
+
+def _indexes(seen: Seen) -> Iterator[Row]:
+    known = {each.id: each for each in seen.objects()}
+    for each, collection in seen.collections():
+        if each.kind == "index":
+            on = known[each.uses[0]]
+            yield (
+                each.id,
+                each.name,
+                each.kind,
+                on.id,
+                on.name,
+                on.kind,
+                ", ".join(collection.key),
+            )
 
 
 VIEWS: Final = (
@@ -91,5 +107,17 @@ VIEWS: Final = (
             Column("depends_on_kind", "text", "the kind of that"),
         ),
         _dependencies,
+    ),
+    SystemView(
+        "hw_indexes",
+        "Indexes, and what they are of. How far one is: `hw_status`, `hw_lag`, `hw_statistics`.",
+        (
+            *OBJECT,
+            Column("on_id", "text", "id of the relation that it is of"),
+            Column("on_name", "text", "the name of that"),
+            Column("on_kind", "text", "the kind of that"),
+            Column("key", "text", "the columns by which rows are found"),
+        ),
+        _indexes,
     ),
 )

@@ -15,8 +15,8 @@ _HEAD: Final = """\
 
 What there is and how it does, as relations that are read by `SELECT` like any other. They are in
 the schema `hw_catalog` and are found without it. All views that one statement reads are of the same
-moment. They have no history (`AS OF` is refused), and no view is made of them. Names that begin with
-`hw_` are the system's: objects of yours cannot have them.
+moment. They have no history (`AS OF` is refused), and no view is made of them. Names that begin
+with `hw_` are the system's: objects of yours cannot have them.
 
 Times are milliseconds since the Unix epoch, as in `AS OF`; what is of type `timestamptz` is by the
 clock.
