@@ -217,12 +217,12 @@ def sources(state: State, names: Sequence[str], standing: Standing = lambda _: N
         each = named(state, name)
         index = standing(each) if each.kind == "view" else None
         if index is not None:
-            found.relations[name] = _read(state, index, found)
+            found.relations[name] = _read(state, index, found, each.name)
             found.indexes[name] = index.name
         elif each.kind == "view":
             found.views[name] = _view_text(state, each, found, standing)
         else:
-            found.relations[name] = _read(state, each, found)
+            found.relations[name] = _read(state, each, found, each.name)
     return found
 
 
@@ -231,14 +231,14 @@ def quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 
-def _read(state: State, each: Object, found: Sources) -> str:
+def _read(state: State, each: Object, found: Sources, known_as: str) -> str:
     if not each.collection:
         raise UnknownRelation(each.name, hint=f"There is a {each.kind} of that name.")
     gid = state.names[each.collection]
-    found.collections[gid] = each.name
+    found.collections[gid] = known_as
     _add_tables(state, each, found)
     if each.kind != "table":
-        found.derived[gid] = each.name
+        found.derived[gid] = known_as
     return each.collection
 
 
@@ -268,12 +268,13 @@ def _view_text(state: State, view: Object, found: Sources, standing: Standing) -
         if each.kind == "view" and index is None:
             body = _view_text(state, each, found, standing)
         else:
+            known_as = each.name
             if index is not None:
                 found.indexes[each.name] = index.name
                 each = index
             # Under a name that no user gives: the same one may mean something else outside.
             inner = f"__{each.collection}"
-            found.relations[inner] = _read(state, each, found)
+            found.relations[inner] = _read(state, each, found, known_as)
             body = f"SELECT * FROM {quoted(inner)}"  # noqa: S608 - our own name
         definitions.append(f"{quoted(name)} AS ({body})")
     if not definitions:

@@ -34,7 +34,7 @@ from headwater.base.ids import GlobalId
 from headwater.persist import evolution
 from headwater.persist.client import Client, ReadHandle
 from headwater.persist.decision import collection_of
-from headwater.persist.errors import AsOfBeforeSince
+from headwater.persist.errors import AsOfBeforeSince, CollectionHasErrors
 from headwater.persist.evolution import DIFF
 from headwater.persist.read import Snapshot, check_readable
 from headwater.persist.state import State
@@ -175,7 +175,12 @@ class Reads:
         """Evaluate a query in the client's dialect at ``time``."""
         text = sources.text(self._translate(query_sql, sources.schemas))
         local = self._local(sources)
-        return self._evaluator.select(text, time, relations=sources.relations, local=local)
+        try:
+            return self._evaluator.select(text, time, relations=sources.relations, local=local)
+        except CollectionHasErrors as error:
+            state = self._core.state
+            names = {state.collections[gid].name: n for gid, n in sources.collections.items()}
+            raise CollectionFailed(names.get(error.name, error.name), error.errors[0]) from error
 
     def _local(self, sources: Sources) -> dict[str, pa.Table]:
         """Return the rows of the system views that are read, all of one moment."""

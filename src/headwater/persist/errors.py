@@ -318,4 +318,4 @@ class CollectionHasErrors(HeadwaterError):
             f"collection {name!r} has {len(errors)} error(s) at time {as_of}: "
             f"{'; '.join(errors[:3])}"
         )
-        self.errors = errors
+        self.name, self.errors = name, errors

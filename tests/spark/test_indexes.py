@@ -1,0 +1,117 @@
+"""Indexes, system views and transient views over real Spark: one server for all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from headwater.adapter import catalog
+from headwater.adapter.coordinator import Coordinator
+from headwater.adapter.errors import AdapterError
+from headwater.adapter.timeline import Timeline
+from headwater.base.clock import SystemClock
+from headwater.base.ids import GlobalId
+from headwater.collection.run_layout import LAYOUTS
+from headwater.compute.controller import ViewController
+from headwater.materialize.controller import Materializations
+from headwater.persist.client import open_location
+from headwater.persist.state import State
+from headwater.testing.sql_server import SqlSession
+
+pytestmark = pytest.mark.spark
+
+
+def catalog_id(state: State, name: str) -> GlobalId:
+    return state.names[catalog.named(state, name).collection]
+
+
+class Server:
+    """A coordinator over Spark, without a wire."""
+
+    def __init__(self, data: Path, spark: Any) -> None:
+        self.client = open_location(data, layouts=LAYOUTS)
+        self.timeline = Timeline(self.client, SystemClock())
+        self.views = ViewController(self.client, spark)
+        self.coordinator = Coordinator(
+            self.client, self.timeline, self.views, Materializations(self.client)
+        )
+        self.asked: list[str] = []
+        select = self.views.select
+
+        def counted(sql: str, *arguments: Any, **named: Any) -> Any:
+            self.asked.append(sql)
+            return select(sql, *arguments, **named)
+
+        self.views.select = counted  # type: ignore[method-assign]
+        self.timeline.start()
+        self.views.start()
+
+    def session(self) -> SqlSession:
+        return SqlSession(self.coordinator.open_session())
+
+    def hydrated(self, *names: str) -> None:
+        """Wait until these have their first rows."""
+
+        def ready(state: State) -> bool | None:
+            found = [state.collections[catalog_id(state, name)] for name in names]
+            return all(state.upper(each) > each.since for each in found) or None
+
+        assert self.client.core.wait(ready, 120)
+
+    def stop(self) -> None:
+        self.views.stop()
+        self.timeline.stop()
+        self.client.stop()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, spark: Any) -> Iterator[Server]:
+    opened = Server(tmp_path_factory.mktemp("indexes"), spark)
+    yield opened
+    opened.stop()
+
+
+def test_an_indexed_view_answers_as_the_view_does_and_without_a_job(server: Server) -> None:
+    sql, random = server.session(), Random(7)
+    sql(
+        "CREATE TABLE o (k bigint PRIMARY KEY, g text, x int);"
+        "CREATE VIEW kept AS SELECT g, x % 3 AS m, sum(x) AS s FROM o GROUP BY g, x % 3;"
+        "CREATE VIEW computed AS SELECT g, x % 3 AS m, sum(x) AS s FROM o GROUP BY g, x % 3"
+    )
+    rows = ", ".join(f"({k}, 'g{k % 5}', {random.randrange(100)})" for k in range(200))
+    sql(f"INSERT INTO o VALUES {rows}")
+    sql("CREATE INDEX ki ON kept (g, m); CREATE INDEX oi ON o (g)")
+    server.hydrated("ki", "oi")
+    for k in range(2):
+        sql(f"UPDATE o SET x = x + 1 WHERE k = {k}; DELETE FROM o WHERE k = {k + 100}")
+        sql("BEGIN")
+        before = len(server.asked)
+        probed = sql("SELECT s FROM kept WHERE g = 'g1' AND m IN (0, 1, 2)")
+        by_group = sql("SELECT k, x FROM o WHERE g = 'g2'")
+        assert len(server.asked) == before, "looked up"
+        assert probed == sql("SELECT s FROM computed WHERE g = 'g1' AND m >= 0")
+        assert by_group == sql("SELECT k, x FROM o WHERE g || '' = 'g2'")
+        assert sql("SELECT g, max(s) FROM kept GROUP BY g") == sql(
+            "SELECT g, max(s) FROM computed GROUP BY g"
+        )
+        sql("COMMIT")
+
+
+def test_an_error_in_the_data_fails_what_is_looked_up_too(server: Server) -> None:
+    sql = server.session()
+    sql("CREATE TABLE e (k bigint, x int); INSERT INTO e VALUES (1, 1), (2, 5)")
+    sql("CREATE VIEW inverse AS SELECT k, 10 / x AS y FROM e; CREATE INDEX ei ON inverse (k)")
+    server.hydrated("ei")
+    assert sql("SELECT y FROM inverse WHERE k = 2") == [(2,)]
+    sql("INSERT INTO e VALUES (3, 0)")
+    for query in ("SELECT y FROM inverse WHERE k = 2", "SELECT sum(y) FROM inverse"):
+        with pytest.raises(AdapterError):
+            sql(query)
+    ((message,),) = sql("SELECT message FROM hw_errors WHERE name = 'ei'")
+    assert "zero" in message
+    sql("DELETE FROM e WHERE x = 0")
+    assert sql("SELECT y FROM inverse WHERE k = 2") == [(2,)]
