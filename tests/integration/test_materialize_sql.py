@@ -80,11 +80,11 @@ def test_sums_logs_rows_and_files(postgres: Postgres, tmp_path: Path) -> None:
             f"CREATE MATERIALIZATION m INTO POSTGRES ({options}) ("
             'events AS "sink.rows" KEY (id), '
             'events AS "sink.sums" KEY (who) REDUCE (amount sum), '
-            'events AS "sink.log" KEY (id) DELTA UPDATES)'.encode()
+            'events AS "sink.log" KEY (id) DELTA UPDATES) WITH (SHARDS 2)'.encode()
         )
         db.execute(
             f"CREATE MATERIALIZATION f INTO PARQUET (URL '{files}') "
-            "(events AS events KEY (id) DELTA UPDATES)".encode()
+            "(events AS events KEY (id) DELTA UPDATES) WITH (SHARDS 2)".encode()
         )
         db.execute(
             f"CREATE MATERIALIZATION d INTO DELTA (PATH '{lake}') (events AS rows KEY (id), "
@@ -94,9 +94,15 @@ def test_sums_logs_rows_and_files(postgres: Postgres, tmp_path: Path) -> None:
         db.execute("DELETE FROM events WHERE id = 3")
         db.execute("INSERT INTO events VALUES (4, 'a', 1)")
         _eventually(lambda: delivered("who, amount", "sums"), [("a", 13)])
+        _eventually(lambda: delivered("shards, aligned", "headwater_status"), [(2, True)])
+        db.execute("ALTER MATERIALIZATION m SET (SHARDS 3)")
     with _served(tmp_path / "data") as db:
         db.execute("INSERT INTO events VALUES (5, 'c', 1)")
         _eventually(lambda: delivered("who, amount", "sums"), [("a", 13), ("c", 1)])
+        _eventually(lambda: delivered("shards, aligned", "headwater_status"), [(3, True)])
+        shown = "SELECT shards, aligned FROM hw_materializations WHERE name = 'm'"
+        _eventually(lambda: db.execute(shown).fetchall(), [(3, True)])
+        db.execute("ALTER MATERIALIZATION f SET (SHARDS 1)")
         assert delivered("id, who, amount", "rows") == [
             (1, "a", 5), (2, "a", 7), (4, "a", 1), (5, "c", 1)
         ]  # fmt: skip

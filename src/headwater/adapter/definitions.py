@@ -44,6 +44,7 @@ from headwater.adapter.sql.statements import (
     CreateView,
     Drop,
     Rename,
+    SetMaterialization,
     Value,
 )
 from headwater.adapter.timeline import DEFAULT
@@ -51,7 +52,7 @@ from headwater.collection.collections import Collections
 from headwater.collection.run_layout import RunLayout
 from headwater.materialize.controller import Materializations
 from headwater.materialize.definition import Binding
-from headwater.materialize.options import endpoint
+from headwater.materialize.options import endpoint, read_settings
 from headwater.persist import evolution
 from headwater.persist.client import Client
 from headwater.persist.commands import Command, CreateOrLoad, Destroy
@@ -72,6 +73,7 @@ Definition = (
     | Drop
     | Rename
     | AlterRetention
+    | SetMaterialization
     | CommentOn
 )
 
@@ -166,6 +168,8 @@ class Definitions:
                 return alterations.rename(state, statement)
             case AlterRetention():
                 return alterations.retain(state, statement)
+            case SetMaterialization():
+                return self._set_materialization(state, statement)
             case CommentOn():
                 return alterations.comment(state, statement)
 
@@ -288,10 +292,23 @@ class Definitions:
         oid = f"u{self._collections.new_id()}"
         named = catalog.Object(statement.name, "materialization", sql, uses=uses, id=oid)
 
+        settings = read_settings(statement.settings)
+
         def create(also: tuple[Command, ...]) -> None:
-            self._materializations.install(oid, into, bindings, also=also)
+            self._materializations.install(oid, into, bindings, also=also, **settings)
 
         return Change(tag, (catalog.put(named),), (create,))
+
+    def _set_materialization(self, state: State, statement: SetMaterialization) -> Change:
+        found = catalog.named(state, statement.name)
+        if found.kind != "materialization":
+            raise WrongKind(statement.name, "materialization", found.kind)
+        settings = read_settings(statement.settings)
+
+        def change(also: tuple[Command, ...]) -> None:
+            self._materializations.reshape(found.id, settings["shards"], also=also)
+
+        return Change("ALTER MATERIALIZATION", (), (change,))
 
     def _drop(self, state: State, statement: Drop) -> Change:
         tag = f"DROP {statement.kind.upper()}"

@@ -50,6 +50,7 @@ from headwater.adapter.sql.statements import (
     Rollback,
     Select,
     SelectSession,
+    SetMaterialization,
     SetTransaction,
     SetVariable,
     Show,
@@ -163,6 +164,7 @@ class ClientSession:
                 | Drop()
                 | Rename()
                 | AlterRetention()
+                | SetMaterialization()
                 | CommentOn()
             ):
                 return self._define(statement, sql)

@@ -192,10 +192,10 @@ class Materializations:
         if not definition.paused:
             self._start(definition)
 
-    def reshape(self, name: str, shards: int) -> None:
+    def reshape(self, name: str, shards: int, also: tuple[Command, ...] = ()) -> None:
         """Let a materialization have so many shards; those it has are drained first."""
         check_shards(self._defined(name).endpoint.driver, shards)
-        self._redefine(name, lambda known: msgspec.structs.replace(known, shards=shards))
+        self._redefine(name, lambda known: msgspec.structs.replace(known, shards=shards), also)
         running = self._running.get(name)
         if running is not None:
             running.reshape(shards)
@@ -206,10 +206,15 @@ class Materializations:
             raise UnknownMaterialization(name)
         return msgspec.json.decode(value, type=Definition)
 
-    def _redefine(self, name: str, change: Callable[[Definition], Definition]) -> Definition:
+    def _redefine(
+        self,
+        name: str,
+        change: Callable[[Definition], Definition],
+        also: tuple[Command, ...] = (),
+    ) -> Definition:
         definition = change(self._defined(name))
         stored = SetItem(PREFIX + name, msgspec.json.encode(definition))
-        self._client.core.submit(stored).result()
+        self._client.core.submit(Atomic((stored, *also))).result()
         return definition
 
     def _validate(self, definition: Definition) -> None:

@@ -91,6 +91,16 @@ class KeyRange:
         edges = [number * (KEY_HASH_MAX + 1) // shards for number in range(shards + 1)]
         return tuple(cls(KeyHash(begin), KeyHash(end - 1)) for begin, end in pairwise(edges))
 
+    @classmethod
+    def parse(cls, text: str) -> KeyRange:
+        """Return the range that is written so.
+
+        >>> KeyRange.parse("00000000-7fffffff")
+        KeyRange(00000000-7fffffff)
+        """
+        begin, _, end = text.partition("-")
+        return cls(KeyHash(int(begin, 16)), KeyHash(int(end, 16)))
+
     def owns(self, key_hash: int) -> bool:
         """Whether a hash is in the range."""
         return self.begin <= key_hash <= self.end

@@ -18,6 +18,7 @@ import msgspec
 
 from headwater.base.errors import InvalidUsage
 from headwater.materialize.definition import CONNECTOR, Endpoint
+from headwater.materialize.key_range import KeyRange
 from headwater.materialize.reduction.strategy import NAMES
 from headwater.materialize.wire.framing import Codec
 
@@ -83,6 +84,31 @@ def endpoint(kind: str, options: Mapping[str, str]) -> Endpoint:
         except ValueError as error:
             raise InvalidOption(f"the option {name.upper()} cannot be read: {error}") from error
     return Endpoint(kind.lower(), config)
+
+
+SETTINGS: Final[Mapping[str, Callable[[str], Any]]] = {"shards": int}
+"""What ``WITH (…)`` and ``ALTER MATERIALIZATION … SET (…)`` take, with what makes a value."""
+
+
+def read_settings(given: Mapping[str, str]) -> dict[str, Any]:
+    """Return the settings of a materialization; their names in any case.
+
+    >>> read_settings({"SHARDS": "2"})
+    {'shards': 2}
+    """
+    found = {}
+    for name, text in given.items():
+        read = SETTINGS.get(name.lower())
+        if read is None:
+            there = ", ".join(SETTINGS).upper()
+            raise InvalidOption(f"a materialization has no setting {name.upper()}, only {there}")
+        try:
+            found[name.lower()] = read(text)
+        except ValueError as error:
+            raise InvalidOption(f"the setting {name.upper()} cannot be read: {error}") from error
+    if "shards" in found:
+        KeyRange.tiling(found["shards"])
+    return found
 
 
 def strategy_name(word: str) -> str:

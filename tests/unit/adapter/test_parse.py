@@ -27,6 +27,7 @@ from headwater.adapter.sql.statements import (
     Select,
     SelectSession,
     SessionColumn,
+    SetMaterialization,
     SetVariable,
     Show,
     ShowTables,
@@ -207,6 +208,16 @@ UNDERSTOOD: list[tuple[str, Statement]] = [
         ),
     ),
     (
+        "create materialization m into sqlite (path 'x') (a as b key (k)) with (shards 2)",
+        CreateMaterialization(
+            "m", "sqlite", {"PATH": "x"}, (Binding("a", "b", ("k",)),), settings={"SHARDS": "2"}
+        ),
+    ),
+    (
+        "alter materialization m set (shards = 4)",
+        SetMaterialization("m", {"SHARDS": "4"}),
+    ),
+    (
         (
             "create materialization if not exists M into sqlite (path 'a''b')"
             ' (public.A as a key (K, "L"), b as bb key (k));'
@@ -313,7 +324,11 @@ REFUSED: list[tuple[str, str, int | None]] = [
     ("create materialized view v as select 1 as of 5", "0A000", None),
     ("create materialized view v (a) as select 1", "0A000", None),
     ("create materialization m into redis (host 'x') (a as b key (k))", "0A000", None),
-    ("create materialization m into sqlite (path 'x') (a as b key (k)) with (x)", "0A000", None),
+    ("create materialization m into sqlite (path 'x') (a as b key (k)) with (x 1)", "42P16", None),
+    ("create materialization m into sqlite (path 'x') (a as b key (k)) with (shards 'two')",
+     "42P16", None),
+    ("alter materialization m set (shards 0)", "42P16", None),
+    ("alter materialization m set (shards 2, shards 3)", "42P16", None),
     ("rollback to savepoint a", "0A000", None),
     ("set local a = 1", "0A000", None),
     # --- ours, but contradictory

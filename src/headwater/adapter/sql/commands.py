@@ -8,10 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from sqlglot.tokens import TokenType
+
 from headwater.adapter.errors import DuplicateColumn, InvalidDefinition, Unsupported
 from headwater.adapter.sql import statements
 from headwater.adapter.sql.tokens import Cursor, Source, is_word
-from headwater.materialize.options import ENDPOINTS, InvalidOption, endpoint, strategy_name
+from headwater.base.errors import InvalidUsage
+from headwater.materialize.options import (
+    ENDPOINTS,
+    InvalidOption,
+    endpoint,
+    read_settings,
+    strategy_name,
+)
 
 LEVELS = (
     ("SERIALIZABLE",),
@@ -42,14 +51,36 @@ def create_materialization(source: Source) -> statements.Statement:
     while cursor.accept(","):
         bindings.append(_binding(cursor))
     cursor.expect(")")
-    if cursor.peek("WITH"):
-        raise Unsupported("an option of a materialization")
+    given = settings(cursor) if cursor.accept("WITH") else {}
     cursor.finish()
     targets = [binding.target_table for binding in bindings]
     for index, target in enumerate(targets):
         if target in targets[:index]:
             raise InvalidDefinition(f'two bindings have the target "{target}"')
-    return statements.CreateMaterialization(name, kind, options, tuple(bindings), if_not_exists)
+    return statements.CreateMaterialization(
+        name, kind, options, tuple(bindings), if_not_exists, given
+    )
+
+
+def settings(cursor: Cursor) -> dict[str, str]:
+    """``(SETTING [=] value, …)`` of a materialization: values are numbers or strings."""
+    given: dict[str, str] = {}
+    cursor.expect("(")
+    while True:
+        name = cursor.identifier().upper()
+        if name in given:
+            raise InvalidDefinition(f"setting {name} is given twice")
+        cursor.accept("=")
+        number = cursor.accept_type(TokenType.NUMBER)
+        given[name] = cursor.string() if number is None else number
+        if not cursor.accept(","):
+            break
+    cursor.expect(")")
+    try:
+        read_settings(given)
+    except InvalidUsage as error:
+        raise InvalidDefinition(str(error)) from error
+    return given
 
 
 def _options(cursor: Cursor) -> dict[str, str]:

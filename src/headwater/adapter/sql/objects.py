@@ -9,6 +9,7 @@ from typing import Final
 
 from headwater.adapter.errors import InvalidDefinition, Unsupported
 from headwater.adapter.sql import statements
+from headwater.adapter.sql.commands import settings
 from headwater.adapter.sql.durations import duration_ms
 from headwater.adapter.sql.tokens import Cursor, Source, split
 from headwater.adapter.sql.trees import time_of
@@ -71,6 +72,10 @@ def alter(source: Source) -> statements.Statement:
         new_name = cursor.identifier()
         cursor.finish()
         return statements.Rename(kind, name, new_name)
+    if kind == "materialization" and cursor.accept("SET"):
+        given = settings(cursor)
+        cursor.finish()
+        return statements.SetMaterialization(name, given)
     if cursor.accept("SET"):
         retain_ms = retention(cursor)
         cursor.finish()

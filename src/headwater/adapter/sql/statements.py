@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
 from types import MappingProxyType
@@ -218,9 +218,10 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class CreateMaterialization:
-    """``CREATE MATERIALIZATION name INTO endpoint (OPTION 'value', …) (binding, …)``.
+    """``CREATE MATERIALIZATION name INTO endpoint (OPTION 'value', …) (binding, …) [WITH (…)]``.
 
-    Names of options are in capitals, as written in the documentation (``materialize/options``).
+    Names of options and settings are in capitals, as written in the documentation
+    (``materialize/options``).
     """
 
     name: str
@@ -228,9 +229,19 @@ class CreateMaterialization:
     options: Mapping[str, str]
     bindings: tuple[Binding, ...]
     if_not_exists: bool = False
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "options", MappingProxyType(dict(self.options)))
+        object.__setattr__(self, "settings", MappingProxyType(dict(self.settings)))
+
+
+@dataclass(frozen=True, slots=True)
+class SetMaterialization:
+    """``ALTER MATERIALIZATION name SET (SETTING value, …)``."""
+
+    name: str
+    settings: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -461,6 +472,7 @@ Statement = (
     | Drop
     | Rename
     | AlterRetention
+    | SetMaterialization
     | CommentOn
     | Show
     | ShowTables

@@ -26,7 +26,7 @@ def _materializations(seen: Seen) -> Iterator[Row]:
         about = (oid, name, kind, defined.endpoint.driver)
         status = seen.deliveries(oid)
         if status is None:
-            yield (*about, "paused", *(None,) * 8)
+            yield (*about, "paused", *(None,) * 8, defined.shards, None)
             continue
         lag = None if status.reached is None else max(0, seen.oracle_upper - status.reached)
         yield (
@@ -40,6 +40,8 @@ def _materializations(seen: Seen) -> Iterator[Row]:
             status.rows_stored,
             status.rows_deleted,
             status.error or None,
+            status.shards,
+            status.aligned,
         )
 
 
@@ -82,6 +84,8 @@ VIEWS: Final = (
             Column("rows_stored", "bigint", "rows inserted or replaced there"),
             Column("rows_deleted", "bigint", "rows deleted there"),
             Column("last_error", "text", "why it is not running"),
+            Column("shards", "integer", "how many key ranges are delivered side by side"),
+            Column("aligned", "boolean", "whether all shards stand at one time"),
         ),
         _materializations,
     ),

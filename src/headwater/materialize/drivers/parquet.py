@@ -84,6 +84,15 @@ class ShardState(msgspec.Struct, frozen=True):
     """Staged files, and where they belong."""
 
 
+def _inherited(states: Mapping[str, ShardState], opened: KeyRange) -> ShardState:
+    """Return the state of a range: its files come after all that hold keys of it."""
+    overlapping = [state for text, state in states.items() if KeyRange.parse(text).overlaps(opened)]
+    following: dict[str, int] = {}
+    for binding, counter in (item for state in overlapping for item in state.next.items()):
+        following[binding] = max(counter, following.get(binding, 0))
+    return ShardState(following, states.get(str(opened), ShardState()).staged)
+
+
 class ParquetDriver:
     """A driver for files in one place."""
 
@@ -182,7 +191,7 @@ class ParquetDriver:
         opened = KeyRange(KeyHash(request.range.key_begin), KeyHash(request.range.key_end))
         self._range = str(opened)
         states = msgspec.json.decode(request.state_json or b"{}", type=dict[str, ShardState])
-        self._state = states.get(self._range, ShardState())
+        self._state = _inherited(states, opened)
         for found in list(self._place.list(f"{STAGED}/{self._range}/")):
             if found.key not in self._state.staged:
                 self._place.delete(found.key)

@@ -31,6 +31,8 @@ from headwater.materialize.drivers.fences import Installed
 from headwater.materialize.drivers.sql import (
     CHECKPOINTS,
     HARD_DELETE_SCHEMA,
+    SELECT_STATUS,
+    STATUS,
     KeyTaken,
     SqlDriver,
     decide_fence,
@@ -165,6 +167,10 @@ class PostgresDriver(SqlDriver):
     def _checkpoints_missing(self) -> Iterator[str]:
         if not self._existing((self._schema, CHECKPOINTS)):
             yield self._text(_CREATE_CHECKPOINTS.format(table=self._checkpoints))
+        if not self._existing((self._schema, STATUS)):
+            view = sql.Identifier(self._schema, STATUS)
+            selected = sql.SQL(SELECT_STATUS).format(checkpoints=self._checkpoints)
+            yield self._text(sql.SQL("CREATE VIEW {} AS {}").format(view, selected))
 
     def _create_table(self, binding: BindingSpec, columns: Sequence[Column]) -> str:
         parts = [

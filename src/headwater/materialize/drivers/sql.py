@@ -77,6 +77,19 @@ from headwater.materialize.tuples import Element, unpack
 
 CHECKPOINTS: Final = "flow_checkpoints_v1"
 
+STATUS: Final = "headwater_status"
+"""A view of the checkpoints, for readers of the endpoint: whether all shards stand at one time."""
+
+SELECT_STATUS: Final = """
+SELECT c.materialization, count(*) AS shards,
+  count(DISTINCT c.checkpoint) = 1 AND sum(c.key_end - c.key_begin + 1) = 4294967296 AS aligned
+FROM {checkpoints} AS c
+WHERE NOT EXISTS (SELECT 1 FROM {checkpoints} AS n WHERE n.materialization = c.materialization
+  AND n.key_begin >= c.key_begin AND n.key_end <= c.key_end
+  AND n.key_end - n.key_begin < c.key_end - c.key_begin)
+GROUP BY c.materialization"""
+"""A range that was split since owns nothing any more: the rows within it do."""
+
 HARD_DELETE_SCHEMA: Final = {
     "type": "boolean",
     "title": "Whether a deleted key's row is removed; else it is marked in _meta/op",

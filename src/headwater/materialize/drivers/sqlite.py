@@ -24,6 +24,8 @@ from headwater.materialize.drivers.fences import Installed
 from headwater.materialize.drivers.sql import (
     CHECKPOINTS,
     HARD_DELETE_SCHEMA,
+    SELECT_STATUS,
+    STATUS,
     KeyTaken,
     SqlDriver,
     decide_fence,
@@ -153,6 +155,8 @@ class SqliteDriver(SqlDriver):
     def _checkpoints_missing(self) -> Iterator[str]:
         if not self._existing((CHECKPOINTS,)):
             yield _CREATE_CHECKPOINTS
+        if not self._existing((STATUS,)):
+            yield f"CREATE VIEW {STATUS} AS {SELECT_STATUS.format(checkpoints=CHECKPOINTS)}"
 
     def _create_table(self, binding: BindingSpec, columns: Sequence[Column]) -> str:
         parts = [
