@@ -17,8 +17,10 @@ import pyarrow as pa
 
 from headwater.adapter import catalog, subscribe, subscriptions, writes
 from headwater.adapter.catalog import Sources
+from headwater.adapter.catalog_queries import CatalogQueries
 from headwater.adapter.clients import Clients
 from headwater.adapter.definitions import Definitions, defaults
+from headwater.adapter.describing import returned_columns
 from headwater.adapter.dialect import to_spark
 from headwater.adapter.errors import WrongKind
 from headwater.adapter.group_commit import GroupCommit
@@ -33,7 +35,16 @@ from headwater.adapter.session import ClientSession
 from headwater.adapter.shows import ShowsObjects, shown
 from headwater.adapter.sql import dml
 from headwater.adapter.sql.point import point_key
-from headwater.adapter.sql.statements import Computed, Delete, Insert, OnConflict, Subscribe, Update
+from headwater.adapter.sql.statements import (
+    Computed,
+    Delete,
+    Insert,
+    OnConflict,
+    Select,
+    Statement,
+    Subscribe,
+    Update,
+)
 from headwater.adapter.sql.types import wire_type
 from headwater.adapter.system import Seen
 from headwater.adapter.timeline import DEFAULT, Timeline
@@ -42,6 +53,7 @@ from headwater.materialize.controller import Materializations
 from headwater.persist import evolution
 from headwater.persist.client import Client
 from headwater.persist.decision import collection_of
+from headwater.persist.state import State
 from headwater.storage.controller import Ingestions
 
 
@@ -62,10 +74,12 @@ class Coordinator:
         translate: Callable[[str, catalog.Schemas], str] = from_postgres,
         *,
         ingestions: Ingestions | None = None,
+        catalog_queries: CatalogQueries | None = None,
     ) -> None:
         self._core = client.core
         self._views = views
         self.timeline = timeline
+        self.catalog_queries = catalog_queries
         self.holds = Holds()
         keyed = KeyedReads(client.core)
         self.clients = Clients()
@@ -106,6 +120,32 @@ class Coordinator:
         """Let whoever waits look whether it was cancelled."""
         self._core.wake()
         self.commits.wake()
+
+    def ask_catalog(self, query: str, state: State) -> Result:
+        """Answer a question about the catalog of ``state``."""
+        if self.catalog_queries is None:
+            raise Unsupported("a query about the catalog", detail="There is no shadow PostgreSQL.")
+        return self.catalog_queries.run(query, state)
+
+    def columns(self, statement: Statement, state: State) -> tuple[Column, ...] | None:
+        """Return the columns of the rows that a statement would answer with."""
+        match statement:
+            case Select():
+                schema = self.reads.describe(statement, catalog.sources(state, statement.tables))
+                return tuple(map(Column.of_field, schema))
+            case Insert() | Update() | Delete() if statement.returning is not None:
+                target = self.target(statement.table)
+                writes.check_returning(statement.returning, target)
+                return returned_columns(statement.returning, target.schema)
+            case _:
+                return None
+
+    def refreshed(self, name: str) -> Sources:
+        """Return what a REFRESH waits for."""
+        found = catalog.named(self._core.state, name)
+        if found.kind != "materialized view":
+            raise WrongKind(name, "materialized view", found.kind)
+        return self.reads.sources((name,))
 
     def show(self, statement: ShowsObjects) -> pa.Table:
         """Return what a SHOW about objects shows."""

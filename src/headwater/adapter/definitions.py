@@ -116,6 +116,13 @@ class Definitions:
         """Begin a block."""
         return Block(self._core.state.items)
 
+    def seen(self, block: Block | None) -> State:
+        """Return the catalog as a transaction with these definitions sees it."""
+        state = self._core.state
+        if block is None or not block.commands:
+            return state
+        return after(state, block.commands, self._core.clock.now_ms())
+
     def define(self, block: Block, statement: Definition, sql: str) -> tuple[Block, str]:
         """Plan one more definition of a block."""
         state = self._core.state

@@ -189,6 +189,11 @@ class Reads:
         seen = self._seen()
         return {name: system_view(name).table(seen) for name in sources.system}
 
+    def describe(self, statement: Select, sources: Sources) -> pa.Schema:
+        """Return the columns of a query's rows, without reading any."""
+        text = sources.text(self._translate(statement.query_sql, sources.schemas))
+        return self._evaluator.describe(text, relations=sources.relations)
+
     def select(self, planned: Planned, time: int) -> pa.Table:
         """Answer a query at ``time``, which is held and complete."""
         if planned.probe is not None:

@@ -21,12 +21,15 @@ from headwater.adapter.catalog import Sources
 from headwater.adapter.clients import shown_text
 from headwater.adapter.copy_in import TableCopy
 from headwater.adapter.definitions import Definition
+from headwater.adapter.describing import described
 from headwater.adapter.errors import SerializationFailure, UnknownSetting, Unsupported
+from headwater.adapter.foreign_settings import ForeignSettings
 from headwater.adapter.group_commit import ReadSet, TableWrite, Write
 from headwater.adapter.limit import Limit
 from headwater.adapter.mistakes import users_mistakes
-from headwater.adapter.pgwire.backend import Result
-from headwater.adapter.settings import Settings
+from headwater.adapter.pgwire.backend import Column, Description, Result
+from headwater.adapter.savepoints import Savepoints
+from headwater.adapter.settings import Settings, is_ours
 from headwater.adapter.sql.source_statements import CreateSource
 from headwater.adapter.sql.statements import (
     Acknowledge,
@@ -46,9 +49,14 @@ from headwater.adapter.sql.statements import (
     ExplainTimestamp,
     ExplainView,
     Insert,
+    Refresh,
+    Release,
     Rename,
     Rollback,
+    RollbackTo,
+    Savepoint,
     Select,
+    SelectCatalog,
     SelectSession,
     SetMaterialization,
     SetTransaction,
@@ -64,8 +72,9 @@ from headwater.adapter.sql.statements import (
     Update,
 )
 from headwater.adapter.timeline import DEFAULT
-from headwater.adapter.timestamps import explained
+from headwater.adapter.timestamps import STRICT, explained
 from headwater.adapter.transaction import Transaction, unsteady
+from headwater.persist.state import State
 
 if TYPE_CHECKING:
     from headwater.adapter.coordinator import Coordinator
@@ -77,7 +86,11 @@ class ClientSession:
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
         self._settings = Settings()
+        self._before: Settings | None = None
+        """The settings that come back when the transaction ends, if some hold only for it."""
+        self._foreign = ForeignSettings(coordinator.catalog_queries)
         self._transaction: Transaction | None = None
+        self._savepoints = Savepoints()
         self._cancelled = threading.Event()
         self._reason = "request"
         self._number = coordinator.clients.opened(coordinator.now_ms())
@@ -107,6 +120,18 @@ class ClientSession:
             self._number, state, coordinator.now_ms(), isolation, statement, time
         )
 
+    def describe(self, sql: str, parameter_oids: tuple[int, ...]) -> Description | None:
+        """Return what is known of a statement by its text."""
+        queries = self._coordinator.catalog_queries
+        if queries is None:
+            return None
+        return described(queries, self._state(), sql, parameter_oids)
+
+    def columns(self, statement: Statement) -> tuple[Column, ...] | None:
+        """Return the columns of a statement's rows; nothing is read."""
+        with users_mistakes():
+            return self._coordinator.columns(statement, self._state())
+
     def cancel(self, reason: str = "request") -> None:
         """End the waiting of the statement that runs, from any thread."""
         self._reason = reason
@@ -132,14 +157,19 @@ class ClientSession:
             case Rollback():
                 self._end()
                 return Result("ROLLBACK")
-            case SetVariable(name, value):
-                self._settings = self._settings.assigned(name, value)
-                return Result("SET")
+            case Savepoint() | RollbackTo() | Release():
+                return self._savepoint(statement)
+            case SetVariable():
+                return self._set(statement)
             case Show(name):
-                shown = pa.table({name: pa.array([self._settings.show(name)], pa.string())})
+                shown = pa.table({name: pa.array([self._shown(name)], pa.string())})
                 return Result.of_table(shown, "SHOW")
             case Select():
                 return self._select(statement, limit)
+            case SelectCatalog(query):
+                return self._coordinator.ask_catalog(query, self._state())
+            case Refresh(name):
+                return self._refresh(name, limit)
             case ExplainTimestamp(select):
                 return self._explain(select)
             case ExplainView(name):
@@ -171,6 +201,24 @@ class ClientSession:
             case SelectSession():
                 raise UnknownSetting("answered by the wire")
 
+    # ---- variables ---------------------------------------------------------------------------
+
+    def _set(self, statement: SetVariable) -> Result:
+        name, value = statement.name, statement.value
+        if name == "all":  # RESET ALL
+            self._settings, self._before = Settings(), None
+            self._foreign.reset()
+        elif is_ours(name):
+            if statement.local and self._before is None:
+                self._before = self._settings
+            self._settings = self._settings.assigned(name, value)
+        else:
+            self._foreign.assign(name, value)
+        return Result("SET")
+
+    def _shown(self, name: str) -> str:
+        return self._settings.show(name) if is_ours(name) else self._foreign.show(name)
+
     # ---- reading -----------------------------------------------------------------------------
 
     def _select(self, statement: Select, limit: Limit) -> Result:
@@ -194,6 +242,18 @@ class ClientSession:
         if statement.as_of is not None:
             return statement.as_of.time
         return None if self._transaction is None else self._transaction.time
+
+    def _refresh(self, name: str, limit: Limit) -> Result:
+        """Wait until a view has all that was written before."""
+        sources = self._coordinator.refreshed(name)
+        with self._coordinator.reads.chosen(sources, STRICT, None, limit):
+            return Result("REFRESH MATERIALIZED VIEW")
+
+    def _state(self) -> State:
+        """Return the catalog as this session sees it: with its own definitions."""
+        transaction = self._transaction
+        block = None if transaction is None else transaction.definitions
+        return self._coordinator.definitions.seen(block)
 
     def _read_time(self, sources: Sources, limit: Limit) -> int:
         """Return the time of the open transaction, at which ``sources`` are complete."""
@@ -327,8 +387,25 @@ class ClientSession:
                 self._transaction = replace(self._transaction, read_only=statement.read_only)
         return Result("SET")
 
+    def _savepoint(self, statement: Savepoint | RollbackTo | Release) -> Result:
+        transaction = self._transaction
+        assert transaction is not None, "the wire sees to it"
+        match statement:
+            case Savepoint(name):
+                self._savepoints = self._savepoints.having(name, transaction)
+                return Result("SAVEPOINT")
+            case RollbackTo(name):
+                self._savepoints, self._transaction = self._savepoints.back_to(name, transaction)
+                return Result("ROLLBACK")
+            case Release(name):
+                self._savepoints = self._savepoints.released(name)
+                return Result("RELEASE")
+
     def _end(self) -> None:
         """Forget the transaction, and let go what it held."""
+        if self._before is not None:
+            self._settings, self._before = self._before, None
+        self._savepoints = Savepoints()
         transaction, self._transaction = self._transaction, None
         if transaction is not None and transaction.time is not None:
             self._coordinator.holds.release(transaction.time)

@@ -18,6 +18,11 @@ from headwater.adapter.sql.durations import duration_ms
 from headwater.adapter.timestamps import STRICT, BoundedStaleness, Isolation, Serializable
 
 
+def is_ours(name: str) -> bool:
+    """Whether a variable is one that the adapter acts on."""
+    return name in ("transaction_isolation", "statement_timeout")
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """The values of one session."""

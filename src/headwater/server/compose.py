@@ -2,6 +2,7 @@
 
     persist ─▶ timeline ─▶ views (Spark) ─▶ materializations ─▶ sources ─▶ coordinator ─▶ wire
                                                                               └─▶ console
+                 ╲─▶ the shadow PostgreSQL ─────────────────────────────────▶┘
 
 The door opens before Spark is warm (``compute/warming.py``): whoever needs it waits, the rest does
 not. Stopping is not needed for safety: whatever was acknowledged is in the log, and the next start
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Self
 
 from prometheus_client import CollectorRegistry
 
+from headwater.adapter.catalog_queries import CatalogQueries
 from headwater.adapter.coordinator import Coordinator
 from headwater.adapter.pgwire import tls
 from headwater.adapter.pgwire.server import WireServer, check_address
@@ -79,6 +81,9 @@ class Server:
             raise
         tell("the location is open", epoch=self.client.core.epoch, **config.shown())
         self.timeline = Timeline(self.client, clock)
+        self.catalog_queries = CatalogQueries(
+            config.data / "shadow", lambda: self.client.core.state
+        )
         self.session = WarmingSession(settings)
         self.views = ViewController(self.client, self.session)
         self.materializations = Materializations(self.client)
@@ -89,12 +94,14 @@ class Server:
             self.views,
             self.materializations,
             ingestions=self.ingestions,
+            catalog_queries=self.catalog_queries,
         )
         self.wire = WireServer(config.host, config.port, coordinator, users=users, tls=encryption)
         self.sight = Sight(coordinator.seen, coordinator.open_session)
 
     def start(self) -> Self:
         """Start everything; when this returns, clients can connect."""
+        self.catalog_queries.start()
         self.timeline.start()
         self.views.start()
         self.materializations.start()
@@ -127,6 +134,7 @@ class Server:
         if self.console is not None:
             self.console.stop()
         self.wire.stop()
+        self.catalog_queries.stop()
         self.ingestions.stop()
         self.materializations.stop()
         self.views.stop()

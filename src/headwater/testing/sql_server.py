@@ -9,12 +9,14 @@
 Everything but the evaluation of queries is the real thing: location, timeline, group commit,
 transactions. A server can be opened on the location of another, to restart or to take it over.
 Views are kept by computing them again (:mod:`.duck_views`): what is about rules of maintenance is
-tested with Spark.
+tested with Spark. With ``shadow``, a directory that others may enter, questions about the
+catalog are answered, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -23,6 +25,7 @@ import pyarrow as pa
 import sqlglot
 from sqlglot import exp
 
+from headwater.adapter.catalog_queries import CatalogQueries
 from headwater.adapter.coordinator import Coordinator
 from headwater.adapter.session import ClientSession
 from headwater.adapter.sql.parse import parse_with_text
@@ -171,6 +174,7 @@ class SqlServer:
         client: Client | None = None,
         on: SqlServer | None = None,
         take_over: bool = False,
+        shadow: Path | None = None,
     ) -> None:
         self.clock = clock or ManualClock(1_000)
         if client is None:
@@ -190,12 +194,16 @@ class SqlServer:
         # Sources run when the test says so.
         self.ingestions = Ingestions(client, self.timeline, self.clock, threads=False)
         self.ingestions.start()
+        self.catalog_queries = (
+            None if shadow is None else CatalogQueries(shadow, lambda: client.core.state)
+        )
         self.coordinator = Coordinator(
             client,
             self.timeline,
             self.evaluator,
             Materializations(client),
             ingestions=self.ingestions,
+            catalog_queries=self.catalog_queries,
         )
 
     def session(self) -> SqlSession:
@@ -206,6 +214,8 @@ class SqlServer:
         """Stop; the location stays as it is."""
         self.ingestions.stop()
         self.evaluator.views.stop()
+        if self.catalog_queries is not None:
+            self.catalog_queries.stop()
         self.timeline.stop()
         self.client.stop()
 

@@ -23,8 +23,13 @@ from headwater.adapter.sql.statements import (
     Drop,
     ExplainTimestamp,
     Insert,
+    Refresh,
+    Release,
     Rollback,
+    RollbackTo,
+    Savepoint,
     Select,
+    SelectCatalog,
     SelectSession,
     SessionColumn,
     SetMaterialization,
@@ -195,7 +200,18 @@ UNDERSTOOD: list[tuple[str, Statement]] = [
             )
         ),
     ),
-    ("select version(), 1", Select("select version(), 1", None, ())),
+    ("select version(), 1", SelectCatalog("select version(), 1")),
+    ("set local a = 1", SetVariable("a", "1", local=True)),
+    ("set my.own to 'x'", SetVariable("my.own", "x")),
+    ('savepoint "A"', Savepoint("A")),
+    ("rollback to savepoint a", RollbackTo("a")),
+    ("rollback work to a", RollbackTo("a")),
+    ("release a", Release("a")),
+    ("REFRESH MATERIALIZED VIEW CONCURRENTLY public.m", Refresh("m")),
+    (
+        "select set_config('search_path', '', false)",
+        SelectSession((SessionColumn("set_config", "search_path", "set_config", ""),)),
+    ),
     # --- views and materializations
     (
         'CREATE MATERIALIZED VIEW IF NOT EXISTS "public"."v" AS select k, sum(x) from t group by k',
@@ -329,8 +345,7 @@ REFUSED: list[tuple[str, str, int | None]] = [
      "42P16", None),
     ("alter materialization m set (shards 0)", "42P16", None),
     ("alter materialization m set (shards 2, shards 3)", "42P16", None),
-    ("rollback to savepoint a", "0A000", None),
-    ("set local a = 1", "0A000", None),
+    ("commit and chain", "0A000", None),
     # --- ours, but contradictory
     ("create table t (a foo)", "42704", None),
     ("create table t (a int, A text)", "42701", None),

@@ -10,9 +10,9 @@ Contract between :class:`~.server.WireServer` and a :class:`Backend`:
   used by that same thread, possibly after further statements of its transaction, and closed when
   its portal is (``close()`` if it has one).
 - A refusal is an :class:`~headwater.adapter.errors.AdapterError` and changed nothing.
-- Transactions arrive well formed: ``(Begin … (Commit | Rollback))*``. After a failure inside one,
-  the next thing a session sees is ``Rollback`` or ``close``; ``close`` with one open means
-  rollback.
+- Transactions arrive well formed: ``(Begin … (Commit | Rollback))*``, savepoints only inside one.
+  After a failure inside one, the next thing a session sees is ``Rollback``, ``RollbackTo`` or
+  ``close``; ``close`` with one open means rollback.
 - A session does not see :class:`~headwater.adapter.sql.statements.SelectSession`, nor ``SHOW``
   and ``SET`` of the variables in :mod:`.variables`, nor the statements of
   :mod:`.wire_statements` (COPY, cursors, DEALLOCATE, …), which the wire makes of the others.
@@ -20,7 +20,9 @@ Contract between :class:`~.server.WireServer` and a :class:`Backend`:
 What a session *may* have besides, each on its own; the wire looks and does without:
 
 - :class:`Describes`: types of parameters and columns before anything runs. Without it a parameter
-  left open is text, and the columns of a query come from running it for no rows.
+  left open is text.
+- :class:`TellsColumns`: the columns of a statement without running it. Without it those of a query
+  come from running it for no rows.
 - :class:`Introduces`: who it is that connected, for whoever asks who is there.
 - :class:`TakesCopies`: ``COPY … FROM STDIN``. Without it that is refused.
 - :class:`Cancels`: a running call can be made to end. Without it a cancelled *read* is abandoned
@@ -164,10 +166,14 @@ class Backend(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """A statement before it runs: the OID of every parameter, and its columns if it has rows."""
+    """A statement before it runs: the OID of every parameter, and its columns if it has rows.
+
+    ``tells_columns`` False: only the parameters are known by the text.
+    """
 
     parameter_oids: tuple[int, ...]
     columns: tuple[Column, ...] | None
+    tells_columns: bool = True
 
 
 @runtime_checkable
@@ -179,6 +185,15 @@ class Describes(Protocol):
 
         None: not known, as for a session without the method.
         """
+        ...
+
+
+@runtime_checkable
+class TellsColumns(Protocol):
+    """A session that knows the columns of a statement's rows without running it."""
+
+    def columns(self, statement: Statement) -> tuple[Column, ...] | None:
+        """The columns; None if it has no rows. Called for statements that answer with rows."""
         ...
 
 

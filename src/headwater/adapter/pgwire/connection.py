@@ -194,7 +194,7 @@ class Connection:
             return replace(
                 undescribed,
                 parameter_oids=found.parameter_oids,
-                described=True,
+                described=found.tells_columns,
                 columns=found.columns,
             )
 

@@ -11,29 +11,29 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-
-import pyarrow as pa
+from typing import Final
 
 from headwater.adapter.errors import (
     AdapterError,
     TransactionFailed,
     UnknownPrepared,
-    UnknownSetting,
     Unsupported,
 )
-from headwater.adapter.pgwire import messages, refusals, variables
+from headwater.adapter.pgwire import refusals, variables
 from headwater.adapter.pgwire import wire_statements as wire
-from headwater.adapter.pgwire.backend import Column, CopyOut, Result
+from headwater.adapter.pgwire.backend import Column, CopyOut, Result, TellsColumns
 from headwater.adapter.pgwire.calls import Calls
 from headwater.adapter.pgwire.copying import receive, send_copy
 from headwater.adapter.pgwire.framing import Stream
 from headwater.adapter.pgwire.grouping import Group, grouped
 from headwater.adapter.pgwire.portals import Answer, Portal, Prepared
 from headwater.adapter.pgwire.rows import PIECE_ROWS_MAX, RowStream, row_encoder
+from headwater.adapter.pgwire.variable_statements import VariableStatements
 from headwater.adapter.sql import statements
-from headwater.adapter.sql.tokens import DATABASE, SCHEMA
 
 IDLE, IN_TRANSACTION, FAILED = b"I", b"T", b"E"
+_WAYS_OUT: Final = (statements.Commit, statements.Rollback, statements.RollbackTo)
+"""Of a failed transaction."""
 
 
 class InvalidPortalState(AdapterError):
@@ -56,9 +56,12 @@ class Execution:
         self.variables = held
         self._stream = stream
         self._calls = calls
-        self._user = user
-        self._pid = pid
+        self._variables = VariableStatements(stream, held, self._backend, user, pid)
         self._grouped = False
+
+    @property
+    def _in_transaction(self) -> bool:
+        return self.status == IN_TRANSACTION or self._grouped
 
     # --- transactions -----------------------------------------------------------------------------
 
@@ -72,9 +75,7 @@ class Execution:
 
     def check_not_failed(self, statement: wire.AnyStatement | None) -> None:
         """Refuse what is not the end of a failed transaction."""
-        if self.status == FAILED and not isinstance(
-            statement, statements.Commit | statements.Rollback
-        ):
+        if self.status == FAILED and not isinstance(statement, _WAYS_OUT):
             raise TransactionFailed
 
     def end_of_series(self) -> None:
@@ -95,7 +96,9 @@ class Execution:
             try:
                 yield group
             finally:
-                self._grouped = False
+                if self._grouped:
+                    self._grouped = False
+                    self._variables.end_transaction()
 
     # --- portals ----------------------------------------------------------------------------------
 
@@ -126,6 +129,8 @@ class Execution:
                 return not self.variables.holds(name)
             case statements.SelectSession() | statements.Begin() | statements.Commit():
                 return False
+            case statements.Savepoint() | statements.RollbackTo() | statements.Release():
+                return False
             case _:
                 return not isinstance(statement, wire.WireStatement | statements.Rollback)
 
@@ -152,7 +157,15 @@ class Execution:
         return None if rows is None or portal.answer.copied is not None else rows.columns
 
     async def columns_without_running(self, portal: Portal) -> Sequence[Column] | None:
-        """The columns of a statement not bound yet: a query is run for no rows, parameters NULL."""
+        """The columns of a statement not bound yet, its parameters NULL.
+
+        Where the session does not tell them, a query is run for no rows.
+        """
+        asked = portal.statement
+        if asked is not None and not isinstance(asked, wire.WireStatement) and _asks(asked):
+            told = await self._calls.call(lambda: self._told(asked), abandon=True)
+            if told is not None:
+                return told
         if portal.statement is None or not _reads(portal.statement):
             return await self.columns(portal) if isinstance(portal.statement, wire.Fetch) else None
         if isinstance(portal.statement, statements.Select):
@@ -167,6 +180,10 @@ class Execution:
         finally:
             self.release(portal)
 
+    def _told(self, statement: statements.Statement) -> Sequence[Column] | None:
+        session = self._calls.worker.session()
+        return session.columns(statement) if isinstance(session, TellsColumns) else None
+
     # --- running ----------------------------------------------------------------------------------
 
     async def run(self, portal: Portal) -> Answer:
@@ -180,45 +197,41 @@ class Execution:
 
     async def _start(self, statement: wire.AnyStatement, sql: str) -> Answer:
         self.check_not_failed(statement)
-        if self.status == FAILED:
+        if self.status == FAILED and not isinstance(statement, statements.RollbackTo):
             statement = statements.Rollback()
         match statement:
-            case statements.Show(name) if self.variables.holds(name):
-                return _one_row({name: self.variables.show(name)}, "SHOW")
-            case statements.Show(name) if self.variables.shares(name):
-                try:
-                    return await self._backend(statement, sql)
-                except UnknownSetting:
-                    return _one_row({name: self.variables.show(name)}, "SHOW")
-            case statements.SetVariable(name, value) if self.variables.holds(name):
-                self._set(name, value)
-                return Answer("RESET" if sql[:5].upper() == "RESET" else "SET")
-            case statements.SetVariable(name, value) if self.variables.shares(name):
-                try:
-                    answer = await self._backend(statement, sql)
-                except UnknownSetting:
-                    answer = Answer("SET")
-                self.variables.assign(name, value)
-                return answer
+            case statements.Show(name):
+                return await self._variables.show(name, sql)
+            case statements.SetVariable():
+                return await self._variables.assign(
+                    statement, sql, in_transaction=self._in_transaction
+                )
             case statements.SelectSession(columns):
-                return _one_row(
-                    {column.name: self._session_value(column) for column in columns}, "SELECT"
+                return await self._variables.session_functions(
+                    columns, in_transaction=self._in_transaction
                 )
             case statements.Begin():
                 if self.status == IN_TRANSACTION:
-                    self._warn("25001", "there is already a transaction in progress")
+                    self._variables.warn("25001", "there is already a transaction in progress")
                     return Answer("BEGIN")
                 answer = await self._backend(statement, sql)
                 self.status = IN_TRANSACTION
                 return answer
             case statements.Commit() | statements.Rollback():
                 if self.status == IDLE:
-                    self._warn("25P01", "there is no transaction in progress")
+                    self._variables.warn("25P01", "there is no transaction in progress")
                     tag = "COMMIT" if isinstance(statement, statements.Commit) else "ROLLBACK"
                     return Answer(tag)
                 self.status = IDLE  # Whatever the outcome: a COMMIT that fails has ended it too.
                 self._close_portals()
+                self._variables.end_transaction()
                 return await self._backend(statement, sql)
+            case statements.Savepoint() | statements.RollbackTo() | statements.Release():
+                if self.status == IDLE:
+                    raise refusals.NoTransaction(" ".join(sql.split()[:2]).upper())
+                answer = await self._backend(statement, sql)
+                self.status = IN_TRANSACTION
+                return answer
             case wire.CopyTo(query, query_sql, chosen):
                 answer = await self._backend(query, query_sql)
                 if answer.rows is None:
@@ -301,10 +314,10 @@ class Execution:
             case wire.Discard():
                 self._close_portals(held=True)
                 self.prepared.clear()
-                self._reset_all()
+                await self._variables.reset_all()
                 return Answer("DISCARD ALL")
             case wire.ResetAll():
-                self._reset_all()
+                await self._variables.reset_all()
                 return Answer("RESET")
             case _:
                 return Answer("UNLISTEN")
@@ -329,50 +342,6 @@ class Execution:
         if portal is None or portal.answer is None or portal.answer.rows is None:
             raise refusals.UnknownCursor(name)
         return portal.answer.rows
-
-    # --- variables --------------------------------------------------------------------------------
-
-    def _set(self, name: str, value: str | None) -> None:
-        warning = self.variables.assign(name, value)
-        if warning is not None:
-            self._warn("01000", warning)
-        self._tell(name)
-
-    def _reset_all(self) -> None:
-        self.variables.reset_all()
-        for name in variables.FOLLOWED:
-            self._tell(name)
-
-    def _tell(self, name: str) -> None:
-        if name in variables.FOLLOWED:
-            self._stream.write(messages.parameter_status(name, self.variables.show(name)))
-
-    def _session_value(self, column: statements.SessionColumn) -> str:
-        match column.function:
-            case "version":
-                return variables.VERSION_TEXT
-            case "current_database" | "current_catalog":
-                return DATABASE
-            case "current_schema":
-                return SCHEMA
-            case "current_user" | "session_user":
-                return self._user
-            case "pg_backend_pid":
-                return str(self._pid)
-            case "pg_is_in_recovery":
-                return "f"
-            case "current_setting":
-                assert column.argument is not None
-                name = column.argument
-                if not self.variables.holds(name) and not self.variables.shares(name):
-                    raise UnknownSetting(column.argument)
-                return self.variables.show(name)
-            case function:
-                raise AssertionError(f"the parser knows {function}, the wire does not")
-
-    def _warn(self, sqlstate: str, message: str) -> None:
-        notice = {"S": "WARNING", "V": "WARNING", "C": sqlstate, "M": message}
-        self._stream.write(messages.notice_response(notice))
 
     # --- sending ----------------------------------------------------------------------------------
 
@@ -429,13 +398,12 @@ def _has_rows(statement: wire.AnyStatement) -> bool:
     return not isinstance(statement, wire.WireStatement) and statements.returns_rows(statement)
 
 
+def _asks(statement: statements.Statement) -> bool:
+    """Whether the session may know the columns of its rows."""
+    rows = statements.Select | statements.Insert | statements.Update | statements.Delete
+    return isinstance(statement, rows) and statements.returns_rows(statement)
+
+
 def _reads(statement: wire.AnyStatement) -> bool:
     """Whether a statement has rows and changes nothing."""
     return _has_rows(statement) and getattr(statement, "returning", None) is None
-
-
-def _one_row(values: dict[str, str], tag: str) -> Answer:
-    columns = tuple(Column(name, pa.string()) for name in values)
-    arrays = [pa.array([value]) for value in values.values()]
-    batch = pa.RecordBatch.from_arrays(arrays, names=list(values))
-    return Answer(tag, RowStream(columns, [batch]), counted=tag == "SELECT")

@@ -20,6 +20,7 @@ from headwater.adapter.errors import ProtocolError, Unsupported
 from headwater.adapter.pgwire import text_form
 from headwater.adapter.pgwire.binary_form import InvalidBinary, from_binary
 from headwater.adapter.pgwire.numeric_form import number_from_binary
+from headwater.adapter.pgwire.passed_form import passed_from_binary, passed_name
 from headwater.adapter.pgwire.refusals import InvalidEncoding, SeveralCommands
 from headwater.adapter.pgwire.rows import BINARY_FORMAT, format_of
 from headwater.adapter.pgwire.wire_types import UNKNOWN_OIDS, of_oid
@@ -85,7 +86,7 @@ def _decoded(value: bytes | None, form: int, oid: int) -> str | None:
         # The binary form of json, and of what has no type, is its text.
         written = value
     elif type_ is None:
-        raise Unsupported(f"a parameter of type oid {oid}")
+        written = passed_from_binary(value, oid)
     elif type_.name == "numeric":
         try:
             # Not through the column's type: a parameter has as many digits as it has.
@@ -153,7 +154,10 @@ def _literal(value: str | None, oid: int) -> str:
         return _typed_literal(value, wire)
     type_ = of_oid(oid)
     if type_ is None:
-        raise Unsupported(f"a parameter of type oid {oid}")
+        name = passed_name(oid)
+        if name is None:
+            raise Unsupported(f"a parameter of type oid {oid}")
+        return f"{_quoted(value)}::{name}"
     text_form.one_from_text(value, type_)
     return f"{_quoted(value)}::{type_.postgres}"
 

@@ -76,6 +76,15 @@ class RowStream:
         ended = self._current.num_rows == 0 and self._known_left == 0
         return Piece(encode(taken), taken.num_rows, ended)
 
+    def all_rows(self) -> Iterator[tuple[str | None, ...]]:
+        """What has not been taken, of columns that are texts."""
+        for batch in self._batches:
+            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+    def first_text(self) -> str | None:
+        """The first value of the first row, if there is one."""
+        return next((row[0] for row in self.all_rows()), None)
+
     def close(self) -> None:
         """Let go of what has not been taken; a generator behind it ends here."""
         self._current = None

@@ -11,6 +11,7 @@ with it, and a backend that does not know ``transaction_isolation`` is one whose
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from types import MappingProxyType
 
 from headwater.adapter.errors import InvalidSetting
@@ -100,6 +101,10 @@ class SessionVariables:
         """A timeout; None if there is none."""
         milliseconds = duration_ms(self._free[name])
         return milliseconds / 1000 if milliseconds else None
+
+    def names(self) -> Iterable[str]:
+        """Every variable that is the wire's own, or remembered here."""
+        return (*FIXED, *self._free)
 
     def holds(self, name: str) -> bool:
         """Whether the variable is the wire's own."""

@@ -74,11 +74,21 @@ _QUERY: Final = re.compile(
     r"(?:\s|\(|--[^\n]*\n|/\*.*?\*/)*(?:select|with|values|table)\b", re.IGNORECASE | re.DOTALL
 )
 _EMPTY_BRACKETS: Final = re.compile(r"\[\s*\]")
+# Some word that a question about the catalog has: without one, nothing needs to be parsed.
+_WORD: Final = re.compile(
+    rf"\b(?:pg_|has_|reg[a-z]+\b|information_schema\b|user\b|(?:{'|'.join(sorted(_FUNCTIONS))})\b)",
+    re.IGNORECASE,
+)
+
+
+def mentions_catalog(text: str) -> bool:
+    """Whether a text has a word without which it cannot be about the catalog."""
+    return _WORD.search(text) is not None
 
 
 def is_catalog_query(text: str) -> bool:
     """Whether the shadow is to answer ``text``."""
-    if not _QUERY.match(text):
+    if not mentions_catalog(text) or not _QUERY.match(text):
         return False
     try:
         trees = sqlglot.parse(text, dialect="postgres")
@@ -91,6 +101,11 @@ def is_catalog_query(text: str) -> bool:
             return False
     trees = [tree for tree in trees if tree is not None and not isinstance(tree, exp.Semicolon)]
     return len(trees) == 1 and _asks_the_catalog(trees[0])
+
+
+def reads_catalog(tree: Any) -> bool:
+    """Whether a query reads a relation of the catalog, whatever else it reads."""
+    return isinstance(tree, exp.Query) and any(_relations(tree))
 
 
 def _asks_the_catalog(tree: Any) -> bool:

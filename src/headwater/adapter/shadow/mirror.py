@@ -4,6 +4,7 @@ After ``mirror(objects)`` the shadow has those objects and no others, whatever i
 second call with the same objects does nothing. What is unchanged is not touched, so that its OID
 stays; what is changed is dropped and made again, and so is whatever PostgreSQL dropped along with
 it. All of it is one transaction: a client sees the catalog before or after, never between.
+An object that PostgreSQL does not take (a column called ``ctid``) is left out, and the log says so.
 
 The record of what is there (key → digest) is kept by the shadow itself, in the same transaction.
 
@@ -56,8 +57,8 @@ def mirror(connection: psycopg.Connection[Any], objects: Sequence[Mirrored]) -> 
             for what in objects
             if what.key not in found or what.key in gone or what.key not in there
         ]
-        for place, what in enumerate(made):
-            _create(cursor, what)
+        taken = [what for what in made if _is_taken(cursor, what)]
+        for place, what in enumerate(taken):
             cursor.execute(
                 sql.SQL(
                     "INSERT INTO {} VALUES (%s, %s, %s, %s)"
@@ -65,7 +66,7 @@ def mirror(connection: psycopg.Connection[Any], objects: Sequence[Mirrored]) -> 
                 ).format(_RECORD),
                 [what.key, place, _drop(what).as_string(connection), wanted[what.key]],
             )
-    return tuple(what.key for what in made)
+    return tuple(what.key for what in taken)
 
 
 def _record(cursor: psycopg.Cursor[Any]) -> dict[str, tuple[str, str]]:
@@ -97,6 +98,19 @@ def _drop(what: Mirrored) -> sql.Composable:
             assert_never(what)
 
 
+def _is_taken(cursor: psycopg.Cursor[Any], what: Mirrored) -> bool:
+    """Create it, unless PostgreSQL refuses."""
+    try:
+        with cursor.connection.transaction():
+            _create(cursor, what)
+    except psycopg.OperationalError:
+        raise
+    except psycopg.Error as error:
+        _log.warning("%s is not shown: %s", what.key, error.diag.message_primary)
+        return False
+    return True
+
+
 def _create(cursor: psycopg.Cursor[Any], what: Mirrored) -> None:
     cursor.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(OWNER)))
     match what:
@@ -118,9 +132,10 @@ def _create(cursor: psycopg.Cursor[Any], what: Mirrored) -> None:
 def _create_relation(cursor: psycopg.Cursor[Any], what: Relation) -> None:
     if what.kind == "table":
         columns = sql.SQL(", ").join(
-            sql.SQL("{} {}{}").format(
+            sql.SQL("{} {}{}{}").format(
                 sql.Identifier(column.name),
                 sql.SQL(column.type),
+                sql.SQL("" if column.default is None else f" DEFAULT {column.default}"),
                 sql.SQL(" NOT NULL") if column.not_null else sql.SQL(""),
             )
             for column in what.columns

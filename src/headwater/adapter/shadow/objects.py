@@ -42,21 +42,25 @@ class Column:
     type: str
     not_null: bool = False
     comment: str | None = None
+    default: str | None = None
+    """An expression of PostgreSQL's."""
 
     @classmethod
-    def stored(cls, field: pa.Field, comment: str | None = None) -> Column:
+    def stored(
+        cls, field: pa.Field, comment: str | None = None, default: str | None = None
+    ) -> Column:
         """A column as we store it.
 
         A bare numeric is shown as one; a struct, which is no type of a column there, as jsonb.
 
         >>> Column.stored(pa.field("price", pa.decimal128(12, 2), nullable=False))
-        Column(name='price', type='numeric(12,2)', not_null=True, comment=None)
+        Column(name='price', type='numeric(12,2)', not_null=True, comment=None, default=None)
         """
         type_ = type_of(field)
         name = "numeric" if type_.args == NUMERIC_BARE else type_.postgres
         if "record" in name:
             name = "jsonb"
-        return cls(field.name, name, not field.nullable, comment)
+        return cls(field.name, name, not field.nullable, comment, default)
 
 
 @dataclass(frozen=True, slots=True)

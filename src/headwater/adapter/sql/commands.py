@@ -122,36 +122,43 @@ def _binding(cursor: Cursor) -> statements.Binding:
 
 
 def set_variable(source: Source) -> statements.Statement:
-    """``SET [SESSION] name {TO | =} value``; a list of values is kept as its text."""
+    """``SET [SESSION | LOCAL] name {TO | =} value``; a list of values is kept as its text."""
     cursor = Cursor(source)
     cursor.expect("SET")
-    if cursor.peek("LOCAL"):
-        raise Unsupported("SET LOCAL")
     if cursor.accept("TRANSACTION"):
         return statements.SetTransaction(_read_only(cursor))
     if cursor.accept("SESSION", "CHARACTERISTICS", "AS", "TRANSACTION"):
         return statements.SetTransaction(_read_only(cursor), session=True)
+    local = cursor.accept("LOCAL")
     cursor.accept("SESSION")
     if cursor.accept("TIME", "ZONE"):
         name = "timezone"
     else:
-        name = cursor.identifier().lower()
+        name = _variable(cursor)
         if not cursor.accept("TO"):
             cursor.expect("=")
     if cursor.accept("DEFAULT"):
         cursor.finish()
-        return statements.SetVariable(name, None)
+        return statements.SetVariable(name, None, local)
     value = cursor.rest()
     if len(value.tokens) == 1 and not is_word(value.tokens[0], value.tokens[0].text.upper()):
-        return statements.SetVariable(name, str(value.tokens[0].text))
-    return statements.SetVariable(name, value.text)
+        return statements.SetVariable(name, str(value.tokens[0].text), local)
+    return statements.SetVariable(name, value.text, local)
+
+
+def _variable(cursor: Cursor) -> str:
+    """A variable's name; one that PostgreSQL does not know has a point in it."""
+    parts = [cursor.identifier().lower()]
+    while cursor.accept_type(TokenType.DOT) is not None:
+        parts.append(cursor.identifier().lower())
+    return ".".join(parts)
 
 
 def reset_variable(source: Source) -> statements.Statement:
     """``RESET name``."""
     cursor = Cursor(source)
     cursor.expect("RESET")
-    name = cursor.identifier().lower()
+    name = _variable(cursor)
     cursor.finish()
     return statements.SetVariable(name, None)
 
@@ -192,9 +199,33 @@ def end(
         cursor = Cursor(source)
         cursor.expect(*words)
         cursor.accept_any("TRANSACTION", "WORK")
-        if not cursor.at_end and (cursor.peek("TO") or cursor.peek("AND")):
-            raise Unsupported("a savepoint or a chained transaction")
+        if isinstance(statement, statements.Rollback) and cursor.accept("TO"):
+            cursor.accept("SAVEPOINT")
+            return statements.RollbackTo(_last_name(cursor))
+        if cursor.peek("AND"):
+            raise Unsupported("a chained transaction")
         cursor.finish()
         return statement
 
     return read
+
+
+def savepoint(source: Source) -> statements.Statement:
+    """``SAVEPOINT name``."""
+    cursor = Cursor(source)
+    cursor.expect("SAVEPOINT")
+    return statements.Savepoint(_last_name(cursor))
+
+
+def release(source: Source) -> statements.Statement:
+    """``RELEASE [SAVEPOINT] name``."""
+    cursor = Cursor(source)
+    cursor.expect("RELEASE")
+    cursor.accept("SAVEPOINT")
+    return statements.Release(_last_name(cursor))
+
+
+def _last_name(cursor: Cursor) -> str:
+    name = cursor.identifier()
+    cursor.finish()
+    return name

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from sqlglot.tokens import TokenType
+
 from headwater.adapter.errors import InvalidDefinition, Unsupported
 from headwater.adapter.sql import statements
 from headwater.adapter.sql.commands import settings
@@ -116,6 +118,20 @@ def comment(source: Source) -> statements.Statement:
     return statements.CommentOn(name, column, text, kind)
 
 
+def refresh(source: Source) -> statements.Statement:
+    """``REFRESH MATERIALIZED VIEW [CONCURRENTLY] name [WITH DATA]``."""
+    cursor = Cursor(source)
+    cursor.expect("REFRESH", "MATERIALIZED", "VIEW")
+    cursor.accept("CONCURRENTLY")
+    name = cursor.relation()
+    if cursor.accept("WITH"):
+        if cursor.peek("NO"):
+            raise Unsupported("a materialized view without data")
+        cursor.expect("DATA")
+    cursor.finish()
+    return statements.Refresh(name)
+
+
 def create_schema(source: Source) -> statements.Statement:
     """``CREATE SCHEMA [IF NOT EXISTS] name``."""
     cursor = Cursor(source)
@@ -174,7 +190,10 @@ def _shown(cursor: Cursor) -> statements.Statement:
         return statements.Show("timezone")
     if cursor.accept("TRANSACTION", "ISOLATION", "LEVEL"):
         return statements.Show("transaction_isolation")
-    return statements.Show(cursor.identifier().lower())
+    parts = [cursor.identifier().lower()]
+    while cursor.accept_type(TokenType.DOT) is not None:
+        parts.append(cursor.identifier().lower())
+    return statements.Show(".".join(parts))
 
 
 def renamed(create_sql: str, new_name: str) -> str:

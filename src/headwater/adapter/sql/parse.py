@@ -25,6 +25,7 @@ from headwater.adapter.errors import (
     UnknownColumn,
     Unsupported,
 )
+from headwater.adapter.shadow.classify import is_catalog_query, mentions_catalog, reads_catalog
 from headwater.adapter.sql import commands, dml, indexes, objects, query, sources, statements
 from headwater.adapter.sql.tokens import Cursor, Source, is_word, split, syntax_error
 from headwater.adapter.sql.trees import only, parse_tree, relation, strip_as_of, time_of, tree_of
@@ -59,13 +60,26 @@ def _statement(source: Source) -> statements.Statement:
 
 
 def _select(source: Source) -> statements.Statement:
+    if is_catalog_query(source.text):
+        return _about_the_catalog(source)
     source, as_of = strip_as_of(source)
     tree = tree_of(source)
-    if as_of is None:
-        session = query.session_columns(tree)
-        if session is not None:
-            return statements.SelectSession(session)
+    if mentions_catalog(source.text) and reads_catalog(tree):
+        raise Unsupported(
+            "reading the catalog and other relations in one query",
+            hint="Ask for them in two queries.",
+        )
     return statements.Select(source.text, as_of, query.tables(tree))
+
+
+def _about_the_catalog(source: Source) -> statements.Statement:
+    try:
+        session = query.session_columns(parse_tree(source))
+    except SqlSyntaxError:
+        session = None  # What sqlglot cannot read the shadow may.
+    if session is None:
+        return statements.SelectCatalog(source.text)
+    return statements.SelectSession(session)
 
 
 def _explain(source: Source) -> statements.Statement:
@@ -296,6 +310,7 @@ _STATEMENTS: tuple[tuple[tuple[str, ...], Callable[[Source], statements.Statemen
     (("ALTER", "SUBSCRIPTION"), objects.alter),
     (("ALTER", "SOURCE"), objects.alter),
     (("COMMENT",), objects.comment),
+    (("REFRESH",), objects.refresh),
     (("SHOW",), objects.show),
     (("SET",), commands.set_variable),
     (("RESET",), commands.reset_variable),
@@ -305,12 +320,14 @@ _STATEMENTS: tuple[tuple[tuple[str, ...], Callable[[Source], statements.Statemen
     (("END",), commands.end(("END",), statements.Commit())),
     (("ROLLBACK",), commands.end(("ROLLBACK",), statements.Rollback())),
     (("ABORT",), commands.end(("ABORT",), statements.Rollback())),
+    (("SAVEPOINT",), commands.savepoint),
+    (("RELEASE",), commands.release),
 )
 
 # PostgreSQL's and Materialize's statements that we know by name and do not do: 0A000, not 42601.
 _KNOWN_ELSEWHERE = (
     "ALTER", "ANALYZE", "CALL", "CLOSE", "CLUSTER", "COPY", "CREATE", "DEALLOCATE",
     "DECLARE", "DISCARD", "DO", "EXECUTE", "FETCH", "GRANT", "LISTEN", "LOCK", "MERGE",
-    "MOVE", "NOTIFY", "PREPARE", "REFRESH", "REINDEX", "RELEASE", "REVOKE", "SAVEPOINT",
+    "MOVE", "NOTIFY", "PREPARE", "REINDEX", "REVOKE",
     "TABLE", "TRUNCATE", "UNLISTEN", "VACUUM", "VALIDATE",
 )  # fmt: skip

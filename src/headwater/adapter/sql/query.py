@@ -7,6 +7,7 @@ elsewhere.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from sqlglot import exp
@@ -100,4 +101,16 @@ def _session_column(expression: Any) -> SessionColumn | None:
             and arguments[0].is_string
         ):
             function, argument = name, str(arguments[0].this).lower()
+        elif name == "set_config":
+            return _set_config(arguments, alias or name)
     return None if function is None else SessionColumn(function, argument, alias or function)
+
+
+def _set_config(arguments: Sequence[Any], name: str) -> SessionColumn | None:
+    """``set_config('name', 'value', is_local)``, all of it written out."""
+    if len(arguments) != 3 or not isinstance(arguments[2], exp.Boolean):
+        return None
+    if not all(isinstance(each, exp.Literal) and each.is_string for each in arguments[:2]):
+        return None
+    variable, value = (str(each.this) for each in arguments[:2])
+    return SessionColumn("set_config", variable.lower(), name, value, bool(arguments[2].this))

@@ -323,6 +323,10 @@ class SessionColumn:
     function: str
     argument: str | None
     name: str
+    value: str | None = None
+    """What ``set_config`` sets the argument to."""
+    local: bool = False
+    """Whether it does so for the transaction only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,6 +337,20 @@ class SelectSession:
     """
 
     columns: tuple[SessionColumn, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SelectCatalog:
+    """A query about PostgreSQL's catalog that reads no relation of ours: the shadow answers it."""
+
+    query_sql: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refresh:
+    """``REFRESH MATERIALIZED VIEW [CONCURRENTLY] name``: it returns when the view is current."""
+
+    name: str
 
 
 Kind = Literal[
@@ -420,10 +438,14 @@ class ShowCreate:
 
 @dataclass(frozen=True, slots=True)
 class SetVariable:
-    """``SET name = value`` for the session; ``value`` None restores the default."""
+    """``SET [LOCAL] name = value``; ``value`` None restores the default.
+
+    For the session, or, if ``local``, for the rest of the transaction.
+    """
 
     name: str
     value: str | None
+    local: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -451,6 +473,27 @@ class Rollback:
     """``ROLLBACK`` or ``ABORT``."""
 
 
+@dataclass(frozen=True, slots=True)
+class Savepoint:
+    """``SAVEPOINT name``."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackTo:
+    """``ROLLBACK TO [SAVEPOINT] name``."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """``RELEASE [SAVEPOINT] name``."""
+
+    name: str
+
+
 Statement = (
     CreateTable
     | Insert
@@ -469,6 +512,8 @@ Statement = (
     | ExplainView
     | Subscribe
     | SelectSession
+    | SelectCatalog
+    | Refresh
     | Drop
     | Rename
     | AlterRetention
@@ -485,6 +530,9 @@ Statement = (
     | Begin
     | Commit
     | Rollback
+    | Savepoint
+    | RollbackTo
+    | Release
 )
 
 
@@ -493,7 +541,7 @@ def returns_rows(statement: Statement) -> bool:
     match statement:
         case Insert() | Update() | Delete():
             return statement.returning is not None
-        case Select() | SelectSession() | ExplainTimestamp() | ExplainView():
+        case Select() | SelectSession() | SelectCatalog() | ExplainTimestamp() | ExplainView():
             return True
         case Show() | ShowTables() | ShowObjects() | ShowSchemas() | ShowColumns() | ShowCreate():
             return True

@@ -1,0 +1,189 @@
+"""What the shadow is to show: the relations of a catalog, as PostgreSQL would list them. Pure.
+
+``mirrored(state)`` has every table, view and materialized view of the catalog whose columns are
+known, in an order in which they can be made: after all that they are made of. What is no relation
+(a materialization, a subscription) is not there, and nothing secret ever is.
+
+A view is shown with its client's own text, in which relations stand under the names they have
+*now*: in the catalog they are known by id, so that a rename breaks nothing, and PostgreSQL has to
+find the same ones. A text that PostgreSQL does not read is shown with its columns alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+import sqlglot
+from psycopg import sql as literals
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+from sqlglot.optimizer.scope import traverse_scope
+
+from headwater.adapter import catalog
+from headwater.adapter.errors import AdapterError
+from headwater.adapter.shadow.objects import Column, Mirrored, Relation, RelationKind
+from headwater.adapter.sql.parse import parse
+from headwater.adapter.sql.query import folded
+from headwater.adapter.sql.statements import (
+    CreateMaterializedView,
+    CreateTable,
+    CreateView,
+    Statement,
+    Value,
+)
+from headwater.adapter.sql.tokens import SCHEMA
+from headwater.persist import evolution
+from headwater.persist.state import State
+
+_log = logging.getLogger(__name__)
+
+NAME_BYTES_MAX: Final = 63
+"""A longer name PostgreSQL would cut, and then take for another."""
+
+_KINDS: Final[Mapping[str, RelationKind]] = {
+    "table": "table",
+    "source": "table",
+    "view": "view",
+    "materialized view": "materialized view",
+}
+
+
+def catalog_key(state: State) -> frozenset[tuple[str, bytes]]:
+    """Equal for two states whose catalogs are equal, and for no others."""
+    return frozenset(
+        (key, value) for key, value in state.items.items() if key.startswith(catalog.PREFIX)
+    )
+
+
+def mirrored(state: State) -> tuple[Mirrored, ...]:
+    """The relations of the catalog."""
+    found = []
+    for each in _in_order(state):
+        relation = _relation(state, each)
+        if relation is not None:
+            found.append(relation)
+    return tuple(found)
+
+
+def _in_order(state: State) -> Iterator[catalog.Object]:
+    """Every object, after those that it is made of."""
+    by_id = {each.id or each.name: each for each in catalog.objects(state)}
+    done: set[str] = set()
+
+    def visit(oid: str) -> Iterator[catalog.Object]:
+        each = by_id.get(oid)
+        if each is None or oid in done:
+            return
+        done.add(oid)
+        for used in each.uses:
+            yield from visit(used)
+        yield each
+
+    for oid in by_id:
+        yield from visit(oid)
+
+
+def _relation(state: State, each: catalog.Object) -> Relation | None:
+    kind = _KINDS.get(each.kind)
+    if kind is None:
+        return None
+    if each.collection:
+        gid = state.names.get(each.collection)
+        if gid is None:
+            return None  # It is being made in this transaction.
+        collection = state.collections[gid]
+        schema, key = evolution.from_bytes(collection.schemas[-1]), tuple(collection.key)
+    else:
+        schema, key = evolution.from_bytes(each.schema), ()
+    if any(len(name.encode()) > NAME_BYTES_MAX for name in (each.name, *schema.names)):
+        _log.warning('"%s" is not shown: a name is longer than PostgreSQL has them', each.name)
+        return None
+    created = _created(each.sql)
+    defaults = _defaults(created)
+    columns = tuple(
+        Column.stored(field, each.column_comments.get(field.name), defaults.get(field.name))
+        for field in schema
+    )
+    definition = _definition(state, each, created)
+    return Relation(
+        SCHEMA,
+        each.name,
+        kind,
+        columns,
+        definition,
+        primary_key=key if kind == "table" else (),
+        comment=each.comment,
+    )
+
+
+@lru_cache(maxsize=1024)
+def _created(create_sql: str) -> Statement | None:
+    """The statement that made an object; None where it is not ours to read."""
+    try:
+        (statement,) = parse(create_sql)
+    except (AdapterError, ValueError):
+        return None
+    return statement
+
+
+def _defaults(created: Statement | None) -> dict[str, str]:
+    if not isinstance(created, CreateTable):
+        return {}
+    return {
+        column.name: _literal(column.default)
+        for column in created.columns
+        if column.default is not None
+    }
+
+
+def _literal(value: Value) -> str:
+    return literals.Literal(value).as_string(None)
+
+
+# --- the query of a view --------------------------------------------------------------------------
+
+
+def _definition(state: State, each: catalog.Object, created: Statement | None) -> str | None:
+    match created:
+        case CreateView(_, query, tables, columns) if each.bindings or not each.uses:
+            names = each.bindings
+        case CreateMaterializedView(_, query, tables):
+            columns = None
+            names = dict(zip(tables, each.uses, strict=False))
+        case _:
+            return None
+    renamed = {}
+    for name, oid in names.items():
+        now = catalog.by_id(state, oid).name
+        if now != name:
+            renamed[name] = now
+    text = _with_names(query, renamed) if renamed else query
+    if text is None or columns is None:
+        return text
+    listed = ", ".join('"' + name.replace('"', '""') + '"' for name in columns)
+    return f"SELECT * FROM ({text}) AS named({listed})"  # noqa: S608 - analysed, never run
+
+
+def _with_names(query: str, renamed: Mapping[str, str]) -> str | None:
+    """The query with relations under other names, each still called as before inside it."""
+    try:
+        tree = sqlglot.parse_one(query, dialect="postgres")
+        for scope in traverse_scope(tree):
+            for source in scope.sources.values():
+                if isinstance(source, exp.Table) and isinstance(source.this, exp.Identifier):
+                    _rename(source, renamed)
+    except SqlglotError:
+        return None
+    return str(tree.sql(dialect="postgres"))
+
+
+def _rename(table: Any, renamed: Mapping[str, str]) -> None:
+    name = folded(table.this)
+    if name not in renamed:
+        return
+    if not table.alias:
+        table.set("alias", exp.TableAlias(this=exp.to_identifier(name, quoted=True)))
+    table.set("this", exp.to_identifier(renamed[name], quoted=True))

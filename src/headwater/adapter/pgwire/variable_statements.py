@@ -1,0 +1,194 @@
+"""``SET``, ``SHOW``, ``RESET`` and the functions that do the same, for one connection.
+
+A variable of the wire (:mod:`.variables`) is set and shown here; every other one belongs to the
+session. ``SET LOCAL`` and ``set_config(…, true)`` hold until the transaction ends, when
+:meth:`VariableStatements.end_transaction` puts back what was there before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from headwater.adapter.errors import UnknownSetting, Unsupported
+from headwater.adapter.pgwire import messages, variables
+from headwater.adapter.pgwire.backend import Column
+from headwater.adapter.pgwire.framing import Stream
+from headwater.adapter.pgwire.portals import Answer
+from headwater.adapter.pgwire.rows import RowStream
+from headwater.adapter.sql import statements
+from headwater.adapter.sql.tokens import DATABASE, SCHEMA
+
+Ask = Callable[[statements.Statement, str], Awaitable[Answer]]
+"""Has the session execute a statement."""
+
+ALL: Final = "all"
+"""The name that stands for every variable: ``SHOW ALL``, ``RESET ALL``."""
+
+_KNOWN: Final = "SELECT name, setting, short_desc FROM pg_catalog.pg_settings"
+_SHOWN_ALL: Final = ("name", "setting", "description")
+
+
+class VariableStatements:
+    """What a connection's statements about variables do."""
+
+    def __init__(
+        self, stream: Stream, held: variables.SessionVariables, ask: Ask, user: str, pid: int
+    ) -> None:
+        self._stream = stream
+        self._variables = held
+        self._ask = ask
+        self._user = user
+        self._pid = pid
+        self._before: dict[str, str] = {}
+
+    async def show(self, name: str, sql: str) -> Answer:
+        """``SHOW name``."""
+        if name == ALL:
+            return await self._show_all()
+        if self._variables.holds(name):
+            return _one_row([(name, self._variables.show(name))], "SHOW")
+        try:
+            return await self._ask(statements.Show(name), sql)
+        except UnknownSetting:
+            if not self._variables.shares(name):
+                raise
+            return _one_row([(name, self._variables.show(name))], "SHOW")
+
+    async def assign(
+        self, statement: statements.SetVariable, sql: str, *, in_transaction: bool
+    ) -> Answer:
+        """``SET [LOCAL] name = value`` or ``RESET name``."""
+        tag = Answer("RESET" if sql[:5].upper() == "RESET" else "SET")
+        name, value = statement.name, statement.value
+        if statement.local and not in_transaction:
+            self.warn("25P01", "SET LOCAL can only be used in transaction blocks")
+            return tag
+        if not self._variables.holds(name):
+            try:
+                await self._ask(statement, sql)
+            except UnknownSetting:
+                if not self._variables.shares(name):
+                    raise
+            if self._variables.shares(name):
+                self._remember(statement)
+                self._variables.assign(name, value)
+            return tag
+        self._remember(statement)
+        warning = self._variables.assign(name, value)
+        if warning is not None:
+            self.warn("01000", warning)
+        self._tell(name)
+        return tag
+
+    async def reset_all(self) -> None:
+        """``RESET ALL``: the variables as they were when the session began."""
+        self._variables.reset_all()
+        self._before.clear()
+        for name in variables.FOLLOWED:
+            self._tell(name)
+        with contextlib.suppress(UnknownSetting):  # of a session that has no variables
+            await self._ask(statements.SetVariable(ALL, None), "RESET ALL")
+
+    def end_transaction(self) -> None:
+        """Put back what was set for the transaction only."""
+        before, self._before = self._before, {}
+        for name, value in before.items():
+            self._variables.assign(name, value)
+            self._tell(name)
+
+    async def session_functions(
+        self, columns: tuple[statements.SessionColumn, ...], *, in_transaction: bool
+    ) -> Answer:
+        """``SELECT version(), current_setting('x'), set_config('x', 'y', false), …``."""
+        values: list[tuple[str, str | None]] = []
+        for column in columns:
+            if column.function == "set_config":
+                assert column.argument is not None
+                value = await self._set_config(column, in_transaction=in_transaction)
+            elif column.function == "current_setting":
+                assert column.argument is not None
+                value = await self._shown(column.argument)
+            else:
+                value = self._value(column.function)
+            values.append((column.name, value))
+        return _one_row(values, "SELECT")
+
+    def warn(self, sqlstate: str, message: str) -> None:
+        """Tell the client something that is no error."""
+        notice = {"S": "WARNING", "V": "WARNING", "C": sqlstate, "M": message}
+        self._stream.write(messages.notice_response(notice))
+
+    async def _set_config(
+        self, column: statements.SessionColumn, *, in_transaction: bool
+    ) -> str | None:
+        assert column.argument is not None
+        if not column.local or in_transaction:
+            wanted = statements.SetVariable(column.argument, column.value, column.local)
+            text = "SET"
+            await self.assign(wanted, text, in_transaction=in_transaction)
+        return column.value
+
+    async def _shown(self, name: str) -> str | None:
+        if self._variables.holds(name):
+            return self._variables.show(name)
+        answer = await self.show(name, f"SHOW {name}")
+        assert answer.rows is not None
+        return answer.rows.first_text()
+
+    async def _show_all(self) -> Answer:
+        found: dict[str, tuple[str, str | None, str | None]] = {}
+        try:
+            answer = await self._ask(statements.SelectCatalog(_KNOWN), _KNOWN)
+        except Unsupported:
+            pass  # A session without a catalog: what the wire has is all there is.
+        else:
+            assert answer.rows is not None
+            for name, setting, description in answer.rows.all_rows():
+                assert name is not None
+                found[name.lower()] = (name, setting, description)
+        for name in self._variables.names():
+            spelled, _, description = found.get(name, (name, None, None))
+            found[name] = (spelled, self._variables.show(name), description)
+        rows = [row for _, row in sorted(found.items())]
+        arrays = [pa.array([row[n] for row in rows], pa.string()) for n in range(len(_SHOWN_ALL))]
+        batch = pa.RecordBatch.from_arrays(arrays, names=list(_SHOWN_ALL))
+        shown = tuple(Column(name, pa.string()) for name in _SHOWN_ALL)
+        return Answer("SHOW", RowStream(shown, [batch]))
+
+    def _value(self, function: str) -> str:
+        match function:
+            case "version":
+                return variables.VERSION_TEXT
+            case "current_database" | "current_catalog":
+                return DATABASE
+            case "current_schema":
+                return SCHEMA
+            case "current_user" | "session_user":
+                return self._user
+            case "pg_backend_pid":
+                return str(self._pid)
+            case "pg_is_in_recovery":
+                return "f"
+            case _:
+                raise AssertionError(f"the parser knows {function}, the wire does not")
+
+    def _remember(self, statement: statements.SetVariable) -> None:
+        if statement.local:
+            self._before.setdefault(statement.name, self._variables.show(statement.name))
+        else:
+            self._before.pop(statement.name, None)
+
+    def _tell(self, name: str) -> None:
+        if name in variables.FOLLOWED:
+            self._stream.write(messages.parameter_status(name, self._variables.show(name)))
+
+
+def _one_row(values: Sequence[tuple[str, str | None]], tag: str) -> Answer:
+    columns = tuple(Column(name, pa.string()) for name, _ in values)
+    arrays = [pa.array([value], pa.string()) for _, value in values]
+    batch = pa.RecordBatch.from_arrays(arrays, names=[name for name, _ in values])
+    return Answer(tag, RowStream(columns, [batch]), counted=tag == "SELECT")
