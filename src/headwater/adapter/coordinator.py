@@ -127,12 +127,14 @@ class Coordinator:
             raise Unsupported("a query about the catalog", detail="There is no shadow PostgreSQL.")
         return self.catalog_queries.run(query, state)
 
-    def columns(self, statement: Statement, state: State) -> tuple[Column, ...] | None:
-        """Return the columns of the rows that a statement would answer with."""
+    def columns(self, statement: Statement) -> tuple[Column, ...] | None:
+        """Return the columns of the rows that a statement would answer with, if they are known."""
         match statement:
             case Select():
-                schema = self.reads.describe(statement, catalog.sources(state, statement.tables))
-                return tuple(map(Column.of_field, schema))
+                sources = self.reads.sources(statement.tables)
+                if sources.system:
+                    return None
+                return tuple(map(Column.of_field, self.reads.describe(statement, sources)))
             case Insert() | Update() | Delete() if statement.returning is not None:
                 target = self.target(statement.table)
                 writes.check_returning(statement.returning, target)

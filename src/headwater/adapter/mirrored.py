@@ -2,7 +2,8 @@
 
 ``mirrored(state)`` has every table, view and materialized view of the catalog whose columns are
 known, in an order in which they can be made: after all that they are made of. What is no relation
-(a materialization, a subscription) is not there, and nothing secret ever is.
+(a materialization, a subscription) is not there, and nothing secret ever is. The system views are
+there, in a schema of their own.
 
 A view is shown with its client's own text, in which relations stand under the names they have
 *now*: in the catalog they are known by id, so that a rename breaks nothing, and PostgreSQL has to
@@ -24,7 +25,7 @@ from sqlglot.optimizer.scope import traverse_scope
 
 from headwater.adapter import catalog
 from headwater.adapter.errors import AdapterError
-from headwater.adapter.shadow.objects import Column, Mirrored, Relation, RelationKind
+from headwater.adapter.shadow.objects import Column, Mirrored, Relation, RelationKind, Schema
 from headwater.adapter.sql.parse import parse
 from headwater.adapter.sql.query import folded
 from headwater.adapter.sql.statements import (
@@ -34,7 +35,8 @@ from headwater.adapter.sql.statements import (
     Statement,
     Value,
 )
-from headwater.adapter.sql.tokens import SCHEMA
+from headwater.adapter.sql.tokens import SCHEMA, SYSTEM_SCHEMA
+from headwater.adapter.system import SYSTEM_VIEWS, SystemView
 from headwater.persist import evolution
 from headwater.persist.state import State
 
@@ -59,13 +61,22 @@ def catalog_key(state: State) -> frozenset[tuple[str, bytes]]:
 
 
 def mirrored(state: State) -> tuple[Mirrored, ...]:
-    """The relations of the catalog."""
-    found = []
+    """The relations of the catalog, and the system's own."""
+    found: list[Mirrored] = [Schema(SYSTEM_SCHEMA, "What there is and how it does.")]
+    found += map(_system_relation, SYSTEM_VIEWS.values())
     for each in _in_order(state):
         relation = _relation(state, each)
         if relation is not None:
             found.append(relation)
     return tuple(found)
+
+
+def _system_relation(view: SystemView) -> Relation:
+    columns = [
+        Column.stored(field, column.about)
+        for field, column in zip(view.schema, view.columns, strict=True)
+    ]
+    return Relation(SYSTEM_SCHEMA, view.name, "view", tuple(columns), comment=view.about)
 
 
 def _in_order(state: State) -> Iterator[catalog.Object]:

@@ -128,9 +128,9 @@ class ClientSession:
         return described(queries, self._state(), sql, parameter_oids)
 
     def columns(self, statement: Statement) -> tuple[Column, ...] | None:
-        """Return the columns of a statement's rows; nothing is read."""
+        """Return the columns of a statement's rows, if they are known; nothing is read."""
         with users_mistakes():
-            return self._coordinator.columns(statement, self._state())
+            return self._coordinator.columns(statement)
 
     def cancel(self, reason: str = "request") -> None:
         """End the waiting of the statement that runs, from any thread."""

@@ -193,7 +193,7 @@ class TellsColumns(Protocol):
     """A session that knows the columns of a statement's rows without running it."""
 
     def columns(self, statement: Statement) -> tuple[Column, ...] | None:
-        """The columns; None if it has no rows. Called for statements that answer with rows."""
+        """The columns; None if they are not known. Called for statements that answer with rows."""
         ...
 
 

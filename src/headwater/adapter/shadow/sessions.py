@@ -27,6 +27,7 @@ ROWS_MAX: Final = 100_000
 BYTES_MAX: Final = 64 * 1024 * 1024
 SESSIONS_MAX: Final = 8
 _WAIT_SECONDS: Final = 30.0
+_ANALYSED_PATH: Final = b"SET search_path = public, hw_catalog"
 _GONE: Final = ("57P", "080")
 """SQLSTATEs of a server that stops or of a connection that broke."""
 
@@ -89,6 +90,9 @@ class Sessions:
         """Types and names of what ``text`` returns. ``parameters``: OIDs, 0 for unknown."""
         with self._session() as connection:
             server = connection.pgconn
+            # Our system's relations are found without their schema; lists of relations leave them
+            # out, as those of pg_catalog.
+            _accept(server.exec_(_ANALYSED_PATH))
             _accept(server.prepare(b"", _bytes(text), list(parameters) or None))
             described = server.describe_prepared(b"")
             _accept(described)
