@@ -22,7 +22,7 @@ from headwater.adapter.clients import Clients
 from headwater.adapter.definitions import Definitions, defaults
 from headwater.adapter.describing import returned_columns
 from headwater.adapter.dialect import to_spark
-from headwater.adapter.errors import WrongKind
+from headwater.adapter.errors import Unsupported, WrongKind
 from headwater.adapter.group_commit import GroupCommit
 from headwater.adapter.holds import Holds, retained
 from headwater.adapter.keyed_reads import PROBE_INDEX, KeyedReads

@@ -30,6 +30,18 @@ from typing import Final, Literal
 import pyarrow as pa
 
 from headwater.adapter.sql.source_statements import CreateSource
+from headwater.adapter.sql.transactions import (
+    Begin,
+    Commit,
+    Release,
+    Rollback,
+    RollbackTo,
+    Savepoint,
+    SetTransaction,
+)
+
+# Handed on from there; what is defined here is public as it is.
+__all__ = ["Begin", "Commit", "Release", "Rollback", "RollbackTo", "Savepoint", "SetTransaction"]
 
 Value = None | bool | int | Decimal | float | str | bytes | date | datetime
 """A literal. A ``str`` is of unknown type until it meets its column, as in PostgreSQL."""
@@ -446,52 +458,6 @@ class SetVariable:
     name: str
     value: str | None
     local: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Begin:
-    """``BEGIN`` or ``START TRANSACTION``, ``READ ONLY`` or not; None: as the session has it."""
-
-    read_only: bool | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SetTransaction:
-    """``SET TRANSACTION`` or ``SET SESSION CHARACTERISTICS AS TRANSACTION``: what it may do."""
-
-    read_only: bool | None
-    session: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """``COMMIT`` or ``END``."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rollback:
-    """``ROLLBACK`` or ``ABORT``."""
-
-
-@dataclass(frozen=True, slots=True)
-class Savepoint:
-    """``SAVEPOINT name``."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class RollbackTo:
-    """``ROLLBACK TO [SAVEPOINT] name``."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """``RELEASE [SAVEPOINT] name``."""
-
-    name: str
 
 
 Statement = (
