@@ -46,6 +46,8 @@ def door() -> Iterator[Door]:
             "COMMENT ON COLUMN orders.amount IS 'in euros'",
             "CREATE VIEW paid_orders AS SELECT id, amount FROM orders WHERE paid",
             "CREATE VIEW counts (who, n) AS SELECT who, count(*) FROM orders GROUP BY who",
+            "CREATE INDEX by_who ON orders (who)",
+            "CREATE MATERIALIZED VIEW kept AS SELECT max(amount) AS most FROM orders",
             "INSERT INTO orders VALUES (1, 'ada', 12.50, '2026-01-02 03:04:05+00', true)",
         ):
             connection.execute(statement)
@@ -57,13 +59,15 @@ def door() -> Iterator[Door]:
 
 def test_psql_lists_what_there_is(door: Door) -> None:
     printed = door.psql(
-        r"\d", r"\dt", r"\dv", r"\l", r"\dn", r"\df", r"\du", r"\di", r"\dp", r"\ds"
+        r"\d", r"\dt", r"\dv", r"\dm", r"\l", r"\dn", r"\df", r"\du", r"\di", r"\dp", r"\ds"
     )
     assert re.search(r"public \| orders +\| table +\| headwater", printed)
     assert re.search(r"public \| paid_orders +\| view +\| headwater", printed)
     assert re.search(r"headwater +\| headwater_admin \| UTF8", printed)
     assert re.search(r"public +\| headwater", printed)
     assert re.search(r"orders_pkey \| index", printed)
+    assert re.search(r"by_who +\| index", printed)
+    assert re.search(r"public \| kept +\| materialized view \| headwater", printed)
     assert "hw_objects" not in printed
     assert re.search(r"hw_catalog \| hw_objects +\| view", door.psql(r"\dv hw_catalog.*"))
 
@@ -77,16 +81,19 @@ def test_psql_describes_a_table(door: Door) -> None:
         r" amount +\| numeric\(12,2\) .*\| in euros",
         r" at +\| timestamp with time zone",
         r' +"orders_pkey" PRIMARY KEY, btree \(id\)',
+        r' +"by_who" btree \(who\)',
         r"\| what was ordered",
     ):
         assert re.search(line, printed), line
 
 
 def test_psql_describes_views_by_their_text(door: Door) -> None:
-    printed = door.psql(r"\d+ paid_orders", r"\d+ counts", r"\sv paid_orders")
+    printed = door.psql(r"\d+ paid_orders", r"\d+ counts", r"\sv paid_orders", r"\d+ kept")
     assert "FROM orders\n  WHERE paid;" in printed
     assert re.search(r" n +\| bigint", printed)
     assert "CREATE OR REPLACE VIEW public.paid_orders" in printed
+    assert 'Materialized view "public.kept"' in printed
+    assert "max(amount) AS most" in printed
 
 
 def test_a_view_is_shown_with_the_names_of_today(door: Door) -> None:

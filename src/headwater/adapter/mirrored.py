@@ -25,7 +25,7 @@ from sqlglot.optimizer.scope import traverse_scope
 
 from headwater.adapter import catalog
 from headwater.adapter.errors import AdapterError
-from headwater.adapter.shadow.objects import Column, Mirrored, Relation, RelationKind, Schema
+from headwater.adapter.shadow.objects import Column, Index, Mirrored, Relation, RelationKind, Schema
 from headwater.adapter.sql.parse import parse
 from headwater.adapter.sql.query import folded
 from headwater.adapter.sql.statements import (
@@ -64,8 +64,9 @@ def mirrored(state: State) -> tuple[Mirrored, ...]:
     """The relations of the catalog, and the system's own."""
     found: list[Mirrored] = [Schema(SYSTEM_SCHEMA, "What there is and how it does.")]
     found += map(_system_relation, SYSTEM_VIEWS.values())
+    indexes = _indexes(state)
     for each in _in_order(state):
-        relation = _relation(state, each)
+        relation = _relation(state, each, indexes.get(each.id, ()))
         if relation is not None:
             found.append(relation)
     return tuple(found)
@@ -97,7 +98,19 @@ def _in_order(state: State) -> Iterator[catalog.Object]:
         yield from visit(oid)
 
 
-def _relation(state: State, each: catalog.Object) -> Relation | None:
+def _indexes(state: State) -> dict[str, tuple[Index, ...]]:
+    """The indexes of each object, by its id."""
+    found: dict[str, tuple[Index, ...]] = {}
+    for each in catalog.objects(state):
+        gid = state.names.get(each.collection) if each.kind == "index" else None
+        if gid is not None:
+            (on,) = each.uses
+            made = Index(each.name, tuple(state.collections[gid].key))
+            found[on] = (*found.get(on, ()), made)
+    return found
+
+
+def _relation(state: State, each: catalog.Object, indexes: tuple[Index, ...]) -> Relation | None:
     kind = _KINDS.get(each.kind)
     if kind is None:
         return None
@@ -126,6 +139,7 @@ def _relation(state: State, each: catalog.Object) -> Relation | None:
         columns,
         definition,
         primary_key=key if kind == "table" else (),
+        indexes=indexes,
         comment=each.comment,
     )
 

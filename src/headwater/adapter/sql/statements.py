@@ -29,6 +29,7 @@ from typing import Final, Literal
 
 import pyarrow as pa
 
+from headwater.adapter.sql.session_statements import SelectCatalog, SelectSession, SessionColumn
 from headwater.adapter.sql.source_statements import CreateSource
 from headwater.adapter.sql.transactions import (
     Begin,
@@ -41,7 +42,10 @@ from headwater.adapter.sql.transactions import (
 )
 
 # Handed on from there; what is defined here is public as it is.
-__all__ = ["Begin", "Commit", "Release", "Rollback", "RollbackTo", "Savepoint", "SetTransaction"]
+__all__ = [
+    "Begin", "Commit", "Release", "Rollback", "RollbackTo", "Savepoint", "SelectCatalog",
+    "SelectSession", "SessionColumn", "SetTransaction",
+]  # fmt: skip
 
 Value = None | bool | int | Decimal | float | str | bytes | date | datetime
 """A literal. A ``str`` is of unknown type until it meets its column, as in PostgreSQL."""
@@ -326,36 +330,6 @@ class Acknowledge:
 
     name: str
     time: int
-
-
-@dataclass(frozen=True, slots=True)
-class SessionColumn:
-    """One session function of a :class:`SelectSession`, its argument and its column name."""
-
-    function: str
-    argument: str | None
-    name: str
-    value: str | None = None
-    """What ``set_config`` sets the argument to."""
-    local: bool = False
-    """Whether it does so for the transaction only."""
-
-
-@dataclass(frozen=True, slots=True)
-class SelectSession:
-    """``SELECT version(), current_user, …``: a query about the session alone, in no table.
-
-    Clients send it while they connect. The wire answers it; no backend sees it.
-    """
-
-    columns: tuple[SessionColumn, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class SelectCatalog:
-    """A query about PostgreSQL's catalog that reads no relation of ours: the shadow answers it."""
-
-    query_sql: str
 
 
 @dataclass(frozen=True, slots=True)
