@@ -100,7 +100,9 @@ def _events(
         if statement.progress:
             yield _progress(schema, as_of)
         end = statement.up_to
-        while end is None or held + 1 < end:
+        # Everything before it is delivered: not even the contents, at first.
+        delivered = as_of if statement.snapshot else as_of + 1
+        while end is None or delivered < end:
             event = subscription.fetch(NOTHING_YET_SECONDS)
             if event is None:
                 if subscription.upper.is_closed:
@@ -114,7 +116,7 @@ def _events(
                 return
             if isinstance(event, Updates):
                 continue  # Its progress comes next.
-            upper = event.upper.only()
+            delivered = upper = event.upper.only()
             if upper - 1 > held:
                 holds.acquire(upper - 1)
                 holds.release(held)

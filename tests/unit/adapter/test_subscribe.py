@@ -64,6 +64,8 @@ def test_a_snapshot_then_every_change_up_to_a_time(server: SqlServer) -> None:
     assert [row[0] for row in progressed] == sorted(row[0] for row in progressed)
     assert [(t, d, k, v) for t, p, d, k, v in progressed if not p] == found[2:]
     assert list(rows_of(sql, f"SUBSCRIBE t AS OF {start} UP TO {start}")) == []
+    only = list(rows_of(sql, f"SUBSCRIBE t AS OF {start} UP TO {start + 1}"))
+    assert sorted(only) == [(start, 1, 1, "a"), (start, 1, 2, "b")]
     with pytest.raises(AdapterError):
         list(rows_of(sql, f"SUBSCRIBE t AS OF {start} UP TO {start - 1}"))
 
