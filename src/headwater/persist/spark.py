@@ -23,14 +23,13 @@ import secrets
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from headwater.algebra.frontier import Frontier
-from headwater.base.errors import HeadwaterError, InvalidUsage
+from headwater.base.errors import InvalidUsage
 from headwater.base.ids import BatchId
 from headwater.persist import evolution
 from headwater.persist.batch import Part
@@ -42,6 +41,7 @@ from headwater.persist.decision import collection_named, collection_of
 from headwater.persist.errors import CollectionHasErrors, SchemaMismatch
 from headwater.persist.evolution import DIFF
 from headwater.persist.layout import Layout
+from headwater.persist.multiplicity import repeat_rows
 from headwater.persist.narrow import is_upgraded, read_rows
 from headwater.persist.read import Snapshot
 from headwater.persist.spark_parts import (
@@ -68,16 +68,6 @@ BATCH_ROWS: Final = 65_536
 Frame = Any
 Session = Any
 Finish = Callable[[pa.Table], pa.Table]
-
-
-class NegativeMultiplicity(HeadwaterError):
-    """A collection that at some time holds a row fewer than zero times: it has no rows to show."""
-
-    def __init__(self, name: str, rows: int) -> None:
-        super().__init__(
-            f"collection {name!r} has {rows} row(s) with a negative multiplicity; "
-            f"something retracted what was never inserted"
-        )
 
 
 # ---- schemas ---------------------------------------------------------------------------------
@@ -116,17 +106,6 @@ def rows_frame(session: Session, snapshot: Snapshot) -> Frame:
     name = snapshot.name
     schema = pa.schema(_columns(snapshot))
     return _frame(session, snapshot, schema, lambda multiset: repeat_rows(multiset, name))
-
-
-def repeat_rows(multiset: pa.Table, name: str) -> pa.Table:
-    """Return each row as often as ``__diff`` says, without that column."""
-    diffs = multiset.column(DIFF).to_numpy()
-    if (diffs < 0).any():
-        raise NegativeMultiplicity(name, int((diffs < 0).sum()))
-    rows = multiset.drop_columns([DIFF])
-    if (diffs == 1).all():
-        return rows
-    return rows.take(pa.array(np.repeat(np.arange(len(diffs)), diffs)))
 
 
 def _columns(snapshot: Snapshot) -> list[pa.Field]:
@@ -478,7 +457,6 @@ def register_data_source(session: Session, layouts: Sequence[Layout] = ()) -> No
 __all__ = [
     "DESCRIPTORS",
     "HeadwaterDataSource",
-    "NegativeMultiplicity",
     "append_from_tasks",
     "arrow_frame",
     "collect_parts",

@@ -20,7 +20,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
 
-import numpy as np
 import pyarrow as pa
 import sqlglot
 from sqlglot import exp
@@ -41,7 +40,7 @@ from headwater.persist.client import Client, open_location
 from headwater.persist.commands import Command
 from headwater.persist.consensus.memory import MemoryConsensus
 from headwater.persist.core import Settings
-from headwater.persist.evolution import DIFF
+from headwater.persist.multiplicity import repeat_rows
 from headwater.storage.controller import Ingestions
 from headwater.testing.duck import Duck
 from headwater.testing.duck_views import DuckViews
@@ -79,7 +78,7 @@ class DuckRows:
     ) -> pa.Table:
         names = {table.name for table in sqlglot.parse_one(sql, read="spark").find_all(exp.Table)}
         tables = {
-            name: _repeated(self._client.reader(collection).snapshot(as_of).to_table())
+            name: repeat_rows(self._client.reader(collection).snapshot(as_of).to_table(), name)
             for name, collection in relations.items()
             if name in names
         }
@@ -126,12 +125,6 @@ class DuckRows:
         (view,) = (v for v in definition.stored(self._client.core.state) if v.name == name)
         failure = self.failures().get(view.id)
         return written(described(self._client.core.state, view, failure, None))
-
-
-def _repeated(rows: pa.Table) -> pa.Table:
-    counts = rows.column(DIFF).to_numpy()
-    places = np.repeat(np.arange(counts.size), counts)
-    return rows.drop_columns([DIFF]).take(pa.array(places))
 
 
 class SqlSession:
