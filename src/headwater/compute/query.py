@@ -38,7 +38,7 @@ from headwater.compute.ir.node import Scan, TemporalFilter, walk
 from headwater.compute.ir.plan import Plan, UserFunction
 from headwater.compute.ir.refusal import NotUnderstood, Refused
 from headwater.compute.select import spark_message
-from headwater.compute.session import MEANING
+from headwater.compute.session import MEANING, new_session
 
 Table = Callable[[str], Any]
 Query: TypeAlias = str | Plan | DataFrame | Callable[[Table], DataFrame]
@@ -162,7 +162,7 @@ def _kept(session: Any, plan: Plan, inputs: Schemas) -> Plan:
 
 def _require_planned(session: Any, plan: Plan, inputs: Schemas) -> None:
     """Refuse functions where Spark cannot call them (some joins): it says so when it plans."""
-    own = session.newSession()
+    own = new_session(session)
     # Not known to be empty: Spark would plan nothing at all.
     nothing = own.sparkContext.emptyRDD()
     empty = {n: own.createDataFrame(nothing, ddl(inputs[n])) for n in plan.relations}

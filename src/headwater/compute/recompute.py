@@ -49,6 +49,7 @@ from headwater.compute.catalyst.user_functions import Raised
 from headwater.compute.ir.plan import Plan, decoded
 from headwater.compute.ir.refusal import OtherMeaning
 from headwater.compute.select import spark_message
+from headwater.compute.session import new_session
 from headwater.compute.step import Interval, StepFailed, due, job_group, last_line, token
 from headwater.persist import evolution
 from headwater.persist.batch import Part
@@ -240,7 +241,7 @@ class _Query:
 
     def __init__(self, core: Core, session: Any, view: RecomputedView, schema: pa.Schema) -> None:
         self._core = core
-        self._session = session.newSession()
+        self._session = new_session(session)
         self._relations = view.relations
         self._schema = schema
         self._plan = _plan(view.plan)

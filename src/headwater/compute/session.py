@@ -125,6 +125,52 @@ def open_session(settings: SparkSettings | None = None) -> Any:
         return session
 
 
+def running_session() -> Any | None:
+    """Return a session of the Spark that this process runs already, whoever started it."""
+    with _lock:
+        return _somebodys() if _open is None else _open.session
+
+
+def _somebodys() -> Any | None:
+    from pyspark.sql import SparkSession
+
+    # The active one is that of the thread; the one that was instantiated is that of the process.
+    found = SparkSession.getActiveSession() or SparkSession._instantiatedSession
+    return None if found is None or found.sparkContext._jsc is None else found
+
+
+def with_meaning(session: Any) -> Any:
+    """Return a session of the same Spark in which queries mean what they do to us.
+
+    The given one if it is such a session, else a new one: the settings of somebody else's session
+    are theirs.
+    """
+    if all(session.conf.get(key, None) == value for key, value in MEANING.items()):
+        return session
+    own = session.newSession()
+    own._headwater_borrowed = True
+    _set_meaning(own)
+    return own
+
+
+def new_session(session: Any) -> Any:
+    """Return a session beside one of ours: other names, the same meaning.
+
+    Spark makes it of the settings that the whole Spark was started with. If somebody else did that,
+    they are not ours.
+    """
+    made = session.newSession()
+    if getattr(session, "_headwater_borrowed", False):
+        made._headwater_borrowed = True
+        _set_meaning(made)
+    return made
+
+
+def _set_meaning(session: Any) -> None:
+    for key, value in MEANING.items():
+        session.conf.set(key, value)
+
+
 def close_session() -> None:
     """Stop the session of this process, if there is one, and remove its directory."""
     global _open
@@ -144,7 +190,7 @@ def _start(settings: SparkSettings, directory: Path) -> Any:
 
     # It prints every failed query with its Java stack; whoever ran the query has the exception.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
-    if SparkSession.getActiveSession() is not None:
+    if _somebodys() is not None:
         raise InvalidUsage("this process has a SparkSession of its own already; stop it first")
     log = directory / "log4j2.properties"
     log.write_text(_LOG_PROPERTIES)

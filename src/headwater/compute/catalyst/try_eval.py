@@ -27,6 +27,7 @@ from headwater.compute.catalyst.jvm import java_object
 from headwater.compute.dataflow.graph import Lane
 from headwater.compute.dataflow.lanes import LANE, Stream
 from headwater.compute.dataflow.segment import TRY, NumberedEdge, edge_sql
+from headwater.compute.session import new_session
 
 _CLASSES: Final = ("Failures",)
 _OTHER: Final = "INTERNAL_ERROR"
@@ -62,7 +63,7 @@ def segment_session(session: Any) -> Any:
 
     Not adaptive: there is nothing to adapt in one partition, and what is planned is what runs.
     """
-    made = session.newSession()
+    made = new_session(session)
     made.conf.set("spark.sql.codegen.wholeStage", "false")
     made.conf.set("spark.sql.adaptive.enabled", "false")
     register(made)
