@@ -142,6 +142,18 @@ class Definitions:
             elif block.commands:
                 self._commits.alone(lambda _: block.commands)
 
+    def keep_plan(self, name: str, plan: object, tables: tuple[str, ...]) -> None:
+        """Create a materialized view of a plan over relations that was not made of a text."""
+        with self._defining:
+            state = self._core.state
+            catalog.refuse_duplicate(state, name)
+            relations = catalog.sources(state, tables).relations
+            uses = tuple(catalog.named(state, table).id for table in tables)
+            oid = f"u{self._collections.new_id()}"
+            sql = f"CREATE MATERIALIZED VIEW {name} AS /* a DataFrame over */ {', '.join(tables)}"
+            named = catalog.Object(name, "materialized view", sql, oid, uses, oid)
+            self._views.create_view(oid, plan, relations=relations, also=(catalog.put(named),))
+
     # ---- planning ----------------------------------------------------------------------------
 
     def plan(self, state: State, statement: Definition, sql: str) -> Change:

@@ -7,7 +7,7 @@ transactions) do not depend on who evaluates, and are tested with a small evalua
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -36,7 +36,7 @@ class Evaluator(Protocol):
     def create_view(
         self,
         name: str,
-        query: str,
+        query: Any,
         *,
         relations: Mapping[str, str] | None = None,
         key: tuple[str, ...] = (),
@@ -44,7 +44,8 @@ class Evaluator(Protocol):
     ) -> object:
         """Keep a view of the query in the collection ``name``; ``also`` commits with it.
 
-        With a ``key`` the collection is laid out by these columns, so that rows are found by them.
+        The query is a text of Spark SQL, or a plan of whoever evaluates. With a ``key`` the
+        collection is laid out by these columns, so that rows are found by them.
         """
         ...
 

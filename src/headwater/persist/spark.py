@@ -88,6 +88,11 @@ def arrow_frame(session: Session, table: pa.Table) -> Frame:
     return session.createDataFrame(table, schema=spark_schema(table.schema))
 
 
+def frame_rows(frame: Frame) -> pa.Table:
+    """Run a frame, and return all of its rows here."""
+    return frame.toArrow()
+
+
 def _batches(table: pa.Table, wire: pa.Schema) -> Iterator[pa.RecordBatch]:
     yield from table.cast(wire).to_batches(max_chunksize=BATCH_ROWS)
 
@@ -460,6 +465,7 @@ __all__ = [
     "append_from_tasks",
     "arrow_frame",
     "collect_parts",
+    "frame_rows",
     "register_data_source",
     "repeat_rows",
     "rows_frame",

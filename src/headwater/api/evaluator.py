@@ -1,0 +1,166 @@
+"""Who evaluates queries for the Python API: Arrow alone where that is enough, else Spark.
+
+A query that shows columns of one relation, whole, needs no plan: its rows are the snapshot's. So a
+program that reads tables and views as they are never starts a Spark. Everything else is answered as
+the server answers it (``compute/select.py``).
+
+Views are kept by a controller that is started by the first who reads one or makes one: a program
+that only inserts leaves them where they are, and whoever opens the location next brings them up to
+date from there.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from headwater.api.lazy_spark import LazySpark
+from headwater.base.ids import GlobalId
+from headwater.persist.client import Client
+from headwater.persist.commands import Command
+from headwater.persist.multiplicity import repeat_rows
+
+if TYPE_CHECKING:
+    from headwater.compute.controller import ViewController
+
+
+class LazyEvaluator:
+    """An :class:`~headwater.adapter.ports.Evaluator` that needs Spark only where it does."""
+
+    def __init__(self, client: Client, spark: LazySpark) -> None:
+        self._client = client
+        self._spark = spark
+        self._starting = threading.Lock()
+        self._views: ViewController | None = None
+
+    @property
+    def views(self) -> ViewController:
+        """Who keeps views; started now if nobody does."""
+        with self._starting:
+            if self._views is None:
+                from headwater.compute.controller import ViewController
+
+                self._views = ViewController(self._client, self._spark.session)
+                self._views.start()
+            return self._views
+
+    def stop(self) -> None:
+        """Stop keeping views."""
+        with self._starting:
+            if self._views is not None:
+                self._views.stop()
+
+    def select(
+        self,
+        sql: str,
+        as_of: int,
+        *,
+        relations: Mapping[str, str] | None = None,
+        local: Mapping[str, pa.Table] | None = None,
+    ) -> pa.Table:
+        """Return the rows of a query over collections, all at ``as_of``, and over these tables."""
+        known, given = relations or {}, local or {}
+        shown = shown_columns(sql)
+        if shown is not None and shown.relation in given:
+            return shown.of(given[shown.relation])
+        if shown is not None and shown.relation in known:
+            snapshot = self._client.reader(known[shown.relation]).snapshot(as_of)
+            return shown.of(repeat_rows(snapshot.to_table(), shown.relation))
+        from headwater.compute import select as queries
+
+        return queries.select(self._client, self._spark.session, sql, as_of, known, given)
+
+    def describe(self, sql: str, *, relations: Mapping[str, str] | None = None) -> pa.Schema:
+        """Return the columns a query would have."""
+        from headwater.compute import select as queries
+
+        return queries.describe(self._client, self._spark.session, sql, relations or {})
+
+    def create_view(
+        self,
+        name: str,
+        query: Any,
+        *,
+        relations: Mapping[str, str] | None = None,
+        key: tuple[str, ...] = (),
+        also: Sequence[Command] = (),
+    ) -> object:
+        """Keep a view of the query in the collection ``name``; ``also`` commits with it."""
+        return self.views.create_view(name, query, relations=relations, key=key, also=also)
+
+    def plan(self, query: Any, schemas: Mapping[str, pa.Schema]) -> Any:
+        """Return the plan of a function that makes a DataFrame of relations."""
+        from headwater.compute.query import compiled
+
+        return compiled(self._spark.session, query, schemas).plan
+
+    def failures(self) -> Mapping[GlobalId, str]:
+        """Return why views do not advance, by their collections."""
+        return {} if self._views is None else self._views.failures()
+
+    def hydrating(self) -> Mapping[str, float]:
+        """Return the views whose first step runs, and which part of it is done."""
+        return {} if self._views is None else self._views.hydrating()
+
+    def drop_view(self, name: str, *, also: Sequence[Command] = ()) -> bool:
+        """Drop a view."""
+        return self.views.drop_view(name, also=also)
+
+    def explain(self, name: str) -> str:
+        """Say how the view in the collection ``name`` is kept, and where it stands."""
+        if self._views is not None:
+            return self._views.explain(name)
+        from headwater.compute import definition, describe
+
+        state = self._client.core.look()
+        (view,) = (each for each in definition.stored(state) if each.name == name)
+        return describe.written(describe.described(state, view, None, None))
+
+
+class Shown:
+    """Columns of one relation, each with the name that it is shown by."""
+
+    def __init__(self, relation: str, columns: Sequence[tuple[str, str]]) -> None:
+        self.relation = relation
+        self.columns = tuple(columns)
+
+    def of(self, rows: pa.Table) -> pa.Table:
+        """Return these columns of the rows."""
+        fields = [rows.schema.field(column).with_name(name) for column, name in self.columns]
+        arrays = [rows.column(column) for column, _ in self.columns]
+        return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def shown_columns(sql: str) -> Shown | None:
+    """Return what a query of Spark SQL shows, if it only shows columns of one relation.
+
+    >>> shown_columns("SELECT `t`.`v` AS `w` FROM `orders` AS `t`").columns
+    (('v', 'w'),)
+    >>> shown_columns("SELECT v + 1 AS w FROM orders")
+    """
+    try:
+        tree = sqlglot.parse_one(sql, dialect="spark")
+    except SqlglotError:
+        return None
+    if not isinstance(tree, exp.Select):
+        return None
+    if any(value for part, value in tree.args.items() if part not in ("expressions", "from_")):
+        return None
+    source = tree.args["from_"].this if tree.args.get("from_") else None
+    if not isinstance(source, exp.Table) or any(
+        value for part, value in source.args.items() if part not in ("this", "alias")
+    ):
+        return None
+    columns = []
+    for expression in tree.expressions:
+        column = expression.unalias()
+        if not isinstance(column, exp.Column) or isinstance(column.this, exp.Star):
+            return None
+        columns.append((column.name, expression.alias_or_name))
+    return Shown(source.name, columns)
