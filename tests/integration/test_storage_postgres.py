@@ -32,7 +32,8 @@ from headwater.storage.ingestion import Definition, Ingestion, Output, read_rema
 from headwater.storage.offsets import NOTHING, Offsets
 from headwater.storage.runner import Runner
 from headwater.storage.source import Source
-from headwater.storage.sources.postgres import LOG, Postgres, discover, lsn, lsn_text
+from headwater.storage.sources.pg_types import lsn, lsn_text
+from headwater.storage.sources.postgres import LOG, Postgres, discover
 from headwater.testing.crash import quiet_crashes
 from headwater.testing.servers import postgres_server
 from headwater.testing.unreliable import Crash, FailNth
@@ -97,6 +98,18 @@ class World:
             source.close()
         self.sources.clear()
 
+    def released(self) -> None:
+        """Our processes are away for a while: the slot is in nobody's use."""
+        for source in self.sources:
+            source.close()
+        self.await_slot("NOT active")
+
+    def await_slot(self, condition: str) -> None:
+        """What we tell the server in a stream it does in its own time."""
+        query = f"SELECT {condition} FROM pg_replication_slots WHERE slot_name = %s"
+        while self.connection.execute(query, (self.name,)).fetchone() == (False,):
+            pass
+
     def grow(self, random: Random) -> None:
         """Move money between the tables in a transaction; rows come and go, too."""
         for _ in range(random.randrange(1, 4)):
@@ -134,6 +147,7 @@ class World:
 
     def close(self) -> None:
         self.processes_die()
+        self.await_slot("NOT active")
         self.execute(
             f"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots "
             f"WHERE slot_name = '{self.name}'"
@@ -257,9 +271,13 @@ def test_the_server_is_stopped_and_started(world: World, server: Server) -> None
         location.tick(running)
         world.grow(random)
         world.connection.close()
-        server.stop()
-        with pytest.raises(TransientError):
-            running.tick(location.clock.now_ms() + 1)
+        stopping = threading.Thread(target=server.stop)
+        stopping.start()  # It waits for whoever follows its log to let go.
+        with pytest.raises(TransientError):  # noqa: PT012 - at any of them
+            while True:
+                location.clock.set(location.clock.now_ms() + 1)
+                running.tick(location.clock.now_ms())
+        stopping.join()
         server.start()
         world.connection = psycopg.connect(world.dsn, autocommit=True)
         location.tick(running)
@@ -386,8 +404,10 @@ def test_an_idle_database_pins_no_log(world: World) -> None:
         world.execute(f"CREATE TABLE public.{world.name}_noise AS SELECT generate_series(1, 20000)")
         location.tick(running)
         location.tick(running)
+        durable = running.resumption.offsets[LOG]
+        world.await_slot(f"confirmed_flush_lsn >= '{lsn_text(durable)}'")
         assert world.confirmed() - before > 500_000
-        assert world.confirmed() == running.resumption.offsets[LOG]
+        assert world.confirmed() == durable
         running.stop()
 
 
@@ -493,6 +513,7 @@ def test_a_slot_that_is_past_us_is_definite(world: World) -> None:
         running = location.start(client)
         location.tick(running)
         world.grow(random)
+        world.released()
         world.execute(f"SELECT pg_replication_slot_advance('{world.name}', pg_current_wal_lsn())")
         with pytest.raises(DefiniteError, match="let nobody else use or drop its slot"):
             running.tick(location.clock.now_ms() + 10)
@@ -504,6 +525,9 @@ def test_a_slot_that_was_dropped_is_definite(world: World) -> None:
     with location.open() as client:
         running = location.start(client)
         location.tick(running)
+        with pytest.raises(psycopg.errors.ObjectInUse):  # While we are there, nobody can.
+            world.execute(f"SELECT pg_drop_replication_slot('{world.name}')")
+        world.released()
         world.execute(f"SELECT pg_drop_replication_slot('{world.name}')")
         with pytest.raises(DefiniteError, match="does not exist any more"):
             running.tick(location.clock.now_ms() + 10)

@@ -46,6 +46,7 @@ import pyarrow.compute as pc
 
 from headwater.algebra.frontier import Frontier
 from headwater.base.ids import Epoch
+from headwater.persist.batch import Part
 from headwater.persist.client import Client, ReadHandle, WriteHandle, new_token, pending_parts
 from headwater.persist.commands import (
     Acquired,
@@ -63,8 +64,11 @@ from headwater.persist.commands import (
     ReleaseRole,
     UpperMismatch,
 )
+from headwater.persist.consolidate import consolidate
 from headwater.persist.core import Step, this_process
+from headwater.persist.decision import collection_of
 from headwater.persist.evolution import DIFF, TIME
+from headwater.persist.part import read_part
 from headwater.persist.state import State
 from headwater.storage import dead_letters, remap
 from headwater.storage.envelope import Changes, Known, Lookup, Upsert
@@ -359,7 +363,7 @@ class Ingestion:
                 continue
             changes = envelope.changes(records.output, stamped)
             if records.clears is not None:
-                changes = self._cleared(kept, changes, *records.clears)
+                changes = self._cleared(kept, changes, parts[records.output], *records.clears)
             self._write(step, kept, changes, parts[records.output], letters)
         for name, stamped_all in upserts.items():
             envelope, kept = envelopes[name], self._outputs[name]
@@ -377,17 +381,29 @@ class Ingestion:
         """Whether nothing was ever appended."""
         return kept.upper <= self._remap.birth
 
-    def _cleared(self, kept: _Kept, changes: Changes, partition: str, offset: int) -> Changes:
-        """Add the retraction of everything that an output had before the range."""
-        if self._is_new(kept):
-            return changes
+    def _cleared(
+        self, kept: _Kept, changes: Changes, parts: Sequence[Part], partition: str, offset: int
+    ) -> Changes:
+        """Add the retraction of all that an output has: before the range, and in it so far."""
         time = time_of(self._remap, partition, offset)
         assert time is not None, "what is read is bound"
-        gone = kept.read.snapshot(kept.upper - 1).to_table()
+        collection = collection_of(self._core.state, kept.write.id)
+        fetch, layouts = self._core.fetch, self._core.layouts
+        pieces = [
+            read_part(part, collection, fetch=fetch, layouts=layouts).drop_columns([TIME])
+            for part in parts
+            if not part.errors
+        ]
+        if not self._is_new(kept):
+            pieces.append(kept.read.snapshot(kept.upper - 1).to_table())
+        names = [name for name in changes.updates.column_names if name != TIME]
+        there = [changes.updates.schema.empty_table().select(names)]
+        gone = consolidate(pa.concat_tables(there + [piece.select(names) for piece in pieces]))
+        at = pa.repeat(pa.scalar(time, pa.int64()), gone.num_rows)
         diffs = pc.negate(gone.column(DIFF))
-        columns = [*gone.drop_columns([DIFF]).columns, pa.array([time] * len(gone)), diffs]
+        columns = [*gone.drop_columns([DIFF]).columns, at, diffs]
         retracted = pa.Table.from_arrays(columns, schema=changes.updates.schema)
-        updates = pa.concat_tables([changes.updates, retracted])
+        updates = pa.concat_tables([retracted, changes.updates])
         return Changes(updates, changes.errors, changes.letters)
 
     def _stamped(self, records: Records, lower: Offsets, upper: Offsets) -> pa.Table:

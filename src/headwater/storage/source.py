@@ -70,8 +70,8 @@ class Reliance(enum.Enum):
 class Records:
     """Some records of one output of a source: their places, then their payload.
 
-    ``clears`` (of rows, at most once in a range): everything that the output had before the range
-    goes at this place. Only the output knows what that is.
+    ``clears`` (of rows): everything that the output has, from before the range and from what was
+    handed over of it before this, goes at this place. Only the output knows what that is.
     """
 
     output: str

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater.storage.sources import pg_changes
 from headwater.storage.sources.pg_changes import Changes, Misfit
 from headwater.storage.sources.pg_types import BARE_NUMERIC, Unreadable, arrow_type, column_of
 from headwater.storage.sources.pgoutput import (
@@ -50,12 +51,15 @@ SAMPLES: list[tuple[bytes, Message]] = [
         b"R" + OID + b"s\0t\0f" + struct.pack(">H", 1) + b"\x01id\0" + struct.pack(">Ii", 23, -1),
         Relation(7, "s.t", "f", (RelationColumn("id", 23, -1, in_key=True),)),
     ),
-    (b"I" + OID + b"N" + row("1", None), Insert(7, ("1", None))),
-    (b"U" + OID + b"N" + row("1"), Update(7, None, False, ("1",))),
-    (b"U" + OID + b"K" + row("1") + b"N" + row("2"), Update(7, ("1",), False, ("2",))),
-    (b"U" + OID + b"O" + row("ü") + b"N" + row(UNCHANGED), Update(7, ("ü",), True, (UNCHANGED,))),
-    (b"D" + OID + b"O" + row("1"), Delete(7, ("1",), True)),
-    (b"D" + OID + b"K" + row("1"), Delete(7, ("1",), False)),
+    (b"I" + OID + b"N" + row("1", None), Insert(7, (b"1", None))),
+    (b"U" + OID + b"N" + row("1"), Update(7, None, False, (b"1",))),
+    (b"U" + OID + b"K" + row("1") + b"N" + row("2"), Update(7, (b"1",), False, (b"2",))),
+    (
+        b"U" + OID + b"O" + row("ü") + b"N" + row(UNCHANGED),
+        Update(7, ("ü".encode(),), True, (UNCHANGED,)),
+    ),
+    (b"D" + OID + b"O" + row("1"), Delete(7, (b"1",), True)),
+    (b"D" + OID + b"K" + row("1"), Delete(7, (b"1",), False)),
     (b"T" + struct.pack(">IB", 2, 0) + OID + OID, Truncate((7, 7))),
     (b"O" + struct.pack(">Q", 3) + b"somewhere\0", Other("O")),
 ]
@@ -97,11 +101,9 @@ RELATION = Relation(
 
 
 def gathered(*messages: Message, first: int = 0, last: int = 1000) -> list[str]:
-    changes = Changes(TABLES, "wal")
-    for message in (RELATION, *messages):
-        changes.add(message, first, last)
+    changes = Changes(TABLES, "wal", first, last)
     found = []
-    for records in changes.records():
+    for records in changes.records((RELATION, *messages)):
         if records.clears is not None:
             found.append(f"clears at {records.clears[1]}")
         found += [
@@ -111,7 +113,7 @@ def gathered(*messages: Message, first: int = 0, last: int = 1000) -> list[str]:
 
 
 def test_columns_are_found_by_name_and_others_ignored() -> None:
-    assert gathered(Begin(10, 1), Insert(7, ("x", "9", "1")), Commit(10, 20)) == ["1,x@10:+1"]
+    assert gathered(Begin(10, 1), Insert(7, (b"x", b"9", b"1")), Commit(10, 20)) == ["1,x@10:+1"]
 
 
 def test_only_transactions_of_the_range_count() -> None:
@@ -120,7 +122,7 @@ def test_only_transactions_of_the_range_count() -> None:
         for place in (10, 20, 30)
         for message in (
             Begin(place, 1),
-            Insert(7, ("x", None, str(place))),
+            Insert(7, (b"x", None, b"%d" % place)),
             Commit(place, place + 1),
         )
     ]
@@ -128,45 +130,57 @@ def test_only_transactions_of_the_range_count() -> None:
 
 
 def test_an_unchanged_large_value_is_the_one_before() -> None:
-    update = Update(7, ("large", None, "1"), True, (UNCHANGED, None, "2"))
+    update = Update(7, (b"large", None, b"1"), True, (UNCHANGED, None, b"2"))
     assert gathered(Begin(10, 1), update) == ["1,large@10:-1", "2,large@10:+1"]
     with pytest.raises(Misfit, match="a large value was not sent"):
-        gathered(Begin(10, 1), Insert(7, (UNCHANGED, None, "1")))
+        gathered(Begin(10, 1), Insert(7, (UNCHANGED, None, b"1")))
 
 
 def test_without_the_row_that_goes_nothing_can_be_said() -> None:
     for message in (
-        Update(7, None, False, ("x", None, "1")),
-        Delete(7, (None, None, "1"), False),
+        Update(7, None, False, (b"x", None, b"1")),
+        Delete(7, (None, None, b"1"), False),
     ):
         with pytest.raises(Misfit, match=r"ALTER TABLE s\.t REPLICA IDENTITY FULL"):
             gathered(Begin(10, 1), message)
 
 
-def test_truncate_takes_back_the_range_and_asks_for_the_rest() -> None:
+def test_truncate_asks_the_output_for_what_it_has_once_it_has_it() -> None:
     found = gathered(
         Begin(10, 1),
-        Insert(7, ("x", None, "1")),
+        Insert(7, (b"x", None, b"1")),
         Begin(20, 2),
-        Delete(7, ("old", None, "5"), True),
+        Delete(7, (b"old", None, b"5"), True),
         Truncate((7,)),
-        Insert(7, ("y", None, "2")),
+        Insert(7, (b"y", None, b"2")),
+        Begin(30, 3),
+        Truncate((7,)),
     )
     assert found == [
-        "clears at 20",
         "1,x@10:+1",
         "5,old@20:-1",
-        "1,x@20:-1",
-        "5,old@20:+1",
+        "clears at 20",
         "2,y@20:+1",
+        "clears at 30",
     ]
 
 
-def test_a_second_truncate_takes_back_only_what_came_between() -> None:
-    found = gathered(
-        Begin(10, 1), Truncate((7,)), Insert(7, ("x", None, "1")), Begin(20, 2), Truncate((7,))
-    )
-    assert found == ["clears at 10", "1,x@10:+1", "1,x@20:-1"]
+def test_a_large_range_is_handed_over_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pg_changes, "ROWS_AT_ONCE", 3)
+    story: list[Message] = [Begin(10, 1), *[Insert(7, (b"x", None, b"%d" % n)) for n in range(8)]]
+    changes = Changes(TABLES, "wal", 0, 100)
+    sizes = [records.table.num_rows for records in changes.records((RELATION, *story))]
+    assert sizes == [3, 3, 2]
+
+
+def test_undone_is_the_opposite_at_the_beginning() -> None:
+    changes = Changes(TABLES, "wal", 0, 100, undo=True)
+    story = (RELATION, Begin(10, 1), Insert(7, (b"x", None, b"1")))
+    (records,) = changes.records(story)
+    (row,) = records.table.to_pylist()
+    assert (row["id"], row["__offset"], row["__diff"]) == (1, 0, -1)
+    with pytest.raises(Misfit, match="was truncated while its snapshot was taken"):
+        list(Changes(TABLES, "wal", 0, 100, undo=True).records((*story, Truncate((7,)))))
 
 
 # ---- types -----------------------------------------------------------------------------------
@@ -176,12 +190,12 @@ def test_types() -> None:
     assert arrow_type(1700, ((12 << 16) | 2) + 4) == pa.decimal128(12, 2)
     assert arrow_type(1700, -1) == BARE_NUMERIC
     assert arrow_type(999_999, -1) == pa.string()
-    assert column_of(["t", None, "f"], pa.bool_()).to_pylist() == [True, None, False]
-    assert column_of(["\\xff00", None], pa.binary()).to_pylist() == [b"\xff\x00", None]
+    assert column_of([b"t", None, b"f"], pa.bool_()).to_pylist() == [True, None, False]
+    assert column_of([b"\\xff00", None], pa.binary()).to_pylist() == [b"\xff\x00", None]
     for texts, type_ in (
-        (["x"], pa.int32()),
-        (["infinity"], pa.timestamp("us")),
-        (["1e60"], BARE_NUMERIC),
+        ([b"x"], pa.int32()),
+        ([b"infinity"], pa.timestamp("us")),
+        ([b"1e60"], BARE_NUMERIC),
     ):
         with pytest.raises(Unreadable):
             column_of(texts, type_)

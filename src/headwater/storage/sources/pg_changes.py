@@ -1,14 +1,15 @@
 """Changes of tables, gathered from the messages of a range, transaction by transaction.
 
 A change is a row that goes (-1) or comes (+1), at the place of its transaction. What a truncated
-table had *within* the range is retracted here, at the place of the truncation; what it had before
-the range only the output knows, and is asked to (:class:`Records.clears`).
+table had only its output knows, which is asked to retract it (:class:`Records.clears`); what came
+before the truncation was handed over before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,7 @@ from headwater.storage.generators.generator import placed, with_diffs
 from headwater.storage.source import Records
 from headwater.storage.sources.pg_types import Unreadable, arrow_type, column_of
 from headwater.storage.sources.pgoutput import (
+    UNCHANGED,
     Begin,
     Commit,
     Delete,
@@ -26,68 +28,89 @@ from headwater.storage.sources.pgoutput import (
     Relation,
     Truncate,
     Tuple,
-    Unchanged,
     Update,
 )
+
+ROWS_AT_ONCE: Final = 20_000
 
 
 class Misfit(Exception):
     """A table is not any more what the source was defined with; the message names the column."""
 
 
+Relations = dict[int, tuple[str, tuple[int, ...]]]
+"""Of each relation that a stream has described: its table, and where that has our columns. They
+are described once in a stream, so they live as long as it does."""
+
+Values = tuple[bytes | None, ...]
+
+
 @dataclass(slots=True)
 class _Gathered:
-    """What a range does to one table."""
+    """What came of one table since it was last handed over."""
 
-    rows: list[tuple[str | None, ...]] = field(default_factory=list)
+    rows: list[Values] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
     diffs: list[int] = field(default_factory=list)
-    cleared_at: int | None = None
 
-    def add(self, row: tuple[str | None, ...], place: int, diff: int) -> None:
+    def add(self, row: Values, place: int, diff: int) -> None:
         self.rows.append(row)
         self.places.append(place)
         self.diffs.append(diff)
 
-    def clear(self, place: int) -> None:
-        """Everything goes: what the range brought so far, and what was there before it."""
-        for row, diff in list(zip(self.rows, self.diffs, strict=True)):
-            self.add(row, place, -diff)
-        if self.cleared_at is None:
-            self.cleared_at = place
-
 
 class Changes:
-    """The changes of some tables in a range."""
+    """The changes of some tables in ``[first, last)``; with ``undo`` their opposite, at place 0."""
 
-    def __init__(self, tables: Mapping[str, pa.Schema], partition: str) -> None:
+    def __init__(
+        self,
+        tables: Mapping[str, pa.Schema],
+        partition: str,
+        first: int,
+        last: int,
+        *,
+        relations: Relations | None = None,
+        undo: bool = False,
+    ) -> None:
         self._tables = tables
         self._partition = partition
-        self._gathered = {table: _Gathered() for table in tables}
-        self._relations: dict[int, tuple[str, tuple[int, ...]]] = {}
+        self._first = first
+        self._last = last
+        self._relations = {} if relations is None else relations
+        self._undo = undo
+        self._gathered: dict[str, _Gathered] = {}
+        self._count = 0
         self._place: int | None = None
 
-    @property
-    def truncated(self) -> list[str]:
-        """The tables that were truncated in the range."""
-        return [t for t, found in self._gathered.items() if found.cleared_at is not None]
+    def records(self, messages: Iterable[Message]) -> Iterator[Records]:
+        """Return what the messages say, batch by batch: memory is one batch, whatever comes."""
+        for message in messages:
+            match message:
+                case Insert() | Update() | Delete():
+                    if self._place is not None and message.oid in self._relations:
+                        self._change(message, self._place)
+                        if self._count >= ROWS_AT_ONCE:
+                            yield from self._handed_over()
+                case Begin(final_lsn):
+                    inside = self._first <= final_lsn < self._last
+                    self._place = final_lsn if inside else None
+                case Relation():
+                    self._relation(message)
+                case Truncate(oids):
+                    yield from self._handed_over()
+                    for oid in oids:
+                        if self._place is not None and oid in self._relations:
+                            yield self._cleared(self._relations[oid][0], self._place)
+                case Commit() | Other():
+                    pass
+        yield from self._handed_over()
 
-    def add(self, message: Message, first: int, last: int) -> None:
-        """Take the next message; changes of transactions outside ``[first, last)`` say nothing."""
-        match message:
-            case Begin(final_lsn):
-                self._place = final_lsn if first <= final_lsn < last else None
-            case Relation():
-                self._relation(message)
-            case Commit() | Other():
-                pass
-            case Truncate(oids):
-                for oid in oids:
-                    if self._place is not None and oid in self._relations:
-                        self._gathered[self._relations[oid][0]].clear(self._place)
-            case Insert() | Update() | Delete():
-                if self._place is not None and message.oid in self._relations:
-                    self._change(message, self._place)
+    def _cleared(self, table: str, place: int) -> Records:
+        if self._undo:
+            raise Misfit(f"table {table!r} was truncated while its snapshot was taken")
+        nothing = with_diffs(self._tables[table].empty_table(), 1)
+        records = placed(self._partition, np.zeros(0, np.int64), nothing)
+        return Records(table, records, clears=(self._partition, place))
 
     def _relation(self, relation: Relation) -> None:
         schema = self._tables.get(relation.name)
@@ -108,7 +131,10 @@ class Changes:
 
     def _change(self, message: Insert | Update | Delete, place: int) -> None:
         table, columns = self._relations[message.oid]
-        gathered = self._gathered[table]
+        gathered = self._gathered.get(table)
+        if gathered is None:
+            gathered = self._gathered[table] = _Gathered()
+        self._count += 1
         match message:
             case Insert(_, new):
                 gathered.add(_row(table, new, columns), place, 1)
@@ -117,47 +143,37 @@ class Changes:
             case Update(_, before, whole, new):
                 went = _whole(table, before, whole, columns)
                 assert before is not None
-                # A large value that did not change is not sent again: it is the one before.
-                now = tuple(
-                    b if isinstance(n, Unchanged) else n for n, b in zip(new, before, strict=True)
-                )
+                if UNCHANGED in new:  # A large value that is not sent again is the one before.
+                    both = zip(new, before, strict=True)
+                    new = tuple([b if n is UNCHANGED else n for n, b in both])
                 gathered.add(went, place, -1)
-                gathered.add(_row(table, now, columns), place, 1)
+                gathered.add(_row(table, new, columns), place, 1)
+                self._count += 1
 
     # ---- as records --------------------------------------------------------------------------
 
-    def records(self) -> Iterator[Records]:
-        """Return all changes, at their places."""
-        for table, found in self._gathered.items():
-            if found.rows or found.cleared_at is not None:
-                places = np.array(found.places, np.int64)
-                yield self._table(table, found, places, 1)
+    def _handed_over(self) -> Iterator[Records]:
+        """Return what has come, table by table, and begin afresh."""
+        gathered, self._gathered, self._count = self._gathered, {}, 0
+        for table, found in gathered.items():
+            yield self._table(table, found)
 
-    def undone(self) -> Iterator[Records]:
-        """Return the opposite of all changes, at place 0."""
-        for table, found in self._gathered.items():
-            if found.rows:
-                yield self._table(table, found, np.zeros(len(found.rows), np.int64), -1)
-
-    def _table(self, table: str, found: _Gathered, places: object, sign: int) -> Records:
+    def _table(self, table: str, found: _Gathered) -> Records:
         schema = self._tables[table]
-        columns = list(zip(*found.rows, strict=True)) if found.rows else [()] * len(schema)
         arrays = []
-        for texts, column in zip(columns, schema, strict=True):
+        for texts, column in zip(zip(*found.rows, strict=True), schema, strict=True):
             try:
                 arrays.append(column_of(texts, column.type))
             except Unreadable as error:
                 raise Misfit(f"table {table!r}, column {column.name!r}: {error}") from error
-        payload = with_diffs(
-            pa.Table.from_arrays(arrays, schema=schema), sign * np.array(found.diffs, np.int64)
-        )
-        cleared = None if found.cleared_at is None else (self._partition, found.cleared_at)
-        return Records(table, placed(self._partition, np.asarray(places), payload), cleared)
+        places, diffs = np.array(found.places, np.int64), np.array(found.diffs, np.int64)
+        if self._undo:
+            places, diffs = np.zeros_like(places), -diffs
+        payload = with_diffs(pa.Table.from_arrays(arrays, schema=schema), diffs)
+        return Records(table, placed(self._partition, places, payload))
 
 
-def _whole(
-    table: str, old: Tuple | None, whole: bool, columns: tuple[int, ...]
-) -> tuple[str | None, ...]:
+def _whole(table: str, old: Tuple | None, whole: bool, columns: tuple[int, ...]) -> Values:
     if old is None or not whole:
         raise Misfit(
             f"table {table!r} logs updates and deletes without the row that goes: "
@@ -166,11 +182,8 @@ def _whole(
     return _row(table, old, columns)
 
 
-def _row(table: str, values: Tuple, columns: tuple[int, ...]) -> tuple[str | None, ...]:
-    row = []
-    for column in columns:
-        value = values[column]
-        if isinstance(value, Unchanged):
-            raise Misfit(f"table {table!r}: a large value was not sent, and is nowhere else")
-        row.append(value)
-    return tuple(row)
+def _row(table: str, values: Tuple, columns: tuple[int, ...]) -> Values:
+    row: Any = tuple([values[column] for column in columns])
+    if UNCHANGED in row:
+        raise Misfit(f"table {table!r}: a large value was not sent, and is nowhere else")
+    return row  # type: ignore[no-any-return]

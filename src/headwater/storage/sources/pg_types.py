@@ -22,6 +22,8 @@ SESSION: Final = (
 )
 
 NUMERIC: Final = 1700
+PAGE_BYTES: Final = 8192
+PAGE_HEADER_BYTES: Final = 40
 
 BY_OID: Final[Mapping[int, pa.DataType]] = {
     16: pa.bool_(),
@@ -56,11 +58,11 @@ class Unreadable(ValueError):
     """A text that is no value of its column's type here."""
 
 
-def column_of(texts: Sequence[str | None] | pa.ChunkedArray, type_: pa.DataType) -> Any:
+def column_of(texts: Sequence[bytes | None] | pa.ChunkedArray, type_: pa.DataType) -> Any:
     """Return the values of a column from their texts; raise :class:`Unreadable`."""
     try:
         if not isinstance(texts, pa.ChunkedArray):
-            texts = pa.array(texts, pa.string())
+            texts = pa.array(texts, pa.string())  # Checks that they are UTF-8.
         if pa.types.is_binary(type_):
             found = (
                 None if text is None else bytes.fromhex(text[2:]) for text in texts.to_pylist()
@@ -69,3 +71,23 @@ def column_of(texts: Sequence[str | None] | pa.ChunkedArray, type_: pa.DataType)
         return pc.equal(texts, "t") if pa.types.is_boolean(type_) else texts.cast(type_)
     except (pa.ArrowInvalid, ValueError) as error:
         raise Unreadable(str(error)) from error
+
+
+# ---- positions in the log --------------------------------------------------------------------
+
+
+def lsn(text: str) -> int:
+    """Return a position from its text: ``16/B374D848``."""
+    high, _, low = text.partition("/")
+    return (int(high, 16) << 32) | int(low, 16)
+
+
+def lsn_text(position: int) -> str:
+    """Return a position as PostgreSQL writes it."""
+    return f"{position >> 32:X}/{position & 0xFFFFFFFF:X}"
+
+
+def reached(at: int, end: int) -> bool:
+    """Whether everything before ``end`` is before ``at``; between them may be a page's header."""
+    at_page = at % PAGE_BYTES == 0 and end - at <= PAGE_HEADER_BYTES
+    return at >= end or at_page

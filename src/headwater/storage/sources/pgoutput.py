@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
-Value = str | None
+Value = bytes | None
+"""The text of a value, undecoded: whoever builds a column decodes all of it at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +67,14 @@ class Relation:
     columns: tuple[RelationColumn, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Insert:
+class Insert(NamedTuple):
     """A row comes."""
 
     oid: int
     new: Tuple
 
 
-@dataclass(frozen=True, slots=True)
-class Update:
+class Update(NamedTuple):
     """A row is replaced; ``old`` is the whole row only if ``whole``."""
 
     oid: int
@@ -84,8 +83,7 @@ class Update:
     new: Tuple
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(NamedTuple):
     """A row goes; ``old`` is the whole row only if ``whole``."""
 
     oid: int
@@ -114,119 +112,118 @@ class Malformed(ValueError):
     """Bytes that are no message of this protocol."""
 
 
-class _Reader:
-    """Takes values from the front of a message."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
-
-    def integers(self, form: str) -> tuple[int, ...]:
-        found: tuple[int, ...] = struct.unpack_from(f">{form}", self._data, self._at)
-        self._at += struct.calcsize(f">{form}")
-        return found
-
-    def letter(self) -> str:
-        self._at += 1
-        return chr(self._data[self._at - 1])
-
-    def text(self) -> str:
-        end = self._data.index(0, self._at)
-        found = self._data[self._at : end].decode()
-        self._at = end + 1
-        return found
-
-    def tuple(self) -> Tuple:
-        (count,) = self.integers("H")
-        return tuple(self._value() for _ in range(count))
-
-    def _value(self) -> Value | Unchanged:
-        match self.letter():
-            case "n":
-                return None
-            case "u":
-                return UNCHANGED
-            case "t":
-                (length,) = self.integers("I")
-                start, self._at = self._at, self._at + length
-                if self._at > len(self._data):
-                    raise Malformed("a value is cut off")
-                return self._data[start : self._at].decode()
-            case other:
-                raise Malformed(f"a value of kind {other!r}")
-
-    @property
-    def left(self) -> int:
-        return len(self._data) - self._at
+_COUNT: Final = struct.Struct(">H")
+_OID: Final = struct.Struct(">I")
+_BEGIN: Final = struct.Struct(">QqI")
+_COMMIT: Final = struct.Struct(">BQQq")
+_COLUMN: Final = struct.Struct(">Ii")
+_N, _U, _T, _K, _O, _NEW = b"nutKON"
 
 
 def decode(data: bytes) -> Message:
     """Return what a message says; raise :class:`Malformed`."""
-    reader = _Reader(data)
     try:
-        message = _message(reader)
+        message, end = _message(data)
     except (struct.error, IndexError, ValueError) as error:
         raise Malformed(str(error)) from error
-    if reader.left and not isinstance(message, Other):
-        raise Malformed(f"{reader.left} bytes behind a {type(message).__name__}")
+    if end != len(data):
+        raise Malformed(f"{len(data) - end} bytes behind a {type(message).__name__}")
     return message
 
 
-def _message(reader: _Reader) -> Message:
-    match reader.letter():
-        case "B":
-            final_lsn, _, xid = reader.integers("QqI")
-            return Begin(final_lsn, xid)
-        case "C":
-            _, commit_lsn, end_lsn, _ = reader.integers("BQQq")
-            return Commit(commit_lsn, end_lsn)
-        case "R":
-            return _relation(reader)
-        case "I":
-            (oid,) = reader.integers("I")
-            _expect(reader, "N")
-            return Insert(oid, reader.tuple())
-        case "U":
-            return _update(reader)
-        case "D":
-            (oid,) = reader.integers("I")
-            kind = _expect(reader, "KO")
-            return Delete(oid, reader.tuple(), kind == "O")
-        case "T":
-            count, _ = reader.integers("IB")
-            return Truncate(reader.integers(f"{count}I"))
-        case letter if letter in "OYM":
-            return Other(letter)
+def _message(data: bytes) -> tuple[Message, int]:
+    """Return a message and where it ends."""
+    match data[:1]:
+        case b"I":
+            _expect(data, 5, b"N")
+            new, end = _tuple(data, 6)
+            return Insert(_oid(data), new), end
+        case b"U":
+            return _update(data)
+        case b"D":
+            kind = _expect(data, 5, b"KO")
+            old, end = _tuple(data, 6)
+            return Delete(_oid(data), old, kind == _O), end
+        case b"B":
+            final_lsn, _, xid = _BEGIN.unpack_from(data, 1)
+            return Begin(final_lsn, xid), 1 + _BEGIN.size
+        case b"C":
+            _, commit_lsn, end_lsn, _ = _COMMIT.unpack_from(data, 1)
+            return Commit(commit_lsn, end_lsn), 1 + _COMMIT.size
+        case b"R":
+            return _relation(data)
+        case b"T":
+            count, _ = struct.unpack_from(">IB", data, 1)
+            oids = struct.unpack_from(f">{count}I", data, 6)
+            return Truncate(oids), 6 + 4 * count
+        case b"O" | b"Y" | b"M":
+            return Other(chr(data[0])), len(data)
         case letter:
             raise Malformed(f"a message {letter!r}")
 
 
-def _relation(reader: _Reader) -> Relation:
-    (oid,) = reader.integers("I")
-    space, name, identity = reader.text(), reader.text(), reader.letter()
-    (count,) = reader.integers("H")
+def _oid(data: bytes) -> int:
+    return int(_OID.unpack_from(data, 1)[0])
+
+
+def _tuple(data: bytes, at: int) -> tuple[Tuple, int]:
+    """Return the values of a row and where it ends."""
+    (count,) = _COUNT.unpack_from(data, at)
+    at += 2
+    values: list[Value | Unchanged] = []
+    for _ in range(count):
+        kind = data[at]
+        if kind == _T:
+            start = at + 5
+            at = start + _OID.unpack_from(data, at + 1)[0]
+            values.append(data[start:at])
+        elif kind == _N:
+            values.append(None)
+            at += 1
+        elif kind == _U:
+            values.append(UNCHANGED)
+            at += 1
+        else:
+            raise Malformed(f"a value of kind {chr(kind)!r}")
+    if at > len(data):
+        raise Malformed("a value is cut off")
+    return tuple(values), at
+
+
+def _update(data: bytes) -> tuple[Update, int]:
+    kind, old, at = _expect(data, 5, b"KON"), None, 6
+    if kind != _NEW:
+        old, at = _tuple(data, 6)
+        _expect(data, at, b"N")
+        at += 1
+    new, end = _tuple(data, at)
+    return Update(_oid(data), old, kind == _O, new), end
+
+
+def _relation(data: bytes) -> tuple[Relation, int]:
+    space, at = _text(data, 5)
+    name, at = _text(data, at)
+    identity = chr(data[at])
+    (count,) = _COUNT.unpack_from(data, at + 1)
+    at += 3
     columns = []
     for _ in range(count):
-        (flags,) = reader.integers("B")
-        column = reader.text()
-        type_oid, modifier = reader.integers("Ii")
+        flags = data[at]
+        column, at = _text(data, at + 1)
+        type_oid, modifier = _COLUMN.unpack_from(data, at)
+        at += _COLUMN.size
         columns.append(RelationColumn(column, type_oid, modifier, bool(flags & 1)))
-    return Relation(oid, f"{space or 'pg_catalog'}.{name}", identity, tuple(columns))
+    qualified = f"{space or 'pg_catalog'}.{name}"
+    return Relation(_oid(data), qualified, identity, tuple(columns)), at
 
 
-def _update(reader: _Reader) -> Update:
-    (oid,) = reader.integers("I")
-    kind, old = reader.letter(), None
-    if kind in "KO":
-        old = reader.tuple()
-        _expect(reader, "N")
-    elif kind != "N":
-        raise Malformed(f"an update with a tuple {kind!r}")
-    return Update(oid, old, kind == "O", reader.tuple())
+def _text(data: bytes, at: int) -> tuple[str, int]:
+    end = data.index(0, at)
+    return data[at:end].decode(), end + 1
 
 
-def _expect(reader: _Reader, letters: str) -> str:
-    found = reader.letter()
+def _expect(data: bytes, at: int, letters: bytes) -> int:
+    found = data[at]
     if found not in letters:
-        raise Malformed(f"a tuple {found!r} where {letters!r} was expected")
+        raise Malformed(f"a tuple {chr(found)!r} where {letters!r} was expected")
     return found

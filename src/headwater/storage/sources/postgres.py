@@ -8,22 +8,28 @@ is where its commit record begins; that is how a slot compares too, so *slot con
 straddles it. It moves with the whole server, also where our tables are idle, and the slot is
 confirmed along with it: an idle database pins no log.
 
-**Read** of ``[lower, upper)`` peeks at the slot, which gives the same for as long as it is not
-confirmed further, and takes the transactions whose place is in the range, whole.
+**Read** of ``[lower, upper)`` follows the slot's stream (``sources/pg_stream.py``) and takes the
+transactions whose place is in the range, whole. What is not confirmed can be read again: a stream
+is begun afresh at ``lower`` wherever it does not stand there already.
 
 **Snapshot** (``lower`` is 0): the contents of all tables at ``upper``, as one. A temporary slot
 exports a snapshot at its position ``S >= upper``; the tables are copied in it; then what was
 committed in ``[upper, S)`` is undone, from our slot, at place 0. So it is the same whenever it is
 taken.
 
-**Commit** advances the slot, which only we use, to what is durable, and never further. A slot that
-is further than we are has forgotten what we need: a definite error.
+**Commit** confirms the slot, which only we use, to what is durable, and never further: in the
+stream, which is also how the server knows that we live. A slot that is further than we are has
+forgotten what we need: a definite error.
 
 Needs ``REPLICA IDENTITY FULL`` of the tables, so that updates and deletes carry the row that goes,
 its large values included. ``TRUNCATE`` retracts what was there (:class:`Records.clears`). A column
 added upstream is ignored; one dropped, or of another type, is a definite error that names it.
 
 Reliance *bounded*: the server keeps its log from the slot's position on, and nothing before it.
+
+**From options.** ``Postgres(dsn, publication, slot, tables)``: the ``dsn`` (with its password) is
+the connection's; ``tables`` is :func:`discover` of the publication, or the part of it that is
+wanted, fixed when the source is created; each is an output, with the envelope ``Rows``.
 """
 
 from __future__ import annotations
@@ -32,38 +38,30 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-import numpy as np
 import psycopg
 import pyarrow as pa
-from psycopg import pq, sql
-from pyarrow import csv
+from psycopg import sql
 
 from headwater.storage.errors import DefiniteError, TransientError
-from headwater.storage.generators.generator import placed, with_diffs
 from headwater.storage.offsets import Offsets
 from headwater.storage.source import Records, Reliance
 from headwater.storage.sources import pgoutput
-from headwater.storage.sources.pg_changes import Changes, Misfit
-from headwater.storage.sources.pg_types import SESSION, Unreadable, arrow_type, column_of
+from headwater.storage.sources.pg_changes import Changes, Misfit, Relations
+from headwater.storage.sources.pg_copy import copied
+from headwater.storage.sources.pg_stream import Stream, exported_snapshot, replication_connection
+from headwater.storage.sources.pg_types import (
+    SESSION,
+    Unreadable,
+    arrow_type,
+    lsn,
+    lsn_text,
+    reached,
+)
 
 LOG: Final = "wal"
 """The one partition."""
 
-ROWS_AT_ONCE: Final = 10_000
 FLUSH_ATTEMPTS_MAX: Final = 100
-PAGE_BYTES: Final = 8192
-PAGE_HEADER_BYTES: Final = 40
-
-
-def lsn(text: str) -> int:
-    """Return a position from its text: ``16/B374D848``."""
-    high, _, low = text.partition("/")
-    return (int(high, 16) << 32) | int(low, 16)
-
-
-def lsn_text(position: int) -> str:
-    """Return a position as PostgreSQL writes it."""
-    return f"{position >> 32:X}/{position & 0xFFFFFFFF:X}"
 
 
 def discover(dsn: str, publication: str) -> dict[str, pa.Schema]:
@@ -118,6 +116,8 @@ class Postgres:
         self._tables = dict(tables)
         self._durable = 0
         self._connection: psycopg.Connection[Any] | None = None
+        self._stream: Stream | None = None
+        self._relations: Relations = {}
 
     # ---- connections -------------------------------------------------------------------------
 
@@ -137,8 +137,22 @@ class Postgres:
             self.close()
             raise TransientError(self.name, f"{error}".strip()) from error
 
+    def _streaming(self, first: int) -> Stream:
+        """Return the stream of our slot at ``first``."""
+        if self._stream is None or self._stream.given != first:
+            self._close_stream()
+            self._stream = Stream(self._dsn, self._slot, self._publication, first)
+        return self._stream
+
+    def _close_stream(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+        self._relations = {}
+
     def close(self) -> None:
-        """Close the connection; the slot stays, and keeps what is not durable."""
+        """Close the connections; the slot stays, and keeps what is not durable."""
+        self._close_stream()
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -159,7 +173,7 @@ class Postgres:
             end = lsn(text)
             for _ in range(FLUSH_ATTEMPTS_MAX):
                 (text,) = _one(connection, "SELECT pg_current_wal_flush_lsn()::text")
-                if _flushed(lsn(text), end):
+                if reached(lsn(text), end):
                     return Offsets({LOG: end})
                 connection.execute("SELECT pg_sleep(0.02)")
         raise TransientError(self.name, f"the server does not flush its log to {lsn_text(end)}")
@@ -190,10 +204,15 @@ class Postgres:
     def _confirmed(self, connection: psycopg.Connection[Any]) -> int | None:
         """Return the position of our slot; ``None`` if there is no slot."""
         row = connection.execute(
-            "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = %s",
+            "SELECT confirmed_flush_lsn::text, wal_status FROM pg_replication_slots "
+            "WHERE slot_name = %s",
             (self._slot,),
         ).fetchone()
-        return None if row is None else lsn(row[0])
+        if row is None:
+            return None
+        if row[1] == "lost":
+            raise self._slot_lost("was invalidated: the server kept its log no longer for it")
+        return lsn(row[0])
 
     def _slot_lost(self, why: str) -> DefiniteError:
         return DefiniteError(
@@ -217,132 +236,46 @@ class Postgres:
                 raise self._slot_lost(f"{where}, past {lsn_text(needed)}")
             try:
                 if first:
-                    yield from self._changes(connection, first, last).records()
+                    yield from self._changes(first, last)
                 else:
-                    yield from self._snapshot(connection, last)
+                    yield from self._snapshot(last)
             except (Misfit, Unreadable, pgoutput.Malformed) as error:
                 raise DefiniteError(
                     self.name, str(error), "change the table back, or drop the source"
                 ) from error
 
-    def _changes(self, connection: psycopg.Connection[Any], first: int, last: int) -> Changes:
+    def _changes(self, first: int, last: int, *, undo: bool = False) -> Iterator[Records]:
         """Return the transactions with a place in ``[first, last)``."""
-        changes = Changes(self._tables, LOG)
-        with connection.cursor(binary=True) as cursor:
-            found = cursor.stream(
-                "SELECT data FROM pg_logical_slot_peek_binary_changes(%s, %s::text::pg_lsn, NULL, "
-                "'proto_version', '1', 'publication_names', %s)",
-                (self._slot, lsn_text(last), self._publication),
-            )
-            for (data,) in found:
-                changes.add(pgoutput.decode(bytes(data)), first, last)
-        return changes
+        stream = self._streaming(first)
+        changes = Changes(self._tables, LOG, first, last, relations=self._relations, undo=undo)
+        yield from changes.records(map(pgoutput.decode, stream.read(last)))
 
-    def _snapshot(self, connection: psycopg.Connection[Any], last: int) -> Iterator[Records]:
+    def _snapshot(self, last: int) -> Iterator[Records]:
         """Return the contents at ``last``: those of a snapshot, without what came since."""
-        with self._exported() as (position, snapshot):
+        replication = replication_connection(self._dsn)
+        try:
+            position, snapshot = exported_snapshot(replication, f"{self._slot}_snapshot")
             with psycopg.connect(self._dsn, autocommit=True) as copying:
                 copying.execute(SESSION)
                 copying.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
                 copying.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(snapshot))
                 for table, schema in self._tables.items():
-                    yield from self._copied(copying, table, schema)
-            undone = self._changes(connection, last, position)
-        if undone.truncated:
-            raise DefiniteError(
-                self.name,
-                f"table {undone.truncated[0]!r} was truncated while its snapshot was taken",
-                "drop the source and create it again",
-            )
-        yield from undone.undone()
-
-    @contextlib.contextmanager
-    def _exported(self) -> Iterator[tuple[int, str]]:
-        """Make a temporary slot; yield its position and the name of the snapshot at it."""
-        conninfo = psycopg.conninfo.make_conninfo(self._dsn, replication="database")
-        replication = pq.PGconn.connect(conninfo.encode())
-        try:
-            if replication.status != pq.ConnStatus.OK:
-                raise TransientError(self.name, replication.error_message.decode().strip())
-            answer = replication.exec_(
-                f'CREATE_REPLICATION_SLOT "{self._slot}_snapshot" TEMPORARY LOGICAL pgoutput '
-                "(SNAPSHOT 'export')".encode()
-            )
-            if answer.status != pq.ExecStatus.TUPLES_OK:
-                raise TransientError(self.name, answer.error_message.decode().strip())
-            position, snapshot = answer.get_value(0, 1), answer.get_value(0, 2)
-            assert position is not None
-            assert snapshot is not None
-            yield lsn(position.decode()), snapshot.decode()
+                    yield from copied(copying, LOG, table, schema)
         finally:
             replication.finish()
-
-    def _copied(
-        self, copying: psycopg.Connection[Any], table: str, schema: pa.Schema
-    ) -> Iterator[Records]:
-        names = sql.SQL(", ").join(map(sql.Identifier, schema.names))
-        space, _, name = table.partition(".")
-        # Nulls are unquoted, and a text that looks like one is quoted: so they can be told apart.
-        query = sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT (FORMAT csv, NULL '\\N')").format(
-            names, sql.Identifier(space, name)
-        )
-        rows: list[bytes] = []
-        try:
-            with copying.cursor() as cursor, cursor.copy(query) as copy:
-                for row in copy:  # The server sends each row as a message of its own.
-                    rows.append(bytes(row))
-                    if len(rows) >= ROWS_AT_ONCE:
-                        yield _placed_rows(table, schema, rows)
-                        rows = []
-        except psycopg.errors.UndefinedColumn as error:
-            raise Misfit(f"table {table!r}: {error}".strip()) from error
-        except psycopg.errors.UndefinedTable as error:
-            raise Misfit(f"table {table!r}: {error}".strip()) from error
-        if rows:
-            yield _placed_rows(table, schema, rows)
+        yield from self._changes(last, lsn(position), undo=True)
 
     # ---- committing --------------------------------------------------------------------------
 
     def commit(self, offsets: Offsets) -> None:
-        """Confirm the slot to what is durable, so that the server can drop its log before it."""
+        """Confirm the slot to what is durable, so that the server can drop its log before it.
+
+        Without a stream there is nothing to confirm yet: the next range opens one, and confirms.
+        """
         self._durable = max(self._durable, offsets[LOG])
-        if not self._durable:
-            return
-        with self._connected() as connection:
-            confirmed = self._confirmed(connection)
-            if confirmed is None:
-                raise self._slot_lost("does not exist any more")
-            if confirmed < self._durable:
-                connection.execute(
-                    "SELECT pg_replication_slot_advance(%s, %s::text::pg_lsn)",
-                    (self._slot, lsn_text(self._durable)),
-                )
-
-
-def _placed_rows(table: str, schema: pa.Schema, rows: list[bytes]) -> Records:
-    names = [str(number) for number in range(len(schema))]
-    texts = csv.read_csv(
-        pa.BufferReader(b"".join(rows)),
-        read_options=csv.ReadOptions(
-            column_names=names, use_threads=False, block_size=sum(map(len, rows)) + 1
-        ),
-        parse_options=csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
-        convert_options=csv.ConvertOptions(
-            column_types=dict.fromkeys(names, pa.string()),
-            null_values=["\\N"],
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-        ),
-    )
-    assert texts.num_rows == len(rows), "a message of COPY is a row"
-    arrays = []
-    for texts_of, field in zip(texts.columns, schema, strict=True):
-        try:
-            arrays.append(column_of(texts_of, field.type))
-        except Unreadable as error:
-            raise Misfit(f"table {table!r}, column {field.name!r}: {error}") from error
-    payload = with_diffs(pa.Table.from_arrays(arrays, schema=schema), 1)
-    return Records(table, placed(LOG, np.zeros(len(rows), np.int64), payload))
+        if self._durable and self._stream is not None:
+            with self._connected():
+                self._stream.confirm(self._durable)
 
 
 def _one(connection: psycopg.Connection[Any], query: str) -> tuple[Any, ...]:
@@ -353,9 +286,3 @@ def _one(connection: psycopg.Connection[Any], query: str) -> tuple[Any, ...]:
 
 def _letter(value: str | bytes) -> str:
     return value.decode() if isinstance(value, bytes) else value
-
-
-def _flushed(flushed: int, end: int) -> bool:
-    """Whether everything before ``end`` is flushed; at a page's start its header may be missing."""
-    at_page = flushed % PAGE_BYTES == 0 and end - flushed <= PAGE_HEADER_BYTES
-    return flushed >= end or at_page
