@@ -29,6 +29,10 @@ from headwater.adapter.errors import (
 )
 from headwater.adapter.group_commit import GroupCommit
 from headwater.adapter.ports import Evaluator
+from headwater.adapter.sql.materialization_statements import (
+    CreateMaterialization,
+    SetMaterialization,
+)
 from headwater.adapter.sql.parse import parse
 from headwater.adapter.sql.source_statements import CreateSource
 from headwater.adapter.sql.statements import (
@@ -36,7 +40,6 @@ from headwater.adapter.sql.statements import (
     AlterRetention,
     CommentOn,
     CreateIndex,
-    CreateMaterialization,
     CreateMaterializedView,
     CreateSchema,
     CreateSubscription,
@@ -44,7 +47,6 @@ from headwater.adapter.sql.statements import (
     CreateView,
     Drop,
     Rename,
-    SetMaterialization,
     Value,
 )
 from headwater.adapter.timeline import DEFAULT

@@ -30,6 +30,10 @@ from headwater.adapter.mistakes import users_mistakes
 from headwater.adapter.pgwire.backend import Column, Description, Result
 from headwater.adapter.savepoints import Savepoints
 from headwater.adapter.settings import Settings, is_ours
+from headwater.adapter.sql.materialization_statements import (
+    CreateMaterialization,
+    SetMaterialization,
+)
 from headwater.adapter.sql.source_statements import CreateSource
 from headwater.adapter.sql.statements import (
     Acknowledge,
@@ -38,7 +42,6 @@ from headwater.adapter.sql.statements import (
     CommentOn,
     Commit,
     CreateIndex,
-    CreateMaterialization,
     CreateMaterializedView,
     CreateSchema,
     CreateSubscription,
@@ -58,7 +61,6 @@ from headwater.adapter.sql.statements import (
     Select,
     SelectCatalog,
     SelectSession,
-    SetMaterialization,
     SetTransaction,
     SetVariable,
     Show,

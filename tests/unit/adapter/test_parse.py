@@ -9,14 +9,17 @@ import pyarrow as pa
 import pytest
 
 from headwater.adapter.errors import AdapterError
+from headwater.adapter.sql.materialization_statements import (
+    Binding,
+    CreateMaterialization,
+    SetMaterialization,
+)
 from headwater.adapter.sql.parse import parse, parse_with_text
 from headwater.adapter.sql.statements import (
     AsOf,
     Begin,
-    Binding,
     ColumnDef,
     Commit,
-    CreateMaterialization,
     CreateMaterializedView,
     CreateTable,
     Delete,
@@ -32,7 +35,6 @@ from headwater.adapter.sql.statements import (
     SelectCatalog,
     SelectSession,
     SessionColumn,
-    SetMaterialization,
     SetVariable,
     Show,
     ShowTables,

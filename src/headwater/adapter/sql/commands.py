@@ -12,6 +12,7 @@ from sqlglot.tokens import TokenType
 
 from headwater.adapter.errors import DuplicateColumn, InvalidDefinition, Unsupported
 from headwater.adapter.sql import statements
+from headwater.adapter.sql.materialization_statements import Binding, CreateMaterialization
 from headwater.adapter.sql.tokens import Cursor, Source, is_word
 from headwater.base.errors import InvalidUsage
 from headwater.materialize.options import (
@@ -57,9 +58,7 @@ def create_materialization(source: Source) -> statements.Statement:
     for index, target in enumerate(targets):
         if target in targets[:index]:
             raise InvalidDefinition(f'two bindings have the target "{target}"')
-    return statements.CreateMaterialization(
-        name, kind, options, tuple(bindings), if_not_exists, given
-    )
+    return CreateMaterialization(name, kind, options, tuple(bindings), if_not_exists, given)
 
 
 def settings(cursor: Cursor) -> dict[str, str]:
@@ -98,7 +97,7 @@ def _options(cursor: Cursor) -> dict[str, str]:
     return options
 
 
-def _binding(cursor: Cursor) -> statements.Binding:
+def _binding(cursor: Cursor) -> Binding:
     """``view AS "target" KEY (column, …) [REDUCE (column strategy, …)] [DELTA UPDATES]``."""
     view = cursor.relation()
     cursor.expect("AS")
@@ -118,7 +117,7 @@ def _binding(cursor: Cursor) -> statements.Binding:
             except InvalidOption as error:
                 raise InvalidDefinition(str(error)) from error
         cursor.expect(")")
-    return statements.Binding(view, target, key, tuple(reduce), cursor.accept("DELTA", "UPDATES"))
+    return Binding(view, target, key, tuple(reduce), cursor.accept("DELTA", "UPDATES"))
 
 
 def set_variable(source: Source) -> statements.Statement:

@@ -13,6 +13,7 @@ from headwater.adapter.errors import InvalidDefinition, Unsupported
 from headwater.adapter.sql import statements
 from headwater.adapter.sql.commands import settings
 from headwater.adapter.sql.durations import duration_ms
+from headwater.adapter.sql.materialization_statements import SetMaterialization
 from headwater.adapter.sql.tokens import Cursor, Source, split
 from headwater.adapter.sql.trees import time_of
 
@@ -77,7 +78,7 @@ def alter(source: Source) -> statements.Statement:
     if kind == "materialization" and cursor.accept("SET"):
         given = settings(cursor)
         cursor.finish()
-        return statements.SetMaterialization(name, given)
+        return SetMaterialization(name, given)
     if cursor.accept("SET"):
         retain_ms = retention(cursor)
         cursor.finish()

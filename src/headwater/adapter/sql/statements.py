@@ -20,15 +20,17 @@ not yet handled.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
-from types import MappingProxyType
 from typing import Final, Literal
 
 import pyarrow as pa
 
+from headwater.adapter.sql.materialization_statements import (
+    CreateMaterialization,
+    SetMaterialization,
+)
 from headwater.adapter.sql.session_statements import SelectCatalog, SelectSession, SessionColumn
 from headwater.adapter.sql.source_statements import CreateSource
 from headwater.adapter.sql.transactions import (
@@ -216,48 +218,6 @@ class CreateSchema:
 
     name: str
     if_not_exists: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Binding:
-    """``view AS "target" KEY (columns) [REDUCE (column strategy, …)] [DELTA UPDATES]``.
-
-    One collection delivered to one resource of the endpoint.
-    """
-
-    view: str
-    target_table: str
-    key: tuple[str, ...]
-    reduce: tuple[tuple[str, str], ...] = ()
-    delta_updates: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class CreateMaterialization:
-    """``CREATE MATERIALIZATION name INTO endpoint (OPTION 'value', …) (binding, …) [WITH (…)]``.
-
-    Names of options and settings are in capitals, as written in the documentation
-    (``materialize/options``).
-    """
-
-    name: str
-    endpoint: str
-    options: Mapping[str, str]
-    bindings: tuple[Binding, ...]
-    if_not_exists: bool = False
-    settings: Mapping[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "options", MappingProxyType(dict(self.options)))
-        object.__setattr__(self, "settings", MappingProxyType(dict(self.settings)))
-
-
-@dataclass(frozen=True, slots=True)
-class SetMaterialization:
-    """``ALTER MATERIALIZATION name SET (SETTING value, …)``."""
-
-    name: str
-    settings: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
