@@ -9,6 +9,9 @@ comes after an error waits until the error is retracted.
     input b   ────────────────────────────────────────│ upper
     target               │ (while the errors last) │ (once they are retracted)
 
+What a collection is at first is not handed out as updates: it may be large. Its snapshot is,
+unread (:attr:`Feed.first`), and nothing else until that was delivered (``first``).
+
 Invariant:      each update is handed out exactly once, by the first :meth:`Feed.take` whose target
                 is after its time; at ``T - 1`` of every target handed out all inputs are free of
                 errors.
@@ -34,7 +37,7 @@ from headwater.persist.client import Client, ReadHandle
 from headwater.persist.decision import collection_of
 from headwater.persist.errors import AsOfBeforeSince, CollectionHasErrors
 from headwater.persist.evolution import DIFF, ERROR_SCHEMA, TIME, updates_schema
-from headwater.persist.read import Updates
+from headwater.persist.read import Snapshot, Updates
 from headwater.persist.state import State
 
 _FETCH_SECONDS: Final = 10.0
@@ -82,26 +85,40 @@ class Input:
     """One collection, followed from a time on."""
 
     def __init__(
-        self, client: Client, name: str, read: ReadCapability, position: Position | None, start: int
+        self,
+        client: Client,
+        name: str,
+        read: ReadCapability,
+        position: Position | None,
+        start: int | None,
     ) -> None:
+        """Follow a collection from a position on, or from ``start``, as it is then."""
         self.name = name
+        self.first: Snapshot | None = None
+        """The collection at ``start``, as long as it was not delivered."""
         handle = ReadHandle(client.core, read.id)
         self._core = client.core
         self._id = read.id
         self._ok: list[pa.Table] = []
         self._errors = updates_schema(ERROR_SCHEMA).empty_table()
         try:
-            if position is None:
-                ok, errors = handle.snapshot(start).sides()
-                self._ok = [_at(ok, start)]
-                self._errors = _at(errors, start)
+            if start is not None:
+                self.first = handle.snapshot(start)
+                self._errors = _at(self.first.errors(), start)
                 self._listen = handle.listen(start)
             else:
+                assert position is not None
                 self._listen = handle.listen(position.time - 1)
         except AsOfBeforeSince as error:
             if position is None:
                 raise
             raise CheckpointTooOld(name, position, error) from error
+
+    def read_first(self) -> None:
+        """Take what the collection was at first for updates like any other."""
+        assert self.first is not None
+        self._ok = [_at(self.first.sides()[0], self.first.as_of)]
+        self.first = None
 
     def follow(self, target: int) -> None:
         """Read up to a time that is sealed."""
@@ -183,12 +200,16 @@ class Feed:
         self._position = position
         self._inputs: list[Input] = []
         """Empty until the first time at which all can be read is sealed everywhere."""
+        self.first: int | None = None
+        """The time of the first snapshot, as long as it was not delivered."""
         state = client.core.state
         holders = [collection_of(state, read.id).readers[read.holder] for _, read in inputs]
         # Every input can be read at its hold; the first time at which all can is the latest.
         self._start = max(holder.since.only() for holder in holders)
         self.reached = self._start if position is None else position.time
         """Everything before it was handed out."""
+        if position is not None and position.snapshot:
+            self.reached -= 1  # What is there at that time was only begun to be.
 
     def wait(
         self,
@@ -209,6 +230,8 @@ class Feed:
             return None
         if not self._inputs:
             self._begin(upper)
+        if self.first is not None:
+            return self.first + 1
         for one in self._inputs:
             one.follow(upper)
         if upper == _FOR_EVER:
@@ -227,17 +250,37 @@ class Feed:
         """Open the inputs: at the position, or with a snapshot of them all.
 
         The newest snapshot is the cheapest. If it has errors, an earlier time may have had none:
-        then the oldest one is taken, and the history since.
+        then the oldest one is taken, and the history since. A snapshot that was begun goes on, at
+        its own time.
         """
-        if self._position is None and self._start < upper - 1 < _FOR_EVER - 1:
+        position = self._position
+        if position is not None:
+            self._open(position.time - 1 if position.snapshot else None)
+            self.first = position.time - 1 if position.snapshot else None
+            return
+        if self._start <= upper - 1 < _FOR_EVER - 1:
             self._open(upper - 1)
             if not any(one.spans() for one in self._inputs):
-                self.reached = upper - 1
+                self.reached = self.first = upper - 1
                 return
             self.close()
         self._open(self._start)
+        for one in self._inputs:
+            one.read_first()
 
-    def _open(self, start: int) -> None:
+    @property
+    def snapshots(self) -> tuple[Snapshot, ...]:
+        """The inputs at :attr:`first`."""
+        return tuple(one.first for one in self._inputs if one.first is not None)
+
+    def first_delivered(self) -> None:
+        """Go on with what has come since."""
+        assert self.first is not None
+        self.reached, self.first = self.first + 1, None
+        for one in self._inputs:
+            one.first = None
+
+    def _open(self, start: int | None) -> None:
         self._inputs = []
         for name, read in self._named:
             self._inputs.append(Input(self._client, name, read, self._position, start))
@@ -253,7 +296,7 @@ class Feed:
 
     def has_before(self, target: int) -> bool:
         """Whether any input has something to hand out before a target."""
-        return any(one.first_time < target for one in self._inputs)
+        return self.first is not None or any(one.first_time < target for one in self._inputs)
 
     def take(self, target: int) -> list[pa.Table]:
         """Hand out the updates of every input before a target."""

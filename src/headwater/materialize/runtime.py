@@ -25,16 +25,18 @@ from __future__ import annotations
 import enum
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
 import msgspec
+import pyarrow as pa
 
 from headwater.base.errors import HeadwaterError, InvalidUsage
 from headwater.collection.capability import ReadCapability
+from headwater.materialize import first
 from headwater.materialize.agreement import Agreement, BeginAnew
 from headwater.materialize.checkpoint import Position
 from headwater.materialize.combine import Bound, ColumnsChanged, Combined
@@ -70,6 +72,7 @@ from headwater.materialize.protocol.specs import (
 from headwater.materialize.recovery import RecoveryEntry, ShardLog
 from headwater.materialize.reduction.merge_patch import updated_state
 from headwater.materialize.resources import resource_config
+from headwater.materialize.spill import SPILL_BYTES
 from headwater.materialize.transport.child_process import ChildProcess
 from headwater.materialize.transport.in_process import InProcess
 from headwater.materialize.wire.framing import Codec
@@ -214,6 +217,10 @@ class Session:
             self._log.commit(known, None)
         named = [(b.name, read) for b, read in zip(definition.bindings, reads, strict=True)]
         self.feed = Feed(client, named, self._delivery.position)
+        self._first: Iterator[first.Chunk] | None = None
+        self.spill_bytes = SPILL_BYTES
+        self.check: Callable[[], None] = lambda: None
+        """Raises, where the session is to end in the middle of reading the first snapshot."""
         agreed.stands(key_range, self.position)
 
     def _apply(
@@ -265,25 +272,72 @@ class Session:
 
     def agrees(self, target: int) -> bool:
         """Whether all shards go to a target; there is none to agree upon if nothing changed."""
+        if self.feed.first is not None:
+            # One that was begun is delivered to its end; where others are, is the next target.
+            self._agreement.propose(self.feed.reached, target)
+            return True
         changed = not self._agreement.alone and self.feed.has_before(target)
         return not changed or self._agreement.propose(self.feed.reached, target)
 
     def deliver(self, target: int, status: Status) -> Status:
-        """Deliver everything before ``target``; return the status after it."""
-        # Where others commit we do, too, be it nothing: then all stand at one checkpoint.
+        """Deliver everything before ``target``, or a part of the first snapshot; return the status
+        after it."""
+        if self.feed.first is not None:
+            return self._deliver_first(status)
         with_others = self._agreement.next_target(self.feed.reached) == target
-        updates = self.feed.take(target)
+        updates = dict(enumerate(self.feed.take(target)))
+        delivered = self._transact(Position(target), updates, status, with_others=with_others)
+        return replace(delivered, reached=target)
+
+    def _deliver_first(self, status: Status) -> Status:
+        """Deliver what fits into one transaction of the inputs as they are at first."""
+        assert self.feed.first is not None
+        if self._first is None:
+            begun = () if self.position is None else self.position.snapshot
+            parts = [
+                first.Part(bound.state_key, bound.binding.key, snapshot)
+                for bound, snapshot in zip(self._bound, self.feed.snapshots, strict=True)
+            ]
+            self._first = first.chunks(
+                parts,
+                self.feed.first + 1,
+                dict(begun),
+                self._key_range,
+                self.spill_bytes,
+                self.check,
+            )
+        chunk = next(self._first)
+        delivered = self._transact(chunk.position, chunk.updates, status, with_others=chunk.is_last)
+        if not chunk.is_last:
+            return delivered
+        self._first = None
+        self.feed.first_delivered()
+        return replace(delivered, reached=chunk.position.time)
+
+    def _transact(
+        self,
+        position: Position,
+        updates: Mapping[int, pa.Table],
+        status: Status,
+        *,
+        with_others: bool,
+    ) -> Status:
+        """Deliver updates of some bindings in one transaction, unless it would be for nothing."""
         combined = [
-            bound.combined(table, target, self._key_range)
-            for bound, table in zip(self._bound, updates, strict=True)
+            self._bound[index].combined(table, position.time, self._key_range)
+            for index, table in updates.items()
         ]
-        if all(part.empty for part in combined) and (self._agreement.alone or not with_others):
-            return replace(status, reached=target)
+        # Where others commit we do, too, be it nothing: then all stand at one checkpoint. And that
+        # a snapshot is whole is worth a transaction if it was begun.
+        begun = self.position is not None and bool(self.position.snapshot)
+        needed = begun or (with_others and not self._agreement.alone)
+        if all(part.empty for part in combined) and not needed:
+            return status
         counts = _Counts(combined)
         loads = [part.load(self._delivery.max_key(part.binding.state_key)) for part in combined]
         self._delivery.transact(
             Transaction(
-                Position(target),
+                position,
                 counts.stores,
                 tuple(load for load in loads if load is not None),
                 tuple((p.binding.state_key, p.max_key) for p in combined if p.max_key),
@@ -292,8 +346,7 @@ class Session:
         self._agreement.stands(self._key_range, self.position)
         return replace(
             status,
-            checkpoint=target,
-            reached=target,
+            checkpoint=status.checkpoint if position.snapshot else position.time,
             transactions=status.transactions + 1,
             rows_loaded=status.rows_loaded + counts.loaded,
             rows_stored=status.rows_stored + counts.stored,
@@ -427,6 +480,7 @@ class Shard:
                 stream,
                 self._agreement,
             )
+            session.check = self._check
             self._deliver(session)
             session.end()
         except BaseException:
@@ -438,9 +492,14 @@ class Shard:
             if session is not None:
                 session.close()
 
+    def _check(self) -> None:
+        if self._stopping.is_set():
+            raise persist_errors.Stopped
+
     def _deliver(self, session: Session) -> None:
-        at = None if session.position is None else session.position.time
-        self.status = replace(self.status, checkpoint=at)
+        at = session.position
+        whole = at is not None and not at.snapshot
+        self.status = replace(self.status, checkpoint=at.time if at and whole else None)
         settled = False
         agreed = self._agreement
         while not self._ends(session):

@@ -1,0 +1,94 @@
+"""The first snapshot of a materialization, in transactions that fit into memory.
+
+The inputs are read part by part, binding after binding, and spilled ordered by key (``spill``).
+Each transaction delivers a range of keys of one binding, and with it whatever is left of the
+bindings before; its position says how far it got, so that a crash costs no more than the
+transaction in hand:
+
+    Position(c, ((state key, greatest key that is delivered), …))    until the last: Position(c)
+
+A binding that is not named has nothing delivered yet; one that is done has :data:`ANY_KEY`. All
+that is delivered is of the view at ``c - 1``, also after a crash, because that is held. A small
+snapshot is one transaction, and nothing is spilled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from headwater.materialize.changes import owned_keys
+from headwater.materialize.checkpoint import Position
+from headwater.materialize.combine import ANY_KEY
+from headwater.materialize.key_range import KeyRange
+from headwater.materialize.spill import SPILL_BYTES, Spill, pack_key
+from headwater.persist.read import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What one transaction delivers of the snapshot."""
+
+    position: Position
+    updates: Mapping[int, pa.Table]
+    """By number of the binding."""
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the snapshot is whole with it."""
+        return not self.position.snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A binding's part of the snapshot."""
+
+    state_key: str
+    key: tuple[str, ...]
+    snapshot: Snapshot
+
+
+def chunks(
+    parts: Sequence[Part],
+    time: int,
+    begun: Mapping[str, bytes],
+    key_range: KeyRange,
+    limit_bytes: int = SPILL_BYTES,
+    check: Callable[[], None] = lambda: None,
+) -> Iterator[Chunk]:
+    """Yield the rest of a shard's snapshot as of ``time - 1``.
+
+    ``check`` may raise, to break it off.
+    """
+    done = dict(begun)
+    waiting: dict[int, pa.Table] = {}
+    for index, part in enumerate(parts):
+        after = done.get(part.state_key, b"")
+        if after == ANY_KEY:
+            continue
+        spill = Spill(part.key, limit_bytes)
+        for updates in part.snapshot.updates():
+            check()
+            spill.add(_owned(updates, part.key, key_range))
+        for piece in spill.pieces(after):
+            waiting[index] = piece.updates
+            if piece.last is not None:
+                done[part.state_key] = piece.last
+                yield Chunk(Position(time, tuple(sorted(done.items()))), waiting)
+                waiting = {}
+        done[part.state_key] = ANY_KEY
+        # What is left of it goes with the next binding, unless that would be too much at once.
+        full = sum(table.nbytes for table in waiting.values()) >= limit_bytes
+        if full and index + 1 < len(parts):
+            yield Chunk(Position(time, tuple(sorted(done.items()))), waiting)
+            waiting = {}
+    yield Chunk(Position(time), waiting)
+
+
+def _owned(updates: pa.Table, key: Sequence[str], key_range: KeyRange) -> pa.Table:
+    """Return the updates of a shard's keys."""
+    if key_range == KeyRange.full() or not updates.num_rows:
+        return updates
+    return updates.filter(owned_keys(pack_key(updates, key), key_range))
