@@ -19,7 +19,7 @@ from headwater.materialize.controller import Materializations
 from headwater.materialize.definition import Binding, Endpoint
 from headwater.materialize.protocol import messages as m
 from headwater.materialize.protocol.machine import ProtocolViolation
-from headwater.materialize.runtime import State
+from headwater.materialize.status import State
 from headwater.materialize.transport.child_process import ChildProcess, ConnectorFailed
 from headwater.materialize.wire.framing import Codec
 from headwater.materialize.wire.protobuf import MalformedMessage

@@ -28,8 +28,8 @@ from headwater.adapter.catalog import Object
 from headwater.adapter.sql.types import wire_type
 from headwater.adapter.system.seen import Seen
 from headwater.base.ids import GlobalId
-from headwater.materialize.runtime import State as DeliveryState
-from headwater.materialize.runtime import Status as Delivery
+from headwater.materialize.status import State as DeliveryState
+from headwater.materialize.status import Status as Delivery
 from headwater.persist.batch import Times
 from headwater.persist.state import State
 

@@ -138,3 +138,22 @@ class Bound:
         rows = to_rows(documents, schema)
         keys = packed_keys(self.index, self.binding.key, rows).to_pylist()
         return dict(zip(keys, to_documents(rows), strict=True))
+
+
+class Counts:
+    """The stores of a transaction, counted on their way."""
+
+    def __init__(self, combined: Sequence[Combined]) -> None:
+        self._combined = combined
+        self.loaded = self.stored = self.deleted = 0
+
+    def stores(self, loaded: Mapping[int, Sequence[Loaded | LoadedMany]]) -> Sequence[StoreMany]:
+        """Return what is stored, given what was loaded of each binding."""
+        for message in (message for found in loaded.values() for message in found):
+            self.loaded += message.rows.num_rows if isinstance(message, LoadedMany) else 1
+        stores = [part.stores(loaded.get(part.binding.index, ())) for part in self._combined]
+        for store in stores:
+            gone = store.delete.sum().as_py() or 0
+            self.deleted += gone
+            self.stored += store.rows.num_rows - gone
+        return stores

@@ -22,12 +22,11 @@ materialization have to agree about is in ``agreement``, how many there are in `
 
 from __future__ import annotations
 
-import enum
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -39,7 +38,7 @@ from headwater.collection.capability import ReadCapability
 from headwater.materialize import first
 from headwater.materialize.agreement import Agreement, BeginAnew
 from headwater.materialize.checkpoint import Position
-from headwater.materialize.combine import Bound, ColumnsChanged, Combined
+from headwater.materialize.combine import Bound, ColumnsChanged, Counts
 from headwater.materialize.definition import (
     CONNECTOR,
     Definition,
@@ -57,11 +56,8 @@ from headwater.materialize.key_range import KeyRange
 from headwater.materialize.protocol.messages import (
     Applied,
     Apply,
-    Loaded,
-    LoadedMany,
     Spec,
     Specified,
-    StoreMany,
     Validated,
 )
 from headwater.materialize.protocol.specs import (
@@ -73,6 +69,7 @@ from headwater.materialize.recovery import RecoveryEntry, ShardLog
 from headwater.materialize.reduction.merge_patch import updated_state
 from headwater.materialize.resources import resource_config
 from headwater.materialize.spill import SPILL_BYTES
+from headwater.materialize.status import State, Status
 from headwater.materialize.transport.child_process import ChildProcess
 from headwater.materialize.transport.in_process import InProcess
 from headwater.materialize.wire.framing import Codec
@@ -89,36 +86,6 @@ DRAIN_SECONDS: Final = 0.02
 RETRY_SECONDS: Final = 1.0
 RETRY_SECONDS_MAX: Final = 30.0
 STOP_SECONDS: Final = 30.0
-
-
-class State(enum.Enum):
-    """How a materialization is."""
-
-    STARTING = "starting"
-    RUNNING = "running"
-    STALLED = "stalled"
-    FENCED = "fenced"
-    STOPPED = "stopped"
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """What can be said of a materialization at a moment."""
-
-    state: State = State.STARTING
-    error: str = ""
-    """Why it is stalled or fenced; else empty."""
-    checkpoint: int | None = None
-    """Everything before it was committed."""
-    reached: int | None = None
-    """The endpoint is the view of every time from the checkpoint to just before this one."""
-    transactions: int = 0
-    rows_loaded: int = 0
-    rows_stored: int = 0
-    rows_deleted: int = 0
-    shards: int = 1
-    aligned: bool = False
-    """Whether all shards stand at one checkpoint."""
 
 
 Streams = Callable[[], Stream]
@@ -333,7 +300,7 @@ class Session:
         needed = begun or (with_others and not self._agreement.alone)
         if all(part.empty for part in combined) and not needed:
             return status
-        counts = _Counts(combined)
+        counts = Counts(combined)
         loads = [part.load(self._delivery.max_key(part.binding.state_key)) for part in combined]
         self._delivery.transact(
             Transaction(
@@ -364,24 +331,6 @@ class Session:
     def close(self) -> None:
         """Release what is held for reading."""
         self.feed.close()
-
-
-class _Counts:
-    """The stores of a transaction, counted on their way."""
-
-    def __init__(self, combined: Sequence[Combined]) -> None:
-        self._combined = combined
-        self.loaded = self.stored = self.deleted = 0
-
-    def stores(self, loaded: Mapping[int, Sequence[Loaded | LoadedMany]]) -> Sequence[StoreMany]:
-        for message in (message for found in loaded.values() for message in found):
-            self.loaded += message.rows.num_rows if isinstance(message, LoadedMany) else 1
-        stores = [part.stores(loaded.get(part.binding.index, ())) for part in self._combined]
-        for store in stores:
-            gone = store.delete.sum().as_py() or 0
-            self.deleted += gone
-            self.stored += store.rows.num_rows - gone
-        return stores
 
 
 class Shard:

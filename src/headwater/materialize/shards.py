@@ -25,8 +25,9 @@ from headwater.collection.capability import ReadCapability
 from headwater.materialize.agreement import Agreement
 from headwater.materialize.definition import Definition
 from headwater.materialize.key_range import KeyRange
-from headwater.materialize.runtime import RETRY_SECONDS, Shard, State, Status, Streams
+from headwater.materialize.runtime import RETRY_SECONDS, Shard, Streams
 from headwater.materialize.splits import next_shards, reshape, shards_of
+from headwater.materialize.status import State, Status
 from headwater.persist import errors as persist_errors
 from headwater.persist.client import Client
 

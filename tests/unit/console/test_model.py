@@ -13,8 +13,8 @@ from headwater.adapter.timeline import DEFAULT
 from headwater.base.clock import ManualClock
 from headwater.console.model import Health, columns, pictured
 from headwater.console.sight import Sight
-from headwater.materialize.runtime import State as DeliveryState
-from headwater.materialize.runtime import Status
+from headwater.materialize.status import State as DeliveryState
+from headwater.materialize.status import Status
 from headwater.persist.commands import Atomic, CreateOrLoad, SetItem
 from headwater.testing.sql_server import SqlServer
 

@@ -26,7 +26,8 @@ from headwater.materialize.key_range import KeyRange
 from headwater.materialize.protocol.messages import LoadMany, Message
 from headwater.materialize.reduced import FewerThanNone
 from headwater.materialize.reduction.strategy import CannotRetract, UnknownStrategy
-from headwater.materialize.runtime import Session, Status
+from headwater.materialize.runtime import Session
+from headwater.materialize.status import Status
 from headwater.materialize.transport.in_process import InProcess
 from headwater.materialize.tuples import unpack
 from headwater.persist.client import Client, open_location

@@ -21,8 +21,9 @@ from headwater.materialize.definition import Binding, Definition, Endpoint
 from headwater.materialize.drivers.sqlite import SqliteDriver
 from headwater.materialize.key_range import KeyRange
 from headwater.materialize.protocol import messages as m
-from headwater.materialize.runtime import Session, Status
+from headwater.materialize.runtime import Session
 from headwater.materialize.spill import Spill
+from headwater.materialize.status import Status
 from headwater.materialize.transport.in_process import InProcess
 from headwater.persist.client import Client, open_location
 from headwater.persist.evolution import updates_schema

@@ -38,9 +38,10 @@ from headwater.materialize.key_range import KeyRange
 from headwater.materialize.protocol import messages as m
 from headwater.materialize.recovery import PREFIX as SHARDS
 from headwater.materialize.recovery import RecoveryEntry, ShardLog, item_key
-from headwater.materialize.runtime import Session, State, Status
+from headwater.materialize.runtime import Session
 from headwater.materialize.selection import FieldRefused
 from headwater.materialize.shards import Materialization
+from headwater.materialize.status import State, Status
 from headwater.materialize.transport.in_process import InProcess
 from headwater.persist.client import Client, ReadHandle, WriteHandle, open_location
 from headwater.persist.commands import SetItem

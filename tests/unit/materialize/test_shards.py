@@ -33,9 +33,9 @@ from headwater.materialize.drivers.sqlite import SqliteDriver
 from headwater.materialize.key_range import InvalidShards, KeyHash, KeyRange, key_hash, tiles
 from headwater.materialize.protocol import messages as m
 from headwater.materialize.recovery import RecoveryEntry, item_key
-from headwater.materialize.runtime import State
 from headwater.materialize.shards import Materialization
 from headwater.materialize.splits import NotDrained, inherited, next_shards, reshape, shards_of
+from headwater.materialize.status import State
 from headwater.materialize.transport.in_process import InProcess
 from headwater.materialize.tuples import pack
 from headwater.persist.client import Client, ReadHandle, WriteHandle, open_location

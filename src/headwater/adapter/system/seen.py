@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from headwater.adapter import catalog
 from headwater.adapter.clients import SessionSeen, SubscriptionSeen
 from headwater.base.ids import GlobalId
-from headwater.materialize.runtime import Status as DeliveryStatus
+from headwater.materialize.status import Status as DeliveryStatus
 from headwater.persist.core import Core
 from headwater.persist.state import CollectionState, State
 
