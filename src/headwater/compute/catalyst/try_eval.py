@@ -11,8 +11,8 @@ one, in the driver and without a job, so what it says is a function of the row a
 the part of Spark's message that quotes the text around the expression is left out, since that text
 is ours, and so is its advice to change the session's settings.
 
-Kept by: this module and ``java/Failures.java``. Relied on by: ``dataflow/segment.py``, which
-writes the function's name, and the runner of steps, which plans in a :func:`segment_session`.
+Kept by: this module and ``java/Failures.java``. Relied on by: ``dataflow/passage.py``, which
+writes the function's name, and the runner of steps, which plans in a :func:`passage_session`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from headwater.base.errors import HeadwaterError
 from headwater.compute.catalyst.jvm import java_object
 from headwater.compute.dataflow.graph import Lane
 from headwater.compute.dataflow.lanes import LANE, Stream
-from headwater.compute.dataflow.segment import TRY, NumberedEdge, edge_sql
+from headwater.compute.dataflow.passage import TRY, NumberedEdge, edge_sql
 from headwater.compute.session import new_session
 
 _CLASSES: Final = ("Failures",)
@@ -53,8 +53,8 @@ def register(session: Any) -> None:
     java_object(session, _CLASSES).register(session._jsparkSession, TRY)
 
 
-def segment_session(session: Any) -> Any:
-    """Return a session of the same Spark in which segments are planned.
+def passage_session(session: Any) -> Any:
+    """Return a session of the same Spark in which passages are planned.
 
     Without generated code: it would be one method of all edges, soon longer than what Java compiles
     (8,000 bytes), then than what it takes at all (64 KB; tried again in every run). CPU without and
@@ -79,7 +79,7 @@ def failure_messages(session: Any, numbered: NumberedEdge, rows: pa.Table) -> li
     (*_, scan) = edge.chain()
     stream_in = Stream({edge.source: Lane(scan.columns)})
     stream_out = Stream({edge.target: Lane(edge.node.columns)})
-    # As in a segment the edge is in a branch of a CASE: nothing of it is evaluated before.
+    # As in a passage the edge is in a branch of a CASE: nothing of it is evaluated before.
     text = f"CASE WHEN {LANE} = {edge.source} THEN {edge_sql(edge, stream_in, stream_out)} END"
     nothing = session.createDataFrame([], stream_in.spark_schema())
     packed = session.createDataFrame(stream_in.pack(edge.source, rows), stream_in.spark_schema())

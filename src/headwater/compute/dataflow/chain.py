@@ -1,10 +1,10 @@
 """The dataflows of a step as one chain: Python stages with one pass of the JVM between two.
 
-    stage 0 ──▶ segment 0 ──▶ stage 1 ──▶ segment 1 ──▶ … ──▶ stage n
+    stage 0 ──▶ passage 0 ──▶ stage 1 ──▶ passage 1 ──▶ … ──▶ stage n
 
-A *stage* is one Python process that runs the operators of its level, of all views. A *segment* is
+A *stage* is one Python process that runs the operators of its level, of all views. A *passage* is
 one pass over one stream of rows in which every lane of every view travels; it evaluates the edges
-that compute (``segment.py``). All of it is one Spark stage in one partition, planned once and run
+that compute (``passage.py``). All of it is one Spark stage in one partition, planned once and run
 again for every step.
 
 Edges that follow each other are composed here, so that each leads from an operator to an operator:
@@ -34,7 +34,7 @@ from headwater.compute.dataflow.graph import (
     origins,
 )
 from headwater.compute.dataflow.lanes import Stream
-from headwater.compute.dataflow.segment import NumberedEdge, segment_stream
+from headwater.compute.dataflow.passage import NumberedEdge, passage_stream
 from headwater.compute.ir.expression import Column, Named
 from headwater.compute.ir.node import (
     Expand,
@@ -129,7 +129,7 @@ class Chain:
         return last
 
     def computed(self, level: int) -> tuple[NumberedEdge, ...]:
-        """Return the edges that the segment after a stage evaluates."""
+        """Return the edges that the passage after a stage evaluates."""
         return tuple(
             self.numbered(number)
             for number, carried in enumerate(self.edges)
@@ -137,12 +137,12 @@ class Chain:
         )
 
     def numbered(self, number: int) -> NumberedEdge:
-        """Return an edge as segments know it: its number says which one failed."""
+        """Return an edge as passages know it: its number says which one failed."""
         edge = self.edges[number].edge
         return NumberedEdge(number, edge.source, edge.node, edge.target)
 
     def passed(self, level: int) -> frozenset[int]:
-        """Return the lanes that the segment after a stage forwards as they are."""
+        """Return the lanes that the passage after a stage forwards as they are."""
         return frozenset(lane for lane, last in self.last_read.items() if last > level)
 
     def leaving(self, level: int) -> Stream:
@@ -150,7 +150,7 @@ class Chain:
         return self._streams[level][1]
 
     def entering(self, level: int) -> Stream:
-        """Return the stream that a stage is given by the segment before it."""
+        """Return the stream that a stage is given by the passage before it."""
         return self._streams[level][0]
 
     @cached_property
@@ -166,7 +166,7 @@ class Chain:
     def _entering(self, level: int) -> Stream:
         if level == 0:
             return Stream({})
-        return segment_stream(self.computed(level - 1), self.lanes, self.passed(level - 1))
+        return passage_stream(self.computed(level - 1), self.lanes, self.passed(level - 1))
 
     def prepared(self) -> Chain:
         """Return the chain with all that is derived of it, so that it travels with it."""

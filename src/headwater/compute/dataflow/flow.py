@@ -36,7 +36,7 @@ from headwater.compute.dataflow.graph import (
     State,
     lane_scan,
 )
-from headwater.compute.dataflow.segment import why_not_linear
+from headwater.compute.dataflow.passage import why_not_linear
 from headwater.compute.ir.expression import Column, Expression, Field, Named
 from headwater.compute.ir.node import Filter, Node, Project, Scan, reference, walk
 

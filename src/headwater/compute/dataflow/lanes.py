@@ -1,6 +1,6 @@
 """Typed lanes: updates of many lanes, of many views, as one stream of rows.
 
-A step runs as one chain in one partition, Python stage, JVM segment, Python stage, …, and a plan
+A step runs as one chain in one partition, Python stage, JVM passage, Python stage, …, and a plan
 that mentions a Python stage twice would run it twice. So all lanes of all views of a step travel
 in one stream. Its columns are
 
@@ -18,14 +18,14 @@ Who puts lanes of several views into one stream gives them distinct numbers, fro
     NOTE     a BINARY payload: what tasks hand back to the driver
     FAILED   a BINARY payload (:class:`Failure`): rows on which an edge failed
     twins    ``failed_lane(edge)``: the rows of the edge's source on which it failed, as they were;
-             the Python stage after the segment turns them into payloads (:func:`split_failures`),
-             so that no later segment needs to know them
+             the Python stage after the passage turns them into payloads (:func:`split_failures`),
+             so that no later passage needs to know them
 
 The slots, and so the texts over them, are a function of the lanes alone.
 
-Kept by: this module. Relied on by: ``segment.py``, whose texts read and write slots, and the Python
+Kept by: this module. Relied on by: ``passage.py``, whose texts read and write slots, and the Python
 stages of a step. No Spark in here: ``arrow_schema`` *is* what Spark 4.3 exchanges (``tests/spark/
-test_segments.py`` compares).
+test_passages.py`` compares).
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class Stream:
 
     def _lane(self, rows: pa.Table, lane: int, at: Any) -> pa.Table:
         schema = update_schema(self.lanes[lane].columns)
-        # Stages write lane after lane and segments keep the order: most often nothing is copied.
+        # Stages write lane after lane and passages keep the order: most often nothing is copied.
         together = int(at[-1]) - int(at[0]) == len(at) - 1
         piece = rows.slice(int(at[0]), len(at)) if together else rows
         indices = pa.array(at)

@@ -42,7 +42,7 @@ from headwater.compute.dataflow.graph import BEFORE, PLACE, UNTIL, VERSION_OF, L
 from headwater.compute.dataflow.lower_group import Inputs, by_field, has_rule
 from headwater.compute.dataflow.lower_overflow import judged
 from headwater.compute.dataflow.needs import depends_on_whole_rows, names
-from headwater.compute.dataflow.segment import mentioned
+from headwater.compute.dataflow.passage import mentioned
 from headwater.compute.ir.expression import (
     BOOLEAN,
     AggregateCall,

@@ -4,7 +4,7 @@ The plan and the Python functions in it depend on the views alone; what a step r
 writes is in a local property of the job (``task.py``), which every task sees. So Catalyst plans a
 set of views once, and a step may be of some of them: the others are not in its task. There is no
 exchange in the plan: one with an exchange, run a second time, would silently answer from the first
-run's shuffle files (``tests/spark/test_segments.py``).
+run's shuffle files (``tests/spark/test_passages.py``).
 
 Kept by: this module. Relied on by: the stepper.
 """
@@ -23,12 +23,12 @@ from pyspark import TaskContext
 
 from headwater.base.ids import GlobalId
 from headwater.compute.catalyst import ordered
-from headwater.compute.catalyst.try_eval import failure_messages, segment_session
+from headwater.compute.catalyst.try_eval import failure_messages, passage_session
 from headwater.compute.dataflow import stage
 from headwater.compute.dataflow.chain import Chain
 from headwater.compute.dataflow.lanes import FAILED, LANE, NOTE, read_failure
-from headwater.compute.dataflow.segment import segment_sql
-from headwater.compute.dataflow.segment_window import window_layers
+from headwater.compute.dataflow.passage import passage_sql
+from headwater.compute.dataflow.passage_window import window_layers
 from headwater.compute.dataflow.task import Done, RaisedError, StepTask, decode_note
 from headwater.persist.consolidate import DIFF, TIME
 from headwater.persist.spark import this_attempt
@@ -43,7 +43,7 @@ class Program:
     """Views, planned to be stepped together; ``views`` are those of the chain, in its order."""
 
     def __init__(self, session: Any, chain: Chain, views: tuple[GlobalId, ...]) -> None:
-        self._session = session = segment_session(session)
+        self._session = session = passage_session(session)
         self._chain = chain
         self.views = views
         pickled = pickle.dumps(chain.prepared(), 5)
@@ -60,7 +60,7 @@ class Program:
                 for layer in layers:
                     ordered.register(session, " ".join(layer))
                     frame = frame.selectExpr(*layer)
-                frame = frame.selectExpr(*segment_sql(edges, stream, chain.entering(level), passed))
+                frame = frame.selectExpr(*passage_sql(edges, stream, chain.entering(level), passed))
             schema = chain.leaving(level).spark_schema()
             frame = frame.mapInArrow(_body(pickled, level), schema)
         (payload,) = chain.leaving(level).places(NOTE)

@@ -1,4 +1,4 @@
-"""The texts of segments, without Spark: what is replaced, what is not, what is bound."""
+"""The texts of passages, without Spark: what is replaced, what is not, what is bound."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import pytest
 
 from headwater.compute.dataflow.graph import Lane, lane_scan
 from headwater.compute.dataflow.lanes import FAILED, NOTE, Stream, failed_lane
-from headwater.compute.dataflow.segment import (
+from headwater.compute.dataflow.passage import (
     NumberedEdge,
     edge_sql,
-    segment_sql,
-    segment_stream,
+    passage_sql,
+    passage_stream,
     substituted,
     why_not_linear,
 )
@@ -70,12 +70,12 @@ def edge(text: str) -> NumberedEdge:
     return NumberedEdge(7, 0, Filter(lane_scan(LANE.columns), condition), 1)
 
 
-def test_a_segment_has_a_branch_for_each_lane_and_passes_payloads() -> None:
+def test_a_passage_has_a_branch_for_each_lane_and_passes_payloads() -> None:
     edges = [edge("(a_1 > 0)"), NumberedEdge(8, 0, edge("(a_1 < 0)").node, 2)]
     stream_in = Stream({0: LANE, 3: LANE})
-    stream_out = segment_stream(edges, dict.fromkeys(range(4), LANE), passed=[3])
+    stream_out = passage_stream(edges, dict.fromkeys(range(4), LANE), passed=[3])
     assert set(stream_out.lanes) == {1, 2, 3, NOTE, FAILED, failed_lane(7), failed_lane(8)}
-    (text,) = segment_sql(edges, stream_in, stream_out, [3])
+    (text,) = passage_sql(edges, stream_in, stream_out, [3])
     assert text.count("WHEN __lane = ") == 4
     assert text.count("headwater_try(") == 2
 
@@ -85,9 +85,9 @@ def test_an_edge_that_only_picks_cannot_fail() -> None:
         lane_scan(LANE.columns), (Named("b_1", Expression("b_1", "int", True, ("b_1",))),)
     )
     edges = [NumberedEdge(0, 0, node, 1)]
-    stream_out = segment_stream(edges, {0: LANE, 1: Lane(node.columns)})
+    stream_out = passage_stream(edges, {0: LANE, 1: Lane(node.columns)})
     assert failed_lane(0) not in stream_out.lanes
-    assert "headwater_try" not in segment_sql(edges, Stream({0: LANE}), stream_out)[0]
+    assert "headwater_try" not in passage_sql(edges, Stream({0: LANE}), stream_out)[0]
 
 
 def test_what_cannot_be_an_edge_says_why() -> None:

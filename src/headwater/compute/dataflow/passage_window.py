@@ -1,4 +1,4 @@
-"""Windows in a segment: columns that are added to the stream before its edges are evaluated.
+"""Windows in a passage: columns that are added to the stream before its edges are evaluated.
 
     stream in ──▶ SELECT *, __part ──▶ SELECT *, ranks ──▶ SELECT *, calls OVER … ──▶ the edges
 
@@ -30,7 +30,7 @@ from typing import Final
 from headwater.compute.catalyst import ordered
 from headwater.compute.dataflow.graph import PLACE, VERSION_OF
 from headwater.compute.dataflow.lanes import LANE, Stream
-from headwater.compute.dataflow.segment import NumberedEdge, lane_names, replaced
+from headwater.compute.dataflow.passage import NumberedEdge, lane_names, replaced
 from headwater.compute.ir.node import Window
 
 PART: Final = "__part"

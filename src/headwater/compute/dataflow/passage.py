@@ -1,4 +1,4 @@
-"""Segments: the edges between two Python stages of a step, as one expression of Spark SQL.
+"""Passages: the edges between two Python stages of a step, as one expression of Spark SQL.
 
     stream in  ──▶  SELECT inline(CASE WHEN __lane = 3 THEN <rows> WHEN … END)  ──▶  stream out
 
@@ -20,7 +20,7 @@ Replacing keeps everything in generated code, where a lambda is interpreted; but
 that is used many times is bound once, by a lambda over an array of one struct.
 
 An edge may begin with a window over the versions that its lane has; the windows of all edges are
-columns added to the stream before (``segment_window.py``). What follows one cannot fail.
+columns added to the stream before (``passage_window.py``). What follows one cannot fail.
 
 **Errors are data.** Where an expression fails the whole edge yields, for this row, the source's row
 in the twin lane ``failed_lane(edge)`` instead: ``headwater_try`` (``catalyst/try_eval.py``) is NULL
@@ -28,7 +28,7 @@ just there, since an edge's array never is.
 
     rows of edge(row)  ==  rows of its node over this row (``catalyst/render.py``), or its failure
 
-Kept by: this module; ``tests/spark/test_segments.py`` compares. Relied on by: the runner of steps.
+Kept by: this module; ``tests/spark/test_passages.py`` compares. Relied on by: the runner of steps.
 Pure: it makes texts, Spark reads them.
 """
 
@@ -90,10 +90,10 @@ class NumberedEdge:
         return {call.name: f"w_{self.number}_{n}" for n, call in enumerate(calls)}
 
 
-def segment_stream(
+def passage_stream(
     edges: Sequence[NumberedEdge], lanes: Mapping[int, Lane], passed: Collection[int] = ()
 ) -> Stream:
-    """Return the stream that a segment makes: targets, what passes, and rows that failed."""
+    """Return the stream that a passage makes: targets, what passes, and rows that failed."""
     targets = {numbered.target: lanes[numbered.target] for numbered in edges}
     twins = {
         failed_lane(numbered.number): lanes[numbered.source]
@@ -103,7 +103,7 @@ def segment_stream(
     return Stream({**{lane: lanes[lane] for lane in passed}, **targets, **twins})
 
 
-def segment_sql(
+def passage_sql(
     edges: Sequence[NumberedEdge],
     stream_in: Stream,
     stream_out: Stream,
@@ -111,7 +111,7 @@ def segment_sql(
 ) -> list[str]:
     """Return what to select from the stream that comes in, for ``selectExpr``.
 
-    Where edges begin with windows, the stream has the layers of ``segment_window.py`` by then.
+    Where edges begin with windows, the stream has the layers of ``passage_window.py`` by then.
     """
     made: dict[int, list[str]] = {}
     for lane in sorted({*passed, *PAYLOAD_LANES}):
@@ -348,7 +348,7 @@ def _texts(step: Node) -> tuple[str, ...]:
 def why_not_linear(node: Node, functions: Collection[str] = ()) -> str | None:
     """Return why a filter, projection, generator, expansion or window cannot be in an edge, if so.
 
-    ``functions`` are the names of the plan's user functions: Python, which a segment cannot call.
+    ``functions`` are the names of the plan's user functions: Python, which a passage cannot call.
     The node's inputs are not looked at.
     """
     if not isinstance(node, Filter | Project | Generate | Expand | Window):

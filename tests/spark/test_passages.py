@@ -1,4 +1,4 @@
-"""Segments: lanes survive the JVM bit for bit, edges mean what their plans mean, errors are data.
+"""Passages: lanes survive the JVM bit for bit, edges mean what their plans mean, errors are data.
 
 The edges are plans that the front end made of SQL, and some made by hand where it would simplify
 them away. What they must yield is what ``render.execute`` yields for the same plan and rows.
@@ -21,7 +21,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from headwater.compute.catalyst import render, try_eval
 from headwater.compute.catalyst.compiler import Workspace
-from headwater.compute.dataflow import segment
+from headwater.compute.dataflow import passage
 from headwater.compute.dataflow.graph import LANE, Lane, lane_scan
 from headwater.compute.dataflow.lanes import (
     FAILED,
@@ -32,10 +32,10 @@ from headwater.compute.dataflow.lanes import (
     read_failure,
     split_failures,
 )
-from headwater.compute.dataflow.segment import (
+from headwater.compute.dataflow.passage import (
     NumberedEdge,
-    segment_sql,
-    segment_stream,
+    passage_sql,
+    passage_stream,
     why_not_linear,
 )
 from headwater.compute.ir.expression import Column, Expression, Named
@@ -51,7 +51,7 @@ PROPERTY = "headwater.test.input"
 
 @pytest.fixture(scope="module")
 def session(spark: Any) -> Any:
-    return try_eval.segment_session(spark)
+    return try_eval.passage_session(spark)
 
 
 def columns(types: Mapping[str, str]) -> tuple[Column, ...]:
@@ -150,7 +150,7 @@ def test_every_type_survives_the_jvm_bit_for_bit(session: Any) -> None:
     node = Project(Filter(node, expression("(n_1 = 1)", "boolean", "n_1")), tuple(everything))
     edges = [NumberedEdge(0, 0, node, 1)]
     before = Stream({0: lane})
-    after = segment_stream(edges, {0: lane, 1: lane}, passed=[0])
+    after = passage_stream(edges, {0: lane, 1: lane}, passed=[0])
     assert to_arrow_schema(_schema(session, before), timezone="UTC") == before.arrow_schema()
 
     def leaf(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -160,7 +160,7 @@ def test_every_type_survives_the_jvm_bit_for_bit(session: Any) -> None:
         yield from after.batches(after.unpack(batches))
 
     frame = session.range(0, 1, 1, 1).mapInArrow(leaf, before.spark_schema())
-    frame = frame.selectExpr(*segment_sql(edges, before, after, [0]))
+    frame = frame.selectExpr(*passage_sql(edges, before, after, [0]))
     found = after.unpack(frame.mapInArrow(seen, after.spark_schema()).toArrow().to_batches())
     assert set(found) == {0, 1, NOTE}
     assert contents(found[NOTE]) == [b"\x00note"]
@@ -321,14 +321,14 @@ def is_chain(node: Node) -> bool:
 def ran(
     session: Any, edges: Sequence[NumberedEdge], lane: Lane, rows: pa.Table
 ) -> dict[int, pa.Table]:
-    """Return what a segment of these edges makes of rows of lane 0."""
+    """Return what a passage of these edges makes of rows of lane 0."""
     before = Stream({0: lane})
     lanes = {0: lane, **{e.target: Lane(e.node.columns) for e in edges}}
-    after = segment_stream(edges, lanes)
+    after = passage_stream(edges, lanes)
     frame = session.createDataFrame(before.pack(0, rows), before.spark_schema())
     # Not over a LocalRelation, which Spark would evaluate while it optimises.
     frame = frame.mapInArrow(lambda batches: batches, before.spark_schema())
-    frame = frame.selectExpr(*segment_sql(edges, before, after))
+    frame = frame.selectExpr(*passage_sql(edges, before, after))
     return after.unpack(frame.toArrow().to_batches())
 
 
@@ -354,7 +354,7 @@ def test_edges_yield_what_their_plans_yield(session: Any, monkeypatch: pytest.Mo
     rows = with_times(data.rename_columns([c.name for c in lane.columns]))
     replaced = ran(session, edges, lane, rows)
     assert min(replaced) > 0, "nothing failed"
-    monkeypatch.setattr(segment, "BIND_FROM", 0)
+    monkeypatch.setattr(passage, "BIND_FROM", 0)
     bound = ran(session, edges, lane, rows)
     frame = session.createDataFrame(data, session.createDataFrame([], _ddl(lane, source)).schema)
     kinds = Counter[str]()
@@ -450,13 +450,13 @@ def test_an_edge_of_one_lane_is_not_evaluated_for_rows_of_another(session: Any) 
     node = Project(lane_scan(numbers.columns), (Named("n_1", cast),))
     edges = [NumberedEdge(0, 0, node, 2)]
     before = Stream({0: numbers, 1: words})
-    after = segment_stream(edges, {0: numbers, 1: words, 2: Lane(node.columns)}, [1])
+    after = passage_stream(edges, {0: numbers, 1: words, 2: Lane(node.columns)}, [1])
     rows = [
         before.pack(0, with_times(pa.table({"s_1": ["1", "2"]}))),
         before.pack(1, with_times(pa.table({"w_1": ["one", "two", "three"]}))),
     ]
     frame = session.createDataFrame(pa.concat_tables(rows), before.spark_schema())
-    frame = frame.selectExpr(*segment_sql(edges, before, after, [1]))
+    frame = frame.selectExpr(*passage_sql(edges, before, after, [1]))
     found = after.unpack(frame.toArrow().to_batches())
     assert {lane: table.column(0).to_pylist() for lane, table in found.items()} == {
         1: ["one", "two", "three"],
@@ -567,7 +567,7 @@ NUMBERS = Lane(columns({"n_1": "bigint"}))
 
 
 def chain(session: Any, stages: int) -> tuple[Any, Stream]:
-    """Return leaf → (segment → Python), so often; each segment adds one to each number.
+    """Return leaf → (passage → Python), so often; each passage adds one to each number.
 
     The leaf reads which numbers there are from a local property of the job.
     """
@@ -575,7 +575,7 @@ def chain(session: Any, stages: int) -> tuple[Any, Stream]:
     node = Project(lane_scan(NUMBERS.columns), (Named("n_1", plus),))
     edges = [NumberedEdge(0, 0, node, 1)]
     lanes = {0: NUMBERS, 1: NUMBERS}
-    stream = Stream({**lanes, **segment_stream(edges, lanes).lanes})
+    stream = Stream({**lanes, **passage_stream(edges, lanes).lanes})
 
     def leaf(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -600,7 +600,7 @@ def chain(session: Any, stages: int) -> tuple[Any, Stream]:
     schema = stream.spark_schema()
     frame = session.range(0, 1, 1, 1).mapInArrow(leaf, schema)
     for _ in range(stages):
-        frame = frame.selectExpr(*segment_sql(edges, stream, stream)).mapInArrow(again, schema)
+        frame = frame.selectExpr(*passage_sql(edges, stream, stream)).mapInArrow(again, schema)
     return frame, stream
 
 
@@ -634,7 +634,7 @@ def test_a_planned_chain_sees_its_second_input_and_outlives_a_failure(session: A
     found = given(session, frame, stream, f"5 {2**63 - 2} {2**63 - 1}")
     assert found[0].column("n_1").to_pylist() == [7]
     failures = [read_failure(payload) for payload in contents(found[FAILED])]
-    # One fails in the first segment, one in the second; the first passes the second as a payload.
+    # One fails in the first passage, one in the second; the first passes the second as a payload.
     assert sorted(f.table().column("n_1").to_pylist() for f in failures) == [[2**63 - 1]] * 2
     assert given(session, frame, stream, "6")[0].column("n_1").to_pylist() == [8]
 
@@ -642,7 +642,7 @@ def test_a_planned_chain_sees_its_second_input_and_outlives_a_failure(session: A
 # ---- what there can be -----------------------------------------------------------------------
 
 
-def test_many_views_of_many_edges_are_one_segment(session: Any) -> None:
+def test_many_views_of_many_edges_are_one_passage(session: Any) -> None:
     types = [*(f"decimal({n},2)" for n in range(10, 16)), "string", "bigint", "double", "date"] * 3
     lane = Lane(tuple(Column(f"c_{n}", type_, True) for n, type_ in enumerate(types)))
     kept = tuple(Named(c.name, expression(c.name, c.type, c.name)) for c in lane.columns)
@@ -652,7 +652,7 @@ def test_many_views_of_many_edges_are_one_segment(session: Any) -> None:
         node = Project(Filter(lane_scan(lane.columns), condition), kept)
         edges.append(NumberedEdge(n, n, node, 100 + n))
     before = Stream(dict.fromkeys(range(80), lane))
-    after = segment_stream(
+    after = passage_stream(
         edges, {**dict.fromkeys(range(80), lane), **{e.target: lane for e in edges}}
     )
     assert len(before.slots) == 31
@@ -663,7 +663,7 @@ def test_many_views_of_many_edges_are_one_segment(session: Any) -> None:
     frame = session.createDataFrame(packed, before.spark_schema())
     frame = frame.mapInArrow(lambda batches: batches, before.spark_schema())
     found = after.unpack(
-        frame.selectExpr(*segment_sql(edges, before, after)).toArrow().to_batches()
+        frame.selectExpr(*passage_sql(edges, before, after)).toArrow().to_batches()
     )
     assert {lane: table.column("c_7").to_pylist() for lane, table in found.items()} == {
         100: [0, 80],
