@@ -14,12 +14,12 @@ SLOW := (spark or server) and not soak
 WORKERS ?= 2
 BENCH ?= --quick
 
-.PHONY: help setup java psql kafka test test-fast test-slow lint format demo bench bench-peers soak clean
+.PHONY: help setup java psql dbt kafka test test-fast test-slow lint format demo bench bench-peers soak clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:.*## /\t/' | while IFS=$$'\t' read -r target text; do printf '  make %-10s %s\n' "$$target" "$$text"; done
 
-setup: $(READY) java psql ## make .venv ready, at the pinned versions
+setup: $(READY) java psql dbt ## make .venv ready, at the pinned versions
 
 $(READY): pyproject.toml constraints.txt scripts/setup
 	@scripts/setup $(VENV)
@@ -31,11 +31,14 @@ java:
 psql:
 	@scripts/setup --psql
 
+dbt: ## dbt in build/dbt, for the test that runs it
+	@scripts/setup --dbt
+
 kafka: java ## a real Kafka broker's jars in build/kafka, by Maven
 	@scripts/kafka
 
 # The order is that of the price of an answer: style, types, layers, pure tests, then servers.
-test: java $(READY) psql ## lint, then every test but the soak
+test: java $(READY) psql dbt ## lint, then every test but the soak
 	@$(MAKE) lint
 	@mkdir -p build
 	@scripts/kafka --quiet
@@ -47,7 +50,7 @@ test: java $(READY) psql ## lint, then every test but the soak
 test-fast: $(READY) ## only the tests without Spark and servers (under a minute)
 	@$(BIN)/python -m pytest -m "$(FAST)" $(SLOW_ONLY) -n $(WORKERS) --dist worksteal
 
-test-slow: java $(READY) psql ## only the tests with Spark and servers
+test-slow: java $(READY) psql dbt ## only the tests with Spark and servers
 	@scripts/kafka --quiet
 	@$(BIN)/python -m pytest -m "$(SLOW)"
 
