@@ -1,0 +1,76 @@
+"""dbt, unmodified: ``dbt run`` twice and ``dbt test``, with a view and materialized views.
+
+dbt lives in an environment of its own (``make dbt``): what it pins contradicts what we use.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.client_door import Door, open_door
+
+pytestmark = pytest.mark.server
+
+DBT_PYTHON = Path(__file__).parents[2] / "build" / "dbt" / "bin" / "python"
+PROJECT = Path(__file__).parent / "dbt_project"
+# One process for all commands: most of what one costs is starting.
+INVOKE = """
+import sys
+from dbt.cli.main import dbtRunner
+runner = dbtRunner()
+for command in sys.argv[1:]:
+    done = runner.invoke([command, "--no-use-colors"])
+    if not done.success:
+        sys.exit(f"dbt {command} failed: {done.exception or [r.message for r in done.result]}")
+"""
+
+
+def dbt(door: Door, project: Path, *commands: str) -> str:
+    surroundings = {name: v for name, v in os.environ.items() if not name.startswith("PYTHON")}
+    done = subprocess.run(
+        [str(DBT_PYTHON), "-c", INVOKE, *commands],
+        cwd=project,
+        env={
+            **surroundings,
+            "DBT_PROFILES_DIR": str(project),
+            "HEADWATER_HOST": door.wire.host,
+            "HEADWATER_PORT": str(door.wire.port),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_dbt(tmp_path: Path) -> None:
+    if not DBT_PYTHON.exists():
+        pytest.skip("dbt is not on this machine (make dbt)")
+    project = tmp_path / "project"
+    shutil.copytree(PROJECT, project)
+    with open_door() as door, door.connect() as connection:
+        connection.execute(
+            "CREATE TABLE dbt_orders (id bigint PRIMARY KEY, who text, amount bigint)"
+        )
+        connection.execute("INSERT INTO dbt_orders VALUES (1, 'a', 5), (2, 'a', 20), (3, 'b', 30)")
+
+        def rows(relation: str) -> list[tuple[object, ...]]:
+            return sorted(connection.execute(f"SELECT * FROM {relation}").fetchall(), key=repr)
+
+        printed = dbt(door, project, "run", "run", "test")
+        assert printed.count("PASS=3 WARN=0 ERROR=0 SKIP=0") == 3
+        assert "REFRESH MATERIALIZED VIEW" in printed  # The second time there is nothing to make.
+        assert rows("big_orders") == [(2, "a", 20), (3, "b", 30)]
+        assert rows("totals") == [("a", Decimal(20), 1), ("b", Decimal(30), 1)]
+        connection.execute("INSERT INTO dbt_orders VALUES (4, 'b', 100)")
+        assert rows("totals") == [("a", Decimal(20), 1), ("b", Decimal(130), 2)]
+        assert rows("largest") == [("a", 20), ("b", 100)]
+        assert "Orders that are worth a look." in door.psql(r"\dv+")
+        assert "dbt_tmp" not in door.psql(r"\d")
