@@ -30,11 +30,15 @@ Refused = list[tuple[int, str]]
 """The places of messages in their batch, and why each is no row."""
 
 
+Columns = Sequence[Sequence[Any]]
+
+
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """The rows of a batch; ``kept`` are the places of their messages, ``None`` for all."""
+    """The values of a batch, column by column; ``kept`` are the places of the messages they are of,
+    ``None`` for all."""
 
-    rows: list[Row]
+    columns: Columns
     kept: Longs | None
     refused: Refused
 
@@ -56,19 +60,17 @@ def decode_all(
         try:
             if place in why_not:
                 raise Undecodable(why_not[place])
-            if value is None:
-                raise Undecodable(NO_VALUE)
-            rows.append(format_.decode(value))
+            rows.append(format_.decode(_some(value)))
             kept.append(place)
         except Undecodable as why:
             refused.append((place, str(why)))
-    return Decoded(rows, np.array(kept, np.int64), refused)
+    return Decoded(_transposed(rows, format_.schema), np.array(kept, np.int64), refused)
 
 
-def _swept(format_: Format, values: Sequence[bytes | None]) -> list[Row]:
+def _swept(format_: Format, values: Sequence[bytes | None]) -> Columns:
     if isinstance(format_, Json):
-        return format_.decode_all(values)
-    return [format_.decode(_some(value)) for value in values]
+        return format_.columns(format_.records(values))
+    return _transposed([format_.decode(_some(value)) for value in values], format_.schema)
 
 
 def _some(value: bytes | None) -> bytes:
@@ -77,10 +79,18 @@ def _some(value: bytes | None) -> bytes:
     return value
 
 
-def columns_of(rows: Sequence[Row], schema: pa.Schema) -> list[pa.Array]:
-    """Return decoded rows as columns; the format has checked that they fit."""
-    columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
+def _transposed(rows: Sequence[Row], schema: pa.Schema) -> Columns:
+    return list(zip(*rows, strict=True)) if rows else [()] * len(schema)
+
+
+def arrays_of(columns: Columns, schema: pa.Schema) -> list[pa.Array]:
+    """Return decoded columns as Arrow; the format has checked that the values fit."""
     return [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
+
+
+def columns_of(rows: Sequence[Row], schema: pa.Schema) -> list[pa.Array]:
+    """Return decoded rows as columns."""
+    return arrays_of(_transposed(rows, schema), schema)
 
 
 # ---- columns of the message itself -----------------------------------------------------------

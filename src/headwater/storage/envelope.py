@@ -40,7 +40,14 @@ from headwater.storage.dead_letters import (
     errors_table,
     letters_table,
 )
-from headwater.storage.decode import Included, columns_of, decode_all, unfit_keys
+from headwater.storage.decode import (
+    Columns,
+    Included,
+    arrays_of,
+    columns_of,
+    decode_all,
+    unfit_keys,
+)
 from headwater.storage.format import Format, Json, Row, Undecodable
 from headwater.storage.source import OFFSET, PARTITION
 
@@ -156,7 +163,7 @@ class Plain:
         unfit = unfit_keys(stamped, self.included)
         decoded = decode_all(self.format, stamped.column("value").to_pylist(), unfit)
         fit = stamped if decoded.kept is None else stamped.take(decoded.kept)
-        columns = columns_of(decoded.rows, self.format.schema)
+        columns = arrays_of(decoded.columns, self.format.schema)
         columns += [each.column(fit) for each in self.included]
         columns += [fit.column(TIME), pa.repeat(pa.scalar(1, pa.int64()), fit.num_rows)]
         updates = pa.Table.from_arrays(columns, schema=updates_schema(self.schema))
@@ -188,32 +195,50 @@ class Debezium:
 
     def changes(self, output: str, stamped: pa.Table) -> Changes:
         """Decode every message into what goes and what comes."""
-        went: list[Row] = []
-        came: list[Row] = []
+        values = stamped.column("value").to_pylist()
+        try:
+            found = self._swept(values)
+        except Undecodable:
+            found = self._one_by_one(values)
+        times = stamped.column(TIME).to_numpy()[np.array(found.went_at + found.came_at, np.int64)]
+        diffs = np.repeat(np.array([-1, 1], np.int64), [len(found.went_at), len(found.came_at)])
+        columns = [*arrays_of(found.columns, self.schema), pa.array(times), pa.array(diffs)]
+        updates = pa.Table.from_arrays(columns, schema=updates_schema(self.schema))
+        return Changes(updates, *_refused(output, stamped, found.refused, self.policy))
+
+    def _swept(self, values: Sequence[bytes | None]) -> _Replaced:
+        """Decode all messages at once; raise if one of them is refused."""
+        went: list[Any] = []
+        came: list[Any] = []
         went_at: list[int] = []
         came_at: list[int] = []
-        refused: list[tuple[int, str]] = []
-        for place, value in enumerate(stamped.column("value").to_pylist()):
+        for place, value in enumerate(values):
             if value is None:
                 continue  # The tombstone behind a delete, for the sake of log compaction.
-            try:
-                before, after = self._decode(value)
-            except Undecodable as why:
-                refused.append((place, str(why)))
-                continue
+            before, after = self._decode(value)
             if before is not None:
                 went.append(before)
                 went_at.append(place)
             if after is not None:
                 came.append(after)
                 came_at.append(place)
-        times = stamped.column(TIME).to_numpy()[np.array(went_at + came_at, np.int64)]
-        diffs = np.repeat(np.array([-1, 1], np.int64), [len(went), len(came)])
-        columns = [*columns_of(went + came, self.schema), pa.array(times), pa.array(diffs)]
-        updates = pa.Table.from_arrays(columns, schema=updates_schema(self.schema))
-        return Changes(updates, *_refused(output, stamped, refused, self.policy))
+        return _Replaced(self.row.columns(went + came), went_at, came_at, [])
 
-    def _decode(self, value: bytes) -> tuple[Row | None, Row | None]:
+    def _one_by_one(self, values: Sequence[bytes | None]) -> _Replaced:
+        """Find which are refused; decode the others."""
+        fit: list[bytes | None] = list(values)
+        refused: list[tuple[int, str]] = []
+        for place, value in enumerate(values):
+            try:
+                self._swept((value,))
+            except Undecodable as why:
+                refused.append((place, str(why)))
+                fit[place] = None
+        found = self._swept(fit)
+        return _Replaced(found.columns, found.went_at, found.came_at, refused)
+
+    def _decode(self, value: bytes) -> tuple[Any, Any]:
+        """Return the records that go and come."""
         try:
             change = self._decoder.decode(value)
         except (msgspec.DecodeError, UnicodeDecodeError, decimal.InvalidOperation) as error:
@@ -222,7 +247,7 @@ class Debezium:
         before, after, op = change.before, change.after, change.op
         if op == "u":
             complete = before is not None and after is not None
-        elif op == "c" or op == "r":
+        elif op in {"c", "r"}:
             complete, before = after is not None, None
         elif op == "d":
             complete, after = before is not None, None
@@ -233,11 +258,16 @@ class Debezium:
                 f"a change with op {op!r} lacks its row before or after; "
                 "set REPLICA IDENTITY FULL upstream"
             )
-        row = self.row
-        return (
-            None if before is None else row.checked(row.members(before)),
-            None if after is None else row.checked(row.members(after)),
-        )
+        return before, after
+
+
+class _Replaced(NamedTuple):
+    """What a batch of changes says: rows that went, then rows that came, and of which messages."""
+
+    columns: Columns
+    went_at: list[int]
+    came_at: list[int]
+    refused: list[tuple[int, str]]
 
 
 class Known(NamedTuple):

