@@ -13,6 +13,7 @@ from headwater.adapter import catalog
 from headwater.adapter.coordinator import Coordinator
 from headwater.adapter.errors import AdapterError
 from headwater.adapter.timeline import Timeline
+from headwater.adapter.transients import transients
 from headwater.base.clock import SystemClock
 from headwater.base.ids import GlobalId
 from headwater.collection.run_layout import LAYOUTS
@@ -115,3 +116,26 @@ def test_an_error_in_the_data_fails_what_is_looked_up_too(server: Server) -> Non
     assert "zero" in message
     sql("DELETE FROM e WHERE x = 0")
     assert sql("SELECT y FROM inverse WHERE k = 2") == [(2,)]
+
+
+def test_a_query_is_followed_and_nothing_is_left_of_it(server: Server) -> None:
+    sql = server.session()
+    sql("CREATE TABLE f (g text, x int); INSERT INTO f VALUES ('p', 1), ('q', 2)")
+    start = server.timeline.upper - 1
+    sql("INSERT INTO f VALUES ('p', 5)")
+    end = server.timeline.upper
+    query = "SELECT g, sum(x) AS s FROM f GROUP BY g"
+    told = [
+        tuple(row.values())
+        for batch in server.session().open(f"SUBSCRIBE ({query}) AS OF {start} UP TO {end}")
+        for row in batch.to_pylist()
+    ]
+    assert sorted((diff, *row) for time, diff, *row in told if time == start) == [
+        (1, "p", 1),
+        (1, "q", 2),
+    ]
+    assert sorted((diff, *row) for time, diff, *row in told if time > start) == [
+        (-1, "p", 1),
+        (1, "p", 6),
+    ]
+    assert not list(transients(server.client.core.state))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
@@ -114,14 +114,21 @@ class Clients:
                     read_time=read_time,
                 )
 
-    def subscribed(self, session: int, name: str, named: str | None, start: int) -> Follower:
-        """Note a subscription, until it says that it has ended."""
+    def subscribed(
+        self,
+        session: int,
+        name: str,
+        named: str | None,
+        start: int,
+        ended: Callable[[], None],
+    ) -> Follower:
+        """Note a subscription, until it says that it has ended; then ``ended`` is called."""
         with self._lock:
             number = next(self._ids)
             self._subscriptions[number] = SubscriptionSeen(
                 number, session, name, named, start, start
             )
-        return Follower(self, number)
+        return Follower(self, number, ended)
 
     def ended(self, number: int) -> None:
         """Forget a subscription."""
@@ -152,6 +159,7 @@ class Follower:
 
     clients: Clients
     number: int
+    ended: Callable[[], None]
 
     def reached(self, upper: int) -> None:
         """Everything before ``upper`` has been delivered."""
@@ -160,3 +168,4 @@ class Follower:
     def end(self) -> None:
         """Nobody reads it any more."""
         self.clients.ended(self.number)
+        self.ended()

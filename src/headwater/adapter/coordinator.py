@@ -12,6 +12,7 @@ that it reads.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 import pyarrow as pa
 
@@ -22,7 +23,7 @@ from headwater.adapter.clients import Clients
 from headwater.adapter.definitions import Definitions, defaults
 from headwater.adapter.describing import returned_columns
 from headwater.adapter.dialect import to_spark
-from headwater.adapter.errors import Unsupported, WrongKind
+from headwater.adapter.errors import SystemRelation, Unsupported, WrongKind
 from headwater.adapter.group_commit import GroupCommit
 from headwater.adapter.holds import Holds, retained
 from headwater.adapter.keyed_reads import PROBE_INDEX, KeyedReads
@@ -48,7 +49,9 @@ from headwater.adapter.sql.statements import (
 from headwater.adapter.sql.types import wire_type
 from headwater.adapter.system import Seen
 from headwater.adapter.timeline import DEFAULT, Timeline
+from headwater.adapter.transients import Followed, Transients
 from headwater.adapter.writes import Planned, Target
+from headwater.base.ids import GlobalId
 from headwater.materialize.controller import Materializations
 from headwater.persist import evolution
 from headwater.persist.client import Client
@@ -60,6 +63,10 @@ from headwater.storage.controller import Ingestions
 def from_postgres(sql: str, schemas: catalog.Schemas) -> str:
     """Translate a query of PostgreSQL's dialect."""
     return to_spark(sql, schemas).text
+
+
+LABEL_MAX: Final = 200
+"""Characters of a query that stand for it where others see it."""
 
 
 class Coordinator:
@@ -90,6 +97,9 @@ class Coordinator:
         self.definitions = Definitions(
             client, views, materializations, self.commits, translate, self.ingestions
         )
+        self._transients = Transients(client, views)
+        if client.core.machine is not None:
+            self._transients.sweep()
         timeline.also = lambda state, upper: retained(state, upper, self.holds.least())
 
     def open_session(self) -> ClientSession:
@@ -164,15 +174,50 @@ class Coordinator:
         """Return what a subscription by name stands for now."""
         return subscriptions.resumed(self._core.state, statement) if statement.named else statement
 
+    def followed(self, statement: Subscribe) -> Followed:
+        """Return what a subscription follows."""
+        state, name = self._core.state, statement.name
+        at = None if statement.as_of is None else statement.as_of.time
+        if statement.query is None:
+            found = self.reads.sources((name,), at)
+            if found.system:
+                raise SystemRelation(name)
+            if not found.views:
+                return Followed(found, name, next(iter(found.collections)))
+            query = f"SELECT * FROM {catalog.quoted(name)}"  # noqa: S608 - quoted
+            sources = catalog.sources(state, (name,))
+            return Followed(sources, name, None, sources.text(query))
+        # Of the views themselves, not of their indexes, which may be dropped meanwhile.
+        sources = catalog.sources(state, statement.query.tables)
+        text = self.reads.text(statement.query.query_sql, sources)
+        return Followed(sources, name[:LABEL_MAX], None, text)
+
     def subscribe(
-        self, statement: Subscribe, as_of: int, limit: Limit, session: int, named: str | None
+        self,
+        statement: Subscribe,
+        followed: Followed,
+        as_of: int,
+        limit: Limit,
+        session: int,
+        named: str | None,
     ) -> Result:
         """Return a subscription, which goes on while it is iterated."""
-        _, gid = catalog.relation(self._core.state, statement.name)
-        schema = subscribe.columns(self._core, gid, statement)
-        follower = self.clients.subscribed(session, statement.name, named, as_of)
-        batches = subscribe.follow(self._core, gid, statement, as_of, self.holds, limit, follower)
+        gid, ended = followed.collection, subscribe.nothing
+        if gid is None:
+            gid, ended = self._transients.keep(followed, as_of)
+        follower = self.clients.subscribed(session, followed.label, named, as_of, ended)
+        try:
+            schema = subscribe.columns(self._core, gid, statement)
+            batches = subscribe.follow(
+                self._core, gid, statement, as_of, self.holds, limit, follower, self._failure(gid)
+            )
+        except BaseException:
+            follower.end()
+            raise
         return Result("SUBSCRIBE", tuple(Column(f.name, f.type) for f in schema), batches)
+
+    def _failure(self, gid: GlobalId) -> Callable[[], str | None]:
+        return lambda: self._views.failures().get(gid)
 
     # ---- writing -----------------------------------------------------------------------------
 

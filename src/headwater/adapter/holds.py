@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from headwater.adapter import catalog
+from headwater.adapter.transients import transients
 from headwater.algebra.frontier import Frontier
 from headwater.persist.commands import AllowCompaction, Command
 from headwater.persist.state import OWNER, CollectionState, State, bound
@@ -68,16 +69,24 @@ class Holds:
 def retained(state: State, upper: int, least: int | None) -> tuple[Command, ...]:
     """Return the command that lets history go; none if there is nothing worth it (pure)."""
     moved = []
-    for each in catalog.objects(state):
-        gid = state.names.get(each.collection)
+    for name, retain_ms in _promised(state):
+        gid = state.names.get(name)
         if gid is None:
             continue
-        since = _target(state, state.collections[gid], upper - 1 - each.retain_ms)
+        since = _target(state, state.collections[gid], upper - 1 - retain_ms)
         if since is not None and least is not None:
             since = min(since, least)
         if since is not None and _is_worth_it(state.collections[gid], since):
             moved.append((gid, Frontier.of(since)))
     return (AllowCompaction(tuple(moved)),) if moved else ()
+
+
+def _promised(state: State) -> Iterator[tuple[str, int]]:
+    """Yield every collection of which history is promised, and of how long."""
+    for each in catalog.objects(state):
+        yield each.collection, each.retain_ms
+    for name in transients(state):
+        yield name, 0  # Its only reader is a session, whose hold says how far.
 
 
 def _target(state: State, collection: CollectionState, promised: int) -> int | None:

@@ -40,12 +40,14 @@ class Evaluator(Protocol):
         *,
         relations: Mapping[str, str] | None = None,
         key: tuple[str, ...] = (),
+        start: int | None = None,
         also: Sequence[Command] = (),
     ) -> object:
         """Keep a view of the query in the collection ``name``; ``also`` commits with it.
 
-        The query is a text of Spark SQL, or a plan of whoever evaluates. With a ``key`` the
-        collection is laid out by these columns, so that rows are found by them.
+        The query is a text of Spark SQL, or a plan of whoever evaluates. It begins at ``start``, or
+        at the newest time at which all it reads is readable. With a ``key`` the collection is laid
+        out by these columns, so that rows are found by them.
         """
         ...
 

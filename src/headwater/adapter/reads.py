@@ -171,9 +171,13 @@ class Reads:
             if limit.is_over():
                 raise limit.error(f'"{name}" to be complete at time {time}')
 
+    def text(self, query_sql: str, sources: Sources) -> str:
+        """Return a query as the evaluator takes it, with its views in front."""
+        return sources.text(self._translate(query_sql, sources.schemas))
+
     def rows(self, query_sql: str, sources: Sources, time: int) -> pa.Table:
         """Evaluate a query in the client's dialect at ``time``."""
-        text = sources.text(self._translate(query_sql, sources.schemas))
+        text = self.text(query_sql, sources)
         local = self._local(sources)
         try:
             return self._evaluator.select(text, time, relations=sources.relations, local=local)

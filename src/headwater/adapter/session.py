@@ -274,13 +274,12 @@ class ClientSession:
         coordinator = self._coordinator
         named = statement.name if statement.named else None
         statement = coordinator.resumed(statement)
-        sources = coordinator.reads.sources((statement.name,))
-        if sources.views:
-            raise Unsupported("SUBSCRIBE to a view", hint="Make it a materialized view.")
-        choice = coordinator.reads.choose(sources, self._settings.isolation, statement.as_of)
+        followed = coordinator.followed(statement)
+        isolation = self._settings.isolation
+        choice = coordinator.reads.choose(followed.sources, isolation, statement.as_of)
         # It goes on for as long as it is wanted: what ends it is being cancelled.
         endless = Limit(0, self._cancelled, lambda: self._reason)
-        return coordinator.subscribe(statement, choice.time, endless, self._number, named)
+        return coordinator.subscribe(statement, followed, choice.time, endless, self._number, named)
 
     def _explain(self, select: Select) -> Result:
         reads = self._coordinator.reads

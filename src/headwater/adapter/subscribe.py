@@ -1,6 +1,7 @@
 """``SUBSCRIBE``: a collection at a time, then every change of it, in the order of time.
 
-    SUBSCRIBE [TO] object [WITH (SNAPSHOT [= bool], PROGRESS [= bool])] [AS OF t] [UP TO t]
+    SUBSCRIBE [TO] {object | (query)} [WITH (SNAPSHOT [= bool], PROGRESS [= bool])]
+        [AS OF t] [UP TO t]
         [ENVELOPE {UPSERT | DEBEZIUM} (KEY (column, …))]
 
 Rows are ``mz_timestamp``, ``mz_progressed`` (with PROGRESS), ``mz_diff`` and the object's columns.
@@ -18,7 +19,7 @@ by now and then, so that whoever sends the rows can look whether it has been can
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import pyarrow as pa
@@ -46,6 +47,10 @@ DIFFERENCE: Final = "mz_diff"
 NOTHING_YET_SECONDS: Final = 0.5
 
 
+def nothing() -> None:
+    """Do nothing."""
+
+
 def columns(core: Core, gid: GlobalId, statement: Subscribe) -> pa.Schema:
     """Return the columns of a subscription."""
     data = evolution.from_bytes(collection_of(core.state, gid).schemas[-1])
@@ -66,10 +71,11 @@ def follow(
     holds: Holds,
     limit: Limit,
     follower: Follower,
+    failure: Callable[[], str | None],
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a subscription that starts at ``as_of``, which is held.
 
-    ``follower`` is told how far it is, and when it ends.
+    ``follower`` is told how far it is, and when it ends. ``failure``: why nothing comes any more.
     """
     up_to = statement.up_to
     if up_to is not None and up_to < as_of:
@@ -79,7 +85,7 @@ def follow(
         core, gid, as_of, snapshot=statement.snapshot, narrowing=Narrowing()
     )
     holds.acquire(as_of)
-    events = _events(subscription, schema, statement, as_of, holds, limit, follower)
+    events = _events(subscription, schema, statement, as_of, holds, limit, follower, failure)
     next(events)
     return events
 
@@ -92,6 +98,7 @@ def _events(
     holds: Holds,
     limit: Limit,
     follower: Follower,
+    failure: Callable[[], str | None],
 ) -> Iterator[pa.RecordBatch]:
     held = as_of
     try:
@@ -109,6 +116,9 @@ def _events(
                     return
                 if limit.is_over():
                     raise limit.error("changes")
+                why = failure()
+                if why is not None:
+                    raise CollectionFailed(statement.name, why)
                 yield pa.RecordBatch.from_pylist([], schema=schema)
                 continue
             yield from _rows(event, schema, statement)

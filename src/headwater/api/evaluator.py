@@ -89,10 +89,13 @@ class LazyEvaluator:
         *,
         relations: Mapping[str, str] | None = None,
         key: tuple[str, ...] = (),
+        start: int | None = None,
         also: Sequence[Command] = (),
     ) -> object:
         """Keep a view of the query in the collection ``name``; ``also`` commits with it."""
-        return self.views.create_view(name, query, relations=relations, key=key, also=also)
+        return self.views.create_view(
+            name, query, relations=relations, key=key, start=start, also=also
+        )
 
     def plan(self, query: Any, schemas: Mapping[str, pa.Schema]) -> Any:
         """Return the plan of a function that makes a DataFrame of relations."""

@@ -101,6 +101,7 @@ class ViewController:
         relations: Relations | None = None,
         rules: bool = True,
         key: tuple[str, ...] = (),
+        start: int | None = None,
         also: Sequence[Command] = (),
     ) -> Definition:
         """Create a view durably, output collection ``name``; hydrated by its first step.
@@ -108,32 +109,31 @@ class ViewController:
         ``query`` is Spark SQL, a function ``table -> DataFrame``, a DataFrame made in a
         :meth:`workspace`, or a plan (``compute/query.py``).
 
-        It begins at the newest time at which all its inputs are readable. ``also`` is committed in
-        the same log entry (the adapter's own record of the view). A query without an incremental
-        rule is recomputed (:meth:`explain` says so), as is every query if ``rules`` are not to be
-        used; one that cannot be maintained at all raises
+        It begins at ``start``, or at the newest time at which all its inputs are readable. ``also``
+        is committed in the same log entry (the adapter's own record of the view). A query without
+        an incremental rule is recomputed (:meth:`explain` says so), as is every query if ``rules``
+        are not to be used; one that cannot be maintained at all raises
         :class:`~headwater.base.errors.InvalidUsage`, and nothing is changed. With a ``key`` the
         output is an arrangement: laid out by these columns, so that rows are found by them.
         """
         self._require_reachable_blob()
-        return _attempted(lambda: self._create(name, query, relations, rules, key, also))
+        into = Named(name, key)
+        return _attempted(lambda: self._create(into, query, relations, rules, start, also))
 
     def _create(
         self,
-        name: str,
+        into: Named,
         query: Query,
         relations: Relations | None,
         rules: bool,
-        key: tuple[str, ...],
+        start: int | None,
         also: Sequence[Command],
     ) -> Definition:
         state = self._core.state
         names = self._relations(relations)
         inputs = {n: collection_named(state, collection) for n, collection in names.items()}
         installer = Installer(state, self._session, reserving(self._core))
-        view, created = installer.install(
-            Wanted(name, query, inputs, Named(name, key), rules=rules)
-        )
+        view, created = installer.install(Wanted(into.name, query, inputs, into, start, rules))
         self._core.submit(Atomic((*created, *also))).result()
         return view
 

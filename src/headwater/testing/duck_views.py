@@ -66,14 +66,16 @@ class DuckViews:
         relations: Mapping[str, str],
         schema: pa.Schema,
         key: tuple[str, ...] = (),
+        start: int | None = None,
         also: Sequence[Command] = (),
     ) -> None:
         """Create a view, durably."""
         state = self._core.state
         inputs = {n: collection_named(state, collection) for n, collection in relations.items()}
-        sinces = [each.since.only() for each in inputs.values()]
-        uppers = [state.upper(each).only() - 1 for each in inputs.values()]
-        start = max([0, *sinces, *([min(uppers)] if uppers else [])])
+        if start is None:
+            sinces = [each.since.only() for each in inputs.values()]
+            uppers = [state.upper(each).only() - 1 for each in inputs.values()]
+            start = max([0, *sinces, *([min(uppers)] if uppers else [])])
         (gid,) = reserving(self._core)(1)
         view = RecomputedView(
             version=recompute.STORED_VERSION,

@@ -100,12 +100,13 @@ class DuckRows:
         *,
         relations: Mapping[str, str] | None = None,
         key: tuple[str, ...] = (),
+        start: int | None = None,
         also: Sequence[Command] = (),
     ) -> object:
         """Keep a view, by computing it again."""
         known = relations or {}
         schema = self.describe(query, relations=known)
-        self.views.create(name, query, known, schema, key, also)
+        self.views.create(name, query, known, schema, key, start, also)
         return None
 
     def drop_view(self, name: str, *, also: Sequence[Command] = ()) -> bool:

@@ -138,12 +138,16 @@ def _subscribe(source: Source) -> statements.Statement:
     cursor = Cursor(source)
     cursor.expect("SUBSCRIBE")
     cursor.accept("TO")
-    if any(cursor.peek(word) for word in ("(", "SELECT", "WITH", "VALUES")):
-        raise Unsupported(
-            "SUBSCRIBE to a query", hint="Subscribe to a materialized view of the query."
-        )
-    named = cursor.accept("SUBSCRIPTION")
-    name = cursor.relation()
+    if any(cursor.peek(word) for word in ("SELECT", "WITH", "VALUES")):
+        raise Unsupported("SUBSCRIBE to a query without brackets", hint="Write SUBSCRIBE (query).")
+    followed = None
+    if cursor.peek("("):
+        inner = cursor.bracketed()
+        followed = _followed(inner)
+        named, name = False, f"({inner.text})"
+    else:
+        named = cursor.accept("SUBSCRIPTION")
+        name = cursor.relation()
     options = {"SNAPSHOT": True, "PROGRESS": False}
     if cursor.accept("WITH"):
         cursor.expect("(")
@@ -170,8 +174,18 @@ def _subscribe(source: Source) -> statements.Statement:
     if named and (as_of is not None or not options["SNAPSHOT"]):
         raise Unsupported("a start of its own of a named subscription")
     return statements.Subscribe(
-        name, options["SNAPSHOT"], options["PROGRESS"], as_of, up_to, envelope, named
+        name, options["SNAPSHOT"], options["PROGRESS"], as_of, up_to, envelope, named, followed
     )
+
+
+def _followed(source: Source) -> statements.Select:
+    select = _select(source)
+    if not isinstance(select, statements.Select) or select.as_of is not None:
+        raise Unsupported(
+            "SUBSCRIBE to a query about the session, or with a time of its own",
+            hint="AS OF stands behind the brackets.",
+        )
+    return select
 
 
 def _envelope(cursor: Cursor) -> statements.Envelope:

@@ -264,7 +264,10 @@ class Envelope:
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
-    """``SUBSCRIBE [TO] name [WITH (SNAPSHOT, PROGRESS)] [AS OF t] [UP TO t] [ENVELOPE …]``."""
+    """``SUBSCRIBE [TO] {name | (query)} [WITH (SNAPSHOT, PROGRESS)] [AS OF t] [UP TO t] …``.
+
+    Of a query ``name`` is its text, to be shown.
+    """
 
     name: str
     snapshot: bool = True
@@ -274,6 +277,7 @@ class Subscribe:
     envelope: Envelope | None = None
     named: bool = False
     """``SUBSCRIBE TO SUBSCRIPTION name``: from where that is, without a choice of its own."""
+    query: Select | None = None
 
 
 @dataclass(frozen=True, slots=True)

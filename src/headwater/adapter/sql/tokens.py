@@ -185,6 +185,21 @@ class Cursor:
         self.expect(")")
         return tuple(names)
 
+    def bracketed(self) -> Source:
+        """``( … )``: what is between, as a text of its own."""
+        self.expect("(")
+        first, depth = self._next, 1
+        while depth:
+            if self.at_end:
+                raise self.error()
+            token_type = self._tokens[self._next].token_type
+            depth += (token_type == TokenType.L_PAREN) - (token_type == TokenType.R_PAREN)
+            self._next += 1
+        inside = tuple(self._tokens[first : self._next - 1])
+        if not inside:
+            raise syntax_error(self._source, self._tokens[first])
+        return Source(self._source.whole, inside)
+
     def finish(self) -> None:
         """Complain unless every token has been passed."""
         if not self.at_end:
