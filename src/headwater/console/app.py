@@ -1,26 +1,42 @@
 """The application behind the console port: figures, health, the picture as JSON, and the pages.
 
-NiceGUI keeps its pages in the process, so there is one console per process; it carries all of its
-JavaScript in its wheel, and nothing is fetched from elsewhere.
+NiceGUI keeps its pages in the process, so there is one console with pages per process; it carries
+all of its JavaScript in its wheel, and nothing is fetched from elsewhere.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, Final
 
 import msgspec
-from fastapi import FastAPI, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from headwater.console.guard import Check, Guard
 from headwater.console.sight import Sight
 
 Figures = Callable[[], bytes]
 Health = Callable[[], tuple[int, dict[str, str]]]
 
+ICON: Final = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><rect width="32" height="32" '
+    'rx="7" fill="#0b7285"/><path d="M5 21c4-6 7-6 11 0s7 6 11 0M5 13c4-6 7-6 11 0s7 6 11 0" '
+    'fill="none" stroke="#fff" stroke-width="3" stroke-linecap="round"/></svg>'
+)
 
-def application(sight: Sight, figures: Figures, health: Health) -> FastAPI:
-    """Return the application that shows ``sight``."""
+
+def application(
+    sight: Sight,
+    figures: Figures,
+    health: Health,
+    *,
+    pages: bool = True,
+    loopback: bool = True,
+    check: Check | None = None,
+) -> Any:
+    """Return the application that shows ``sight`` to those whom ``check`` knows."""
     app = FastAPI(title="Headwater", docs_url=None, redoc_url=None, openapi_url=None)
 
     @app.get("/healthz")
@@ -36,4 +52,38 @@ def application(sight: Sight, figures: Figures, health: Health) -> FastAPI:
     def picture() -> Response:
         return Response(msgspec.json.encode(sight.picture()), media_type="application/json")
 
-    return app
+    if pages:
+        _add_pages(app, sight)
+    return Guard(app, loopback=loopback, check=check)
+
+
+def _add_pages(app: FastAPI, sight: Sight) -> None:
+    # Imported here: its libraries take a second, and figures alone do without.
+    from nicegui import ui
+
+    from headwater.console.pages import graph, object_page, sql, timeline
+
+    @ui.page("/")
+    def graph_page(request: Request) -> None:
+        graph.draw(request, sight)
+
+    @ui.page("/object")
+    def one_object(request: Request, name: str = "") -> None:
+        object_page.draw(request, sight, name)
+
+    @ui.page("/sql")
+    def sql_page(request: Request, text: str = "") -> None:
+        sql.draw(request, sight, text)
+
+    @ui.page("/timeline")
+    def timeline_page(request: Request) -> None:
+        timeline.draw(request, sight)
+
+    ui.run_with(
+        app,
+        title="Headwater",
+        favicon=ICON,
+        dark=None,
+        tailwind=False,
+        show_welcome_message=False,
+    )

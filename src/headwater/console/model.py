@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from headwater.adapter import catalog
+from headwater.adapter import catalog, sources
 from headwater.adapter.catalog import Object
 from headwater.adapter.sql.types import wire_type
 from headwater.adapter.system.seen import Seen
@@ -129,7 +129,7 @@ class Picture:
 def pictured(seen: Seen) -> Picture:
     """Return what is drawn of a moment."""
     state, upper = seen.state, seen.oracle_upper
-    objects = [each for each in catalog.objects(state) if each.kind in DRAWN]
+    objects = [each for each in catalog.objects(state) if _is_drawn(state, each)]
     objects.sort(key=lambda each: (DRAWN.index(each.kind), each.name))
     nodes = tuple(_node(seen, each) for each in objects)
     known = {each.id for each in objects}
@@ -190,6 +190,19 @@ def size(count: int) -> str:
             break
         number, unit = number / 1024, bigger
     return f"{count} B" if unit == "B" else f"{number:.1f} {unit}"
+
+
+def _is_drawn(state: State, each: Object) -> bool:
+    """Whether an object carries data; of a source's own bookkeeping, dead letters if there are."""
+    if each.kind not in DRAWN:
+        return False
+    if each.kind != "source" or not each.of:
+        return True
+    what = sources.kind(state, each)
+    letters = state.collections.get(state.names[each.collection])
+    return what == "subsource" or (
+        what == "errors" and letters is not None and any(letters.parts())
+    )
 
 
 def _node(seen: Seen, each: Object) -> Node:

@@ -11,14 +11,14 @@ goes on from there.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import Any, Self
 
 from prometheus_client import CollectorRegistry
 
 from headwater.adapter.catalog_queries import CatalogQueries
 from headwater.adapter.coordinator import Coordinator
 from headwater.adapter.pgwire import tls
-from headwater.adapter.pgwire.server import WireServer, check_address
+from headwater.adapter.pgwire.server import WireServer, check_address, is_loopback
 from headwater.adapter.pgwire.users import UserList
 from headwater.adapter.timeline import Timeline
 from headwater.base.clock import SystemClock
@@ -35,9 +35,6 @@ from headwater.server.config import Address, ServerConfig
 from headwater.server.http import HttpServer, health
 from headwater.server.logs import tell
 from headwater.storage.controller import Ingestions
-
-if TYPE_CHECKING:
-    from fastapi import FastAPI
 
 __all__ = ["Server", "ServerConfig"]
 
@@ -58,7 +55,7 @@ class Server:
             check_address(config.console.host, users)
         settings = spark_settings(config)
         preflight.check(config)
-        self.config = config
+        self.config, self._users = config, users
         self.console: HttpServer | None = None
         if config.console is not None:
             self.console = HttpServer(
@@ -149,10 +146,12 @@ class Server:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _application(self) -> FastAPI:
+    def _application(self) -> Any:
         # Imported here, in the console's thread: the door does not wait for its libraries.
         from headwater.console.app import application
 
+        config = self.config.console
+        assert config is not None
         registry = CollectorRegistry()
         registry.register(metrics.ObjectMetrics(self.sight.picture, lambda: self.session.ready))
         counted = self.client.core.metrics.registry
@@ -160,6 +159,8 @@ class Server:
             self.sight,
             lambda: metrics.text(counted, registry),
             lambda: health(self.failure, self.session.ready),
+            loopback=is_loopback(config.host),
+            check=None if self._users is None else self._users.admits,
         )
 
 

@@ -34,6 +34,7 @@ class Served:
                 self.sight,
                 lambda: metrics.text(server.client.core.metrics.registry, registry),
                 lambda: health(self.failure, self.ready),
+                pages=False,
             ),
         )
         self.http.start()

@@ -74,7 +74,7 @@ class Limits:
 
 def check_address(host: str, users: Users | None) -> None:
     """Refuse an address that would let others in without a password."""
-    if not _is_loopback(host) and not users:
+    if not is_loopback(host) and not users:
         raise NotLoopback(host)
 
 
@@ -339,7 +339,8 @@ class WireServer:
         await self._listener.stop()
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether only programs of this machine reach an address."""
     if host == "localhost":
         return True
     try:

@@ -7,6 +7,7 @@ read when the server starts. Names are unique; a ``"`` in a name is doubled.
 
 from __future__ import annotations
 
+import hmac
 import re
 import secrets
 from collections.abc import Mapping
@@ -56,6 +57,14 @@ class UserList:
     def verifier(self, name: str) -> Verifier | None:
         """What is kept of the user's password."""
         return self._verifiers.get(name)
+
+    def admits(self, name: str, password: str) -> bool:
+        """Whether this is the user's password: where it is told, and not proved."""
+        kept = self._verifiers.get(name)
+        if kept is None:
+            return False
+        given = Verifier.of_password(password, kept.salt, kept.iterations)
+        return hmac.compare_digest(str(given), str(kept))
 
     def __len__(self) -> int:
         return len(self._verifiers)
