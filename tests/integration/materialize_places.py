@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import queue
 import sqlite3
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,11 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
+from headwater.base.errors import Determinate
 from headwater.materialize.checkpoint import Position
 from headwater.materialize.definition import Binding, Definition, Endpoint, to_validate
 from headwater.materialize.definition import to_spec as spec_of
+from headwater.materialize.delivery import Stream
 from headwater.materialize.drivers.registry import driver
 from headwater.materialize.drivers.responder import Responder
 from headwater.materialize.key_range import KeyHash, KeyRange
@@ -25,6 +28,8 @@ from headwater.materialize.protocol.machine import Side
 from headwater.materialize.protocol.specs import MaterializationSpec
 from headwater.materialize.recovery import RecoveryEntry
 from headwater.materialize.resources import resource_config
+from headwater.materialize.transport.grpc_call import PeerFailed, PeerFenced
+from headwater.materialize.transport.grpc_server import GrpcServer
 from headwater.materialize.transport.in_process import InProcess
 from headwater.materialize.wire.framing import Codec, FrameReader, frame
 from headwater.materialize.wire.runs import Gathering, Splitting
@@ -54,24 +59,90 @@ class OverTheWire:
         self._driver.close()
 
 
+class Noted:
+    """A driver whose last error is remembered, for over gRPC only its text arrives."""
+
+    def __init__(self, driver: Responder) -> None:
+        self._driver = driver
+        self.error: Exception | None = None
+
+    def respond(self, request: m.Request) -> Iterator[m.Response]:
+        try:
+            yield from self._driver.respond(request)
+        except Exception as error:
+            self.error = error
+            raise
+
+    def close(self) -> None:
+        self._driver.close()
+
+
+Dial = Callable[[str], Stream]
+
+
+class OverGrpc:
+    """A driver behind a real server of gRPC; what it says is awaited with every request."""
+
+    def __init__(self, noted: Noted, stream: Stream) -> None:
+        self._noted, self._stream = noted, stream
+
+    def respond(self, request: m.Request) -> Iterator[m.Response]:
+        try:
+            self._stream.send(request)
+            for last in _AWAITED.get(type(request), ()):
+                while not isinstance(said := self._stream.receive(), last):
+                    yield said
+                yield said
+        except (PeerFailed, PeerFenced) as failed:
+            noted = self._noted.error
+            if noted is None or str(noted) not in str(failed):
+                raise Determinate(str(failed)) from failed
+            raise noted from failed
+
+    def close(self) -> None:
+        self._stream.abort()
+
+
+_AWAITED: Mapping[type, tuple[type, ...]] = {
+    m.Spec: (m.Specified,),
+    m.Validate: (m.Validated,),
+    m.Apply: (m.Applied,),
+    m.Open: (m.Opened, m.Acknowledged),
+    m.Flush: (m.Flushed,),
+    m.StartCommit: (m.StartedCommit, m.Acknowledged),
+}
+"""With what a driver of an authoritative endpoint ends its answer."""
+
+
 class Place(ABC):
     """One endpoint, empty at first."""
 
     driver: str
     config: Mapping[str, Any]
 
-    def __init__(self, codec: Codec | None = None) -> None:
+    def __init__(self, codec: Codec | None = None, dial: Dial | None = None) -> None:
         self.made: list[Responder] = []
         self._codec = codec
+        self._dial = dial
+        self._called: queue.Queue[Responder] = queue.Queue()
+        self._server = GrpcServer(self._called.get, "127.0.0.1:0") if dial else None
+        self._dialled: list[OverGrpc] = []
 
     @property
     def in_process(self) -> bool:
-        return self._codec is None
+        return self._codec is None and self._dial is None
 
     def make(self) -> Responder:
         """Return a new driver of the place's kind, perhaps behind a wire."""
         made = driver(self.driver).make()
         self.made.append(made)
+        if self._dial is not None:
+            assert self._server is not None
+            noted = Noted(made)
+            self._called.put(noted)
+            called = OverGrpc(noted, self._dial(f"127.0.0.1:{self._server.port}"))
+            self._dialled.append(called)
+            return called
         return made if self._codec is None else OverTheWire(made, self._codec)
 
     def kill(self) -> None:
@@ -79,6 +150,10 @@ class Place(ABC):
         self.made[-1].close()
 
     def close(self) -> None:
+        for called in self._dialled:
+            called.close()
+        if self._server is not None:
+            self._server.stop()
         for made in self.made:
             made.close()
 
@@ -113,8 +188,10 @@ class Place(ABC):
 class SqlitePlace(Place):
     driver = "sqlite"
 
-    def __init__(self, directory: Path, codec: Codec | None = None) -> None:
-        super().__init__(codec)
+    def __init__(
+        self, directory: Path, codec: Codec | None = None, dial: Dial | None = None
+    ) -> None:
+        super().__init__(codec, dial)
         self.path = directory / f"{uuid.uuid4().hex}.db"
         self.config = {"path": str(self.path)}
 

@@ -35,6 +35,7 @@ from headwater.materialize.key_range import KeyRange, key_hash
 from headwater.materialize.protocol import messages as m
 from headwater.materialize.protocol.specs import MaterializationSpec
 from headwater.materialize.selection import FieldRefused
+from headwater.materialize.transport.grpc_stream import GrpcStream
 from headwater.materialize.transport.in_process import InProcess, Watch
 from headwater.materialize.tuples import pack
 from headwater.materialize.wire.framing import Codec
@@ -67,13 +68,14 @@ HASHES = {key: key_hash(pack((key,))) for key in KEYS}
 Row = tuple[Any, ...]
 
 
-@pytest.fixture(params=["sqlite", "sqlite json", "postgres", "postgres proto"])
+@pytest.fixture(params=["sqlite", "sqlite json", "sqlite grpc", "postgres", "postgres proto"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     kind, _, wire = request.param.partition(" ")
-    codec = Codec(wire) if wire else None
+    dial = {"grpc": GrpcStream}.get(wire)
+    codec = Codec(wire) if wire and dial is None else None
     made: Place
     if kind == "sqlite":
-        made = SqlitePlace(tmp_path, codec)
+        made = SqlitePlace(tmp_path, codec, dial)
     else:
         server: Postgres = request.getfixturevalue("postgres")
         made = PostgresPlace(server.dsn, codec)

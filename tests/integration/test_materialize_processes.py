@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sqlite3
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -17,10 +19,16 @@ import pytest
 
 from headwater.materialize.controller import Materializations
 from headwater.materialize.definition import Binding, Endpoint
+from headwater.materialize.drivers.sqlite import SqliteDriver
+from headwater.materialize.options import endpoint as into
 from headwater.materialize.protocol import messages as m
 from headwater.materialize.protocol.machine import ProtocolViolation
 from headwater.materialize.status import State
+from headwater.materialize.transport import grpc_call
 from headwater.materialize.transport.child_process import ChildProcess, ConnectorFailed
+from headwater.materialize.transport.grpc_call import PeerFailed
+from headwater.materialize.transport.grpc_server import GrpcServer
+from headwater.materialize.transport.grpc_stream import GrpcStream
 from headwater.materialize.wire.framing import Codec
 from headwater.materialize.wire.protobuf import MalformedMessage
 from headwater.persist.client import Client, open_location
@@ -99,6 +107,74 @@ def test_a_driver_behind_a_pipe_is_killed_and_goes_on(
     assert _rows(endpoint, "v, k", "sums") == [("a", 5), ("b", 1)]
     log = _rows(endpoint, 'k, v, "_meta/op"', "log")
     assert log == [(1, "a", "c"), (1, "a", "d"), (1, "b", "c"), (2, "a", "c"), (3, "a", "c")]
+
+
+@contextmanager
+def _serving(address: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A process that serves the driver by gRPC, and its port."""
+    process = subprocess.Popen([*CONNECTOR, "--grpc", address], stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        yield process, json.loads(process.stderr.readline())["port"]
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_driver_behind_grpc_is_killed_and_goes_on(client: Client, tmp_path: Path) -> None:
+    endpoint = tmp_path / "e.db"
+    write, read = client.create_or_load("c", SCHEMA, key=("k",))
+    running = Materializations(client, retry_seconds=0.05)
+    bindings = (
+        Binding("c", read.id, "rows", ("k",)),
+        Binding("c", read.id, "sums", ("v",), reduce=(("k", "sum"),)),
+    )
+    with _serving("127.0.0.1:0") as (process, port):
+        options = {"ENDPOINT": f"127.0.0.1:{port}", "CONFIG": json.dumps({"path": str(endpoint)})}
+        running.install("m", into("connector", options), bindings, shards=2)
+        found = running.get("m")
+        assert found is not None
+        write.compare_and_append(_updates(((1, "a"), 1, 1), ((2, "a"), 1, 1)), 0, 2).result()
+        _eventually(lambda: found.status.checkpoint == 2)
+        process.kill()
+        process.wait()
+        changed = _updates(((1, "a"), 2, -1), ((1, "b"), 2, 1), ((3, "a"), 2, 1))
+        write.compare_and_append(changed, 2, 3).result()
+        _eventually(lambda: "failed: UNAVAILABLE" in found.status.error)
+    with _serving(f"127.0.0.1:{port}") as (process, _):
+        _eventually(lambda: found.status.checkpoint == 3)
+        running.stop()
+        process.terminate()
+        assert process.wait(WAIT_SECONDS) == 0
+    assert _rows(endpoint, "k, v", "rows") == [(1, "b"), (2, "a"), (3, "a")]
+    assert _rows(endpoint, "v, k", "sums") == [("a", 5), ("b", 1)]
+
+
+def test_what_a_driver_behind_grpc_refuses_is_told(tmp_path: Path) -> None:
+    server = GrpcServer(SqliteDriver, "127.0.0.1:0")
+    try:
+        stream = GrpcStream(f"127.0.0.1:{server.port}")
+        stream.send(m.Validate("m", config_json=b'{"path":"/dev/null/e.db"}'))
+        with pytest.raises(PeerFailed, match="INTERNAL: cannot open SQLite endpoint"):
+            stream.receive()
+        stream.abort()
+        stream = GrpcStream(f"127.0.0.1:{server.port}")
+        stream._call.send(b"no message")
+        with pytest.raises(PeerFailed, match="INTERNAL"):
+            stream.receive()
+        stream.abort()
+        stream = GrpcStream(f"127.0.0.1:{server.port}")
+        stream.send(m.Spec())
+        assert isinstance(stream.receive(), m.Specified)
+        stream.end()
+    finally:
+        server.stop()
+
+
+def test_an_address_where_nobody_is_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grpc_call, "CONNECT_SECONDS", 0.2)
+    with pytest.raises(PeerFailed, match=r"at 127\.0\.0\.1:1 cannot be reached"):
+        GrpcStream("127.0.0.1:1")
 
 
 def _program(text: str, receive_seconds: float = 30.0) -> ChildProcess:

@@ -3,12 +3,17 @@
 Requests come on standard input, responses go to standard output, logs to standard error, as JSON
 lines. ``FLOW_RUNTIME_CODEC`` chooses the wire: ``proto`` (the default) or ``json``. So Flow's
 runtime can drive it as any connector of its own, and ours as any of Flow's.
+
+With ``--grpc ADDRESS`` it serves gRPC there instead, any number of streams, until it is
+interrupted; the port is told in the first line of its log.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from typing import Annotated, BinaryIO, cast
 
 import msgspec
@@ -20,9 +25,16 @@ from headwater.cli.exit_status import ExitStatus
 
 def connector(
     name: Annotated[str, typer.Argument(help="Which driver: delta, postgres, sqlite, …")],
+    grpc: Annotated[
+        str, typer.Option(help="Serve gRPC at this address, host:port, instead of a pipe.")
+    ] = "",
 ) -> None:
-    """Serve a materialization driver on standard input and output."""
+    """Serve a materialization driver on standard input and output, or by gRPC."""
     from headwater.materialize.drivers.registry import driver
+
+    if grpc:
+        _serve_grpc(name, grpc)
+        return
     from headwater.materialize.transport.standard_streams import serve
     from headwater.materialize.wire.framing import Codec
 
@@ -42,3 +54,23 @@ def connector(
         line = {"level": "error", "msg": str(error)}
         sys.stderr.write(msgspec.json.encode(line).decode() + "\n")
         raise typer.Exit(ExitStatus.FAILED) from error
+
+
+def _serve_grpc(name: str, address: str) -> None:
+    from headwater.materialize.drivers.registry import driver
+
+    try:
+        from headwater.materialize.transport.grpc_server import GrpcServer
+    except ModuleNotFoundError as error:
+        raise InvalidUsage("gRPC is an extra: install headwater[grpc] where this runs") from error
+    make = driver(name).make
+    make().close()  # What cannot be made is told now, not to the first who calls.
+    server = GrpcServer(make, address)
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda _, __: ended.set())
+    line = {"level": "info", "msg": f"serving {name} by gRPC", "port": server.port}
+    sys.stderr.write(msgspec.json.encode(line).decode() + "\n")
+    sys.stderr.flush()
+    ended.wait()
+    server.stop()

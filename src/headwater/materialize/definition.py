@@ -81,7 +81,8 @@ class CannotSum(InvalidUsage):
 class Endpoint(msgspec.Struct, frozen=True):
     """Where to: the name of a driver, and its configuration.
 
-    That of :data:`CONNECTOR` has ``command`` (a list), ``config``, and perhaps ``codec``.
+    That of :data:`CONNECTOR` has ``command`` (a list) and perhaps ``codec``, or ``endpoint`` (an
+    address of gRPC); and ``config``.
     """
 
     driver: str

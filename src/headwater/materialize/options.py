@@ -1,10 +1,12 @@
 """What is written behind ``INTO``: the options of an endpoint, as texts, become its configuration.
 
     SQLITE (PATH)   POSTGRES (DSN [, SCHEMA])   DELTA (PATH)   PARQUET (URL)
-    WEBHOOK (URL [, SECRET])   CONNECTOR (COMMAND [, CONFIG] [, CODEC])
+    WEBHOOK (URL [, SECRET])
+    CONNECTOR (COMMAND [, CODEC] [, CONFIG])   CONNECTOR (ENDPOINT [, CONFIG])
 
 ``COMMAND`` is split into words as a shell would, and run without one; ``CONFIG`` is JSON, which
-only the connector understands; ``CODEC`` is ``proto`` or ``json``.
+only the connector understands; ``CODEC`` is ``proto`` or ``json``. ``ENDPOINT`` is ``host:port`` of
+a connector that serves gRPC.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ ENDPOINTS: Final[Mapping[str, Takes]] = {
     "delta": Takes({"path": str}, {}),
     "parquet": Takes({"url": str}, {}),
     "webhook": Takes({"url": str}, {"secret": str}),
-    CONNECTOR: Takes({"command": _command}, {"config": _json, "codec": _codec}),
+    CONNECTOR: Takes({}, {"command": _command, "endpoint": str, "config": _json, "codec": _codec}),
 }
 
 
@@ -83,6 +85,8 @@ def endpoint(kind: str, options: Mapping[str, str]) -> Endpoint:
             config[name] = known[name](text)
         except ValueError as error:
             raise InvalidOption(f"the option {name.upper()} cannot be read: {error}") from error
+    if kind.lower() == CONNECTOR and ("command" in config) == ("endpoint" in config):
+        raise InvalidOption("CONNECTOR needs either the option COMMAND or the option ENDPOINT")
     return Endpoint(kind.lower(), config)
 
 

@@ -49,7 +49,7 @@ from headwater.materialize.definition import (
     version_of,
 )
 from headwater.materialize.delivery import Delivery, Stream, Transaction, UnexpectedResponse
-from headwater.materialize.drivers import sql
+from headwater.materialize.drivers.fences import FencedOff
 from headwater.materialize.drivers.registry import driver
 from headwater.materialize.feed import Feed
 from headwater.materialize.key_range import KeyRange
@@ -97,11 +97,22 @@ def open_stream(definition: Definition) -> Stream:
     endpoint = definition.endpoint
     if endpoint.driver != CONNECTOR:
         return InProcess(driver(endpoint.driver).make())
+    address = endpoint.config.get("endpoint")
+    if address is not None:
+        return _dial(address)
     command = endpoint.config.get("command")
     if not isinstance(command, list) or not command or not all(map(_is_text, command)):
         raise InvalidUsage("a connector needs its command, as a list of texts")
     codec = Codec(endpoint.config.get("codec", Codec.PROTOBUF.value))
     return ChildProcess(command, codec)
+
+
+def _dial(address: str) -> Stream:
+    try:
+        from headwater.materialize.transport.grpc_stream import GrpcStream
+    except ModuleNotFoundError as error:
+        raise InvalidUsage("gRPC is an extra: install headwater[grpc] where this runs") from error
+    return GrpcStream(address)
 
 
 def _is_text(value: object) -> bool:
@@ -395,7 +406,7 @@ class Shard:
                 break
             except persist_errors.Stopped:
                 break
-            except (persist_errors.Fenced, sql.Fenced) as error:
+            except (persist_errors.Fenced, FencedOff) as error:
                 self.status = replace(self.status, state=State.FENCED, error=str(error))
                 return
             except (ColumnsChanged, BeginAnew):

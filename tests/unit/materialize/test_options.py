@@ -34,6 +34,8 @@ def test_texts_become_values() -> None:
         ("connector", {"COMMAND": "x", "CONFIG": "{"}, "CONFIG cannot be read"),
         ("connector", {"COMMAND": "x", "CODEC": "xml"}, "CODEC cannot be read"),
         ("connector", {"COMMAND": "'x"}, "COMMAND cannot be read"),
+        ("connector", {"CONFIG": "{}"}, "either the option COMMAND or the option ENDPOINT"),
+        ("connector", {"COMMAND": "x", "ENDPOINT": "y:1"}, "either the option COMMAND"),
     ],
 )
 def test_what_is_wrong_is_told(kind: str, options: dict[str, str], told: str) -> None:

@@ -34,6 +34,10 @@ from headwater.base.errors import HeadwaterError
 from headwater.materialize.key_range import KeyRange
 
 
+class FencedOff(HeadwaterError):
+    """Another session has opened our key range, or a part of it; whatever we do is refused."""
+
+
 @dataclass(frozen=True, slots=True)
 class FenceRow:
     """What an endpoint keeps for a key range."""

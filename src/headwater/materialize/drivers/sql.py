@@ -29,7 +29,7 @@ from typing import Any, ClassVar, Final
 import msgspec
 import pyarrow as pa
 
-from headwater.base.errors import HeadwaterError, InvalidUsage
+from headwater.base.errors import InvalidUsage
 from headwater.materialize.checkpoint import from_text, to_text
 from headwater.materialize.drivers.columns import (
     Column,
@@ -38,7 +38,7 @@ from headwater.materialize.drivers.columns import (
     columns_of,
     constraints,
 )
-from headwater.materialize.drivers.fences import FenceRow, Installed, install
+from headwater.materialize.drivers.fences import FencedOff, FenceRow, Installed, install
 from headwater.materialize.drivers.responder import NotServed
 from headwater.materialize.key_range import KeyHash, KeyRange
 from headwater.materialize.protocol.messages import (
@@ -97,7 +97,7 @@ HARD_DELETE_SCHEMA: Final = {
 }
 
 
-class Fenced(HeadwaterError):
+class Fenced(FencedOff):
     """Another session has opened our key range, or a part of it; nothing was written."""
 
     def __init__(self, materialization: str, row: FenceRow) -> None:

@@ -1,0 +1,90 @@
+"""A built-in driver behind gRPC: each call is a stream to a driver of its own.
+
+The methods are found by name (gRPC's generic handlers), and messages are bytes to gRPC: encoding
+them is our own business (``wire``), so there is no generated code. What a driver refuses ends its
+call with the reason; other calls go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+import grpc
+
+from headwater.base.errors import HeadwaterError, InvalidUsage
+from headwater.materialize.drivers.fences import FencedOff
+from headwater.materialize.drivers.responder import Responder
+from headwater.materialize.protocol.machine import Side
+from headwater.materialize.transport.grpc_call import OPTIONS
+from headwater.materialize.transport.grpc_stream import METHOD
+from headwater.materialize.transport.served import Served
+from headwater.materialize.wire.framing import Codec
+from headwater.materialize.wire.protobuf import decode, encode
+
+CALLS_MAX: Final = 64
+"""How many streams are served at once; each has a thread."""
+STOP_SECONDS: Final = 5.0
+
+Make = Callable[[], Responder]
+
+
+def _materialize(make: Make, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
+    driver = make()
+    served = Served(driver, Codec.PROTOBUF)
+    try:
+        for payload in requests:
+            # The table refuses what is no request.
+            for response in served.respond(decode(payload, Side.RUNTIME)):  # type: ignore[arg-type]
+                yield encode(response, Side.DRIVER)
+        served.end()
+    except HeadwaterError as error:
+        refused(context, error)
+    finally:
+        driver.close()
+
+
+def refused(context: Any, error: HeadwaterError) -> None:
+    """End a call with the reason."""
+    match error:
+        case FencedOff():
+            code = grpc.StatusCode.ABORTED
+        case InvalidUsage():
+            code = grpc.StatusCode.FAILED_PRECONDITION
+        case _:
+            code = grpc.StatusCode.INTERNAL
+    context.abort(code, str(error))
+
+
+class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc] # gRPC is untyped
+    def __init__(self, methods: Mapping[str, Any]) -> None:
+        self._methods = methods
+
+    def service(self, details: Any) -> Any:
+        return self._methods.get(details.method)
+
+
+class GrpcServer:
+    """A server of one driver, at an address."""
+
+    def __init__(self, make: Make, address: str) -> None:
+        self._server = grpc.server(ThreadPoolExecutor(CALLS_MAX), options=OPTIONS)
+        handler = grpc.stream_stream_rpc_method_handler(
+            lambda requests, context: _materialize(make, requests, context)
+        )
+        self._server.add_generic_rpc_handlers((_Handlers({METHOD: handler}),))
+        try:
+            self.port = self._server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise InvalidUsage(f"cannot listen at {address!r}: {error}") from error
+        """Where it listens; chosen by the system if the address has port 0."""
+        self._server.start()
+
+    def wait(self) -> None:
+        """Serve until stopped."""
+        self._server.wait_for_termination()
+
+    def stop(self) -> None:
+        """End all calls."""
+        self._server.stop(STOP_SECONDS).wait()
