@@ -10,7 +10,6 @@ in no definition.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, Final, Literal
 
 import msgspec
@@ -30,6 +29,7 @@ from headwater.storage.generators.nexmark import Nexmark
 from headwater.storage.outputs import Definition, Output
 from headwater.storage.source import Source
 from headwater.storage.sources.files import Files
+from headwater.storage.sources.folders import folder_of
 from headwater.storage.sources.postgres import Postgres
 
 PREFIX: Final = "source/"
@@ -57,7 +57,7 @@ class Generated(msgspec.Struct, frozen=True, tag="generator"):
 
 
 class FromFiles(msgspec.Struct, frozen=True, tag="files"):
-    """The files of a directory."""
+    """The files of a directory, or of ``s3://bucket/prefix``."""
 
     path: str
     kind: Literal["lines", "parquet"]
@@ -226,13 +226,8 @@ def upstream_of(definition: SourceDefinition, clock: Clock, connections: Connect
             schema = None
             if upstream.kind == "parquet":
                 schema = evolution.from_bytes(definition.outputs[0].decoding.schema)
-            return Files(
-                Path(upstream.path),
-                upstream.kind,
-                pattern=upstream.pattern,
-                header=upstream.header,
-                schema=schema,
-            )
+            folder = folder_of(upstream.path, upstream.pattern)
+            return Files(folder, upstream.kind, header=upstream.header, schema=schema)
         case FromPostgres():
             tables = {
                 output.reference: evolution.from_bytes(output.decoding.schema)

@@ -52,6 +52,35 @@ _REFUSED: Final = (
 )
 
 
+def s3_store(
+    bucket: str,
+    environment: Mapping[str, str] = os.environ,
+    request_timeout: timedelta = REQUEST_TIMEOUT,
+) -> S3Store:
+    """Return a bucket as the usual ``AWS_*`` variables say; plain http if the endpoint is."""
+    endpoint = environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
+    settings = {
+        "access_key_id": environment.get("AWS_ACCESS_KEY_ID"),
+        "secret_access_key": environment.get("AWS_SECRET_ACCESS_KEY"),
+        "session_token": environment.get("AWS_SESSION_TOKEN"),
+        "region": environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION"),
+        "endpoint": endpoint,
+    }
+    try:
+        return S3Store(
+            bucket,
+            config={name: value for name, value in settings.items() if value},  # type: ignore[arg-type]  # built from a mapping
+            client_options={
+                "allow_http": bool(endpoint and endpoint.startswith("http://")),
+                "connect_timeout": CONNECT_TIMEOUT,
+                "timeout": request_timeout,
+            },
+            retry_config={"max_retries": 0},
+        )
+    except (BaseError, ValueError) as cause:
+        raise Determinate(f"s3://{bucket}: {_first_line(cause)}") from cause
+
+
 class S3Blob:
     """Objects under ``prefix`` (which may be empty) in the bucket of ``store``."""
 
@@ -73,27 +102,7 @@ class S3Blob:
         request_timeout: timedelta = REQUEST_TIMEOUT,
     ) -> S3Blob:
         """Connect as the usual ``AWS_*`` variables say; plain http if the endpoint is."""
-        endpoint = environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
-        settings = {
-            "access_key_id": environment.get("AWS_ACCESS_KEY_ID"),
-            "secret_access_key": environment.get("AWS_SECRET_ACCESS_KEY"),
-            "session_token": environment.get("AWS_SESSION_TOKEN"),
-            "region": environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION"),
-            "endpoint": endpoint,
-        }
-        try:
-            store = S3Store(
-                bucket,
-                config={name: value for name, value in settings.items() if value},  # type: ignore[arg-type]  # built from a mapping
-                client_options={
-                    "allow_http": bool(endpoint and endpoint.startswith("http://")),
-                    "connect_timeout": CONNECT_TIMEOUT,
-                    "timeout": request_timeout,
-                },
-                retry_config={"max_retries": 0},
-            )
-        except (BaseError, ValueError) as cause:
-            raise Determinate(f"s3://{bucket}: {_first_line(cause)}") from cause
+        store = s3_store(bucket, environment, request_timeout)
         return S3Blob(store, prefix, read_only)
 
     @property

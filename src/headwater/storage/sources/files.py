@@ -1,23 +1,27 @@
-"""Files: a directory of lines or of Parquet, growing by new files and by appended lines.
+"""Files: a folder of lines or of Parquet, growing by new files and by appended lines.
 
-A file is a partition, named by its path below the directory. Files whose name begins with ``.`` or
-``_`` are not looked at, so whoever writes a file in place can rename it when it is ready.
+The folder is a directory or a prefix of an S3 bucket (``sources/folders.py``). A file is a
+partition, named by its path below the folder. Files whose name begins with ``.`` or ``_`` are not
+looked at, so whoever writes a file in place can rename it when it is ready.
 
 - **Lines** (JSON, CSV, text): the place of a record is the byte at which its line begins, and the
-  frontier is behind the last newline: a line that is still being written is not there yet. Empty
-  lines are no records. A CSV may have a header line in every file. (A quoted field with a newline
-  in it would be two lines: write such data as JSON or Parquet.)
+  frontier is behind the last newline: a line that is still being written is not there yet. (An
+  object of S3 is there whole; its end ends its last line.) Empty lines are no records. A CSV may
+  have a header line in every file. (A quoted field with a newline in it would be two lines: write
+  such data as JSON or Parquet.)
 - **Parquet**: the place of a record is its row number. A file without its closing magic is still
   being written, and not there yet.
 
 Reliance *retained upstream*: files stay as long as their owner likes, at least until they were
 ingested. A file that is gone later is nothing to us; one that goes before, or that is shorter than
 it was, is a definite error that names it: what was in it was promised and cannot be read.
+
+**From options.** ``Files(folder, kind)``: the folder is a path, ``s3://bucket/prefix`` by
+:func:`~headwater.storage.sources.folders.folder_of` (with a pattern), or any other ``Folder``.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Literal
@@ -32,6 +36,7 @@ from headwater.storage.generators.chance import Longs
 from headwater.storage.generators.generator import placed, with_diffs
 from headwater.storage.offsets import NOTHING, Offsets
 from headwater.storage.source import MESSAGE, Records, Reliance
+from headwater.storage.sources.folders import EVERYTHING, Directory, Folder
 
 BLOCK_BYTES: Final = 1024 * 1024
 PARQUET_ROWS: Final = 64 * 1024
@@ -42,29 +47,31 @@ OUTPUT: Final = "files"
 
 
 class Files:
-    """The files of one directory that match a pattern."""
+    """The files of one folder."""
 
     reliance: Final = Reliance.RETAINED
 
     def __init__(
         self,
-        directory: Path,
+        folder: Path | Folder,
         kind: Literal["lines", "parquet"],
         *,
-        pattern: str = "**/*",
+        pattern: str = EVERYTHING,
         header: bool = False,
         schema: pa.Schema | None = None,
         name: str = "files",
     ) -> None:
+        """Read ``folder``; the ``pattern`` belongs to one that is given as a path."""
         if (kind == "parquet") != (schema is not None):
             raise InvalidUsage("a schema belongs to Parquet files, and only to them")
         self.name = name
-        self._directory = directory
+        self._folder = Directory(folder, pattern) if isinstance(folder, Path) else folder
         self._kind = kind
-        self._pattern = pattern
         self._header = header
         self._schema = schema
         self._known = NOTHING
+        self._sizes: dict[str, int] = {}
+        """How large each file was when it was last looked into; nothing is new in it until then."""
 
     # ---- probing -----------------------------------------------------------------------------
 
@@ -72,38 +79,50 @@ class Files:
         """Return how much of each file is complete."""
         found = {}
         try:
-            for path in self._paths():
-                partition = path.relative_to(self._directory).as_posix()
+            for partition, size in self._folder.list():
                 known = self._known[partition]
-                complete = self._complete(path, known)
+                if self._sizes.get(partition) == size:
+                    continue
+                complete = self._complete(partition, known, size)
                 if complete < known:
                     raise self._shrank(partition, known, complete)
                 found[partition] = complete
+                self._sizes[partition] = size
         except OSError as error:
-            raise TransientError(self.name, f"cannot list {self._directory}: {error}") from error
+            where = self._folder.where
+            raise TransientError(self.name, f"cannot list {where}: {error}") from error
         # What was there is remembered, also of files that were removed since.
         self._known = self._known.join(Offsets(found))
         return self._known
 
-    def _paths(self) -> Iterator[Path]:
-        if not self._directory.is_dir():
-            raise TransientError(
-                self.name, f"directory {self._directory} does not exist; create it, or mount it"
-            )
-        for path in sorted(self._directory.glob(self._pattern)):
-            if path.is_file() and not path.name.startswith((".", "_")):
-                yield path
-
-    def _complete(self, path: Path, known: int) -> int:
+    def _complete(self, partition: str, known: int, size: int) -> int:
         try:
-            size = path.stat().st_size
             if self._kind == "parquet":
-                return known or _parquet_rows(path, size)
-            if size <= known:
+                return known or self._parquet_rows(partition, size)
+            if size <= known or self._folder.whole:
                 return size
-            return _after_last_newline(path, known, size)
+            return self._after_last_newline(partition, known, size)
         except FileNotFoundError:
             return known  # Removed since it was listed; whether too early, the read will tell.
+
+    def _after_last_newline(self, partition: str, known: int, size: int) -> int:
+        """Return the place behind the last newline, looking no further back than ``known``."""
+        end = size
+        while end > known:
+            start = max(known, end - BLOCK_BYTES)
+            found = self._folder.read(partition, start, end - start).rfind(b"\n")
+            if found >= 0:
+                return start + found + 1
+            end = start
+        return known
+
+    def _parquet_rows(self, partition: str, size: int) -> int:
+        """Return the rows of a finished file; 0 while it is being written."""
+        magic = len(PARQUET_MAGIC)
+        if size < 2 * magic or self._folder.read(partition, size - magic, magic) != PARQUET_MAGIC:
+            return 0
+        with self._folder.open(partition) as file, pq.ParquetFile(file) as parquet:
+            return int(parquet.metadata.num_rows)
 
     def _shrank(self, partition: str, was: int, now: int) -> DefiniteError:
         return DefiniteError(
@@ -133,17 +152,18 @@ class Files:
                 raise TransientError(self.name, f"cannot read {partition!r}: {error}") from error
 
     def _lines(self, partition: str, first: int, last: int) -> Iterator[Records]:
-        with (self._directory / partition).open("rb") as file:
-            file.seek(first)
-            at, rest = first, b""
-            while at + len(rest) < last:
-                block = file.read(min(BLOCK_BYTES, last - at - len(rest)))
-                if not block:
-                    raise self._shrank(partition, last, at + len(rest))
-                whole, newline, rest = (rest + block).rpartition(b"\n")
-                if newline:
-                    yield from self._records(partition, at, whole)
-                    at += len(whole) + 1
+        at, rest = first, b""
+        while at + len(rest) < last:
+            start = at + len(rest)
+            block = self._folder.read(partition, start, min(BLOCK_BYTES, last - start))
+            if not block:
+                raise self._shrank(partition, last, start)
+            whole, newline, rest = (rest + block).rpartition(b"\n")
+            if newline:
+                yield from self._records(partition, at, whole)
+                at += len(whole) + 1
+        if rest:  # The end of an object ends its last line.
+            yield from self._records(partition, at, rest)
 
     def _records(self, partition: str, at: int, whole: bytes) -> Iterator[Records]:
         lines = whole.split(b"\n")
@@ -160,7 +180,7 @@ class Files:
 
     def _rows(self, partition: str, first: int, last: int) -> Iterator[Records]:
         assert self._schema is not None
-        with pq.ParquetFile(self._directory / partition) as file:
+        with self._folder.open(partition) as opened, pq.ParquetFile(opened) as file:
             stored = file.schema_arrow
             for column in self._schema:
                 if column.name not in stored.names and not column.nullable:
@@ -209,32 +229,6 @@ class Files:
 
     def close(self) -> None:
         """Nothing is open between calls."""
-
-
-def _after_last_newline(path: Path, known: int, size: int) -> int:
-    """Return the place behind the last newline, looking no further back than ``known``."""
-    with path.open("rb") as file:
-        end = size
-        while end > known:
-            start = max(known, end - BLOCK_BYTES)
-            file.seek(start)
-            block = file.read(end - start)
-            found = block.rfind(b"\n")
-            if found >= 0:
-                return start + found + 1
-            end = start
-    return known
-
-
-def _parquet_rows(path: Path, size: int) -> int:
-    """Return the rows of a finished file; 0 while it is being written."""
-    if size < 2 * len(PARQUET_MAGIC):
-        return 0
-    with path.open("rb") as file:
-        file.seek(-len(PARQUET_MAGIC), os.SEEK_END)
-        if file.read() != PARQUET_MAGIC:
-            return 0
-    return int(pq.read_metadata(path).num_rows)
 
 
 __all__ = ["OUTPUT", "Files"]
