@@ -159,6 +159,42 @@ def test_the_catalog_and_relations_are_not_read_together(door: Door) -> None:
             connection.execute("SELECT pg_read_file('postgresql.conf')")
 
 
+@pytest.mark.parametrize(
+    ("sql", "sqlstate", "said", "at"),
+    [
+        ("SELECT nothing FROM orders", "42703", 'column "nothing" does not exist', "nothing"),
+        ("SELECT id + who FROM orders", "42883", "operator does not exist: bigint + text", "+"),
+        ("SELECT frobnicate(id) FROM orders", "42883", "function frobnicate(bigint)", "frob"),
+        ("SELECT * FROM orders WHERE id", "42804", "argument of WHERE must be type bool", "id"),
+        ("SELECT 'x'::bigint", "22P02", "invalid input syntax for type bigint", "'x'"),
+        ("SELECT * FROM order_s", "42P01", 'relation "order_s" does not exist', "order_s"),
+        ("CREATE VIEW v AS SELECT x FROM orders", "42703", 'column "x" does not exist', "x FROM"),
+        ("UPDATE orders SET who = nope", "42703", 'column "nope" does not exist', "nope"),
+        ("DELETE FROM orders WHERE who > 1", "42883", "operator does not exist: text >", ">"),
+        ("COPY (SELECT nope FROM orders) TO STDOUT", "42703", 'column "nope"', "nope"),
+    ],
+)
+def test_mistakes_are_told_in_postgresqls_words(
+    door: Door, sql: str, sqlstate: str, said: str, at: str
+) -> None:
+    """Also behind a comment, behind another statement, and in the extended protocol."""
+    with door.connect() as connection:
+        for text, prepare in (
+            (sql, False),
+            (f"/* from somewhere */ {sql}", True),
+            (f"SHOW jit; {sql}", False),
+        ):
+            if sql.startswith("COPY") and prepare:
+                continue
+            with pytest.raises(psycopg.Error) as refused:
+                connection.execute(text, prepare=prepare)
+            told = refused.value.diag
+            assert told.sqlstate == sqlstate
+            assert said in str(told.message_primary)
+            assert told.statement_position is not None
+            assert text[int(told.statement_position) - 1 :].startswith(at)
+
+
 def test_a_shadow_that_died_is_started_again(door: Door) -> None:
     with door.connect() as connection:
         connection.execute("SELECT count(*) FROM pg_class")

@@ -109,7 +109,7 @@ class CatalogQueries:
                     self._analyses.clear()
                 self._analyses[asked] = known
         if isinstance(known, PostgresRejected):
-            raise known
+            raise known.again()
         return known
 
     # ---- the shadow --------------------------------------------------------------------------

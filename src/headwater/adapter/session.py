@@ -22,12 +22,13 @@ from headwater.adapter.clients import shown_text
 from headwater.adapter.copy_in import TableCopy
 from headwater.adapter.definitions import Definition
 from headwater.adapter.describing import described
-from headwater.adapter.errors import SerializationFailure, UnknownSetting, Unsupported
+from headwater.adapter.errors import AdapterError, SerializationFailure, UnknownSetting, Unsupported
 from headwater.adapter.foreign_settings import ForeignSettings
 from headwater.adapter.group_commit import ReadSet, TableWrite, Write
 from headwater.adapter.limit import Limit
 from headwater.adapter.mistakes import users_mistakes
 from headwater.adapter.pgwire.backend import Column, Description, Result
+from headwater.adapter.refining import refined
 from headwater.adapter.savepoints import Savepoints
 from headwater.adapter.settings import Settings, is_ours
 from headwater.adapter.sql.materialization_statements import (
@@ -109,6 +110,12 @@ class ClientSession:
         try:
             with users_mistakes():
                 return self._execute(statement, sql, limit)
+        except AdapterError as error:
+            queries = self._coordinator.catalog_queries
+            told = refined(error, statement, sql, queries, self._state())
+            if told is error:
+                raise
+            raise told from error
         finally:
             self._note("idle" if self._transaction is None else "in transaction")
 

@@ -31,6 +31,7 @@ from headwater.adapter.pgwire.calls import Calls
 from headwater.adapter.pgwire.execution import IDLE, Execution
 from headwater.adapter.pgwire.framing import Disconnected, Stream
 from headwater.adapter.pgwire.portals import Portal, Prepared, bound
+from headwater.adapter.pgwire.refusals import placed
 from headwater.adapter.pgwire.rows import row_description
 from headwater.adapter.pgwire.wire_statements import parse_text
 from headwater.adapter.pgwire.wire_types import TEXT_OID
@@ -136,10 +137,12 @@ class Connection:
         if not parsed:
             self._stream.write(messages.EMPTY_QUERY_MESSAGE)
         async with self._execution.grouped(parsed) as group:
+            start = 0
             for number, (statement, text) in enumerate(parsed, start=1):
                 portal = Portal(statement, text)
+                start = sql.find(text, start)
                 try:
-                    with self._calls.statement(self._execution.variables):
+                    with placed(start), self._calls.statement(self._execution.variables):
                         answer = await self._execution.run(portal)
                         if answer.rows is not None and answer.copied is None:
                             formats = (1,) if answer.binary else ()
@@ -198,7 +201,9 @@ class Connection:
                 columns=found.columns,
             )
 
-        with self._calls.statement(self._execution.variables):
+        assert undescribed.source is not None
+        start = undescribed.source.tokens[0].start
+        with placed(start), self._calls.statement(self._execution.variables):
             return await self._calls.call(ask, abandon=True)
 
     def _bind(self, message: frontend.Bind) -> None:
@@ -228,7 +233,7 @@ class Connection:
             self._write_columns(columns, ())
             return
         portal = self._portal(message.name)
-        with self._calls.statement(self._execution.variables):
+        with placed(_start(portal)), self._calls.statement(self._execution.variables):
             columns = await self._execution.columns(portal)
         if columns is not None:
             self._execution.check_not_failed(None)
@@ -249,7 +254,7 @@ class Connection:
             self._stream.write(messages.EMPTY_QUERY_MESSAGE)
             return
         self._execution.check_not_failed(None if portal.failed else portal.statement)
-        with self._calls.statement(self._execution.variables):
+        with placed(_start(portal)), self._calls.statement(self._execution.variables):
             await self._execution.run(portal)
             tag = await self._execution.send(portal, message.rows_max)
         if tag is None:
@@ -275,6 +280,14 @@ class Connection:
         if portal is None:
             raise refusals.UnknownCursor(name, "portal")
         return portal
+
+
+def _start(portal: Portal) -> int | None:
+    """Where a portal's text stands in the client's; None if it has parameters in it."""
+    prepared = portal.prepared
+    if prepared is None or prepared.source is None or prepared.parameter_oids:
+        return None
+    return int(prepared.source.tokens[0].start)
 
 
 class _Internal(AdapterError):

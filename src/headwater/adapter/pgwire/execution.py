@@ -233,7 +233,8 @@ class Execution:
                 self.status = IN_TRANSACTION
                 return answer
             case wire.CopyTo(query, query_sql, chosen):
-                answer = await self._backend(query, query_sql)
+                with refusals.placed(_place(sql, query_sql)):
+                    answer = await self._backend(query, query_sql)
                 if answer.rows is None:
                     raise Unsupported("COPY of a statement without rows")
                 answer.tag, answer.counted, answer.copied = "COPY", True, chosen
@@ -250,7 +251,7 @@ class Execution:
                 | wire.ResetAll()
                 | wire.Unlisten()
             ):
-                return await self._connection_statement(statement)
+                return await self._connection_statement(statement, sql)
             case _:
                 return await self._backend(statement, sql)
 
@@ -268,14 +269,15 @@ class Execution:
                 assert columns is not None
                 return Answer(tag, RowStream(columns, batches), counted=tag == "SELECT")
 
-    async def _connection_statement(self, statement: wire.WireStatement) -> Answer:
+    async def _connection_statement(self, statement: wire.WireStatement, sql: str) -> Answer:
         match statement:
             case wire.DeclareCursor(name, query, query_sql, binary, hold):
                 if self.status == IDLE and not hold and not self._grouped:
                     raise refusals.NoTransaction("DECLARE CURSOR")
                 if name in self.portals:
                     raise refusals.DuplicateCursor(name)
-                answer = await self._backend(query, query_sql)
+                with refusals.placed(_place(sql, query_sql)):
+                    answer = await self._backend(query, query_sql)
                 if answer.rows is None:
                     raise Unsupported("a cursor over a statement without rows")
                 answer.binary, answer.counted = binary, True
@@ -396,6 +398,12 @@ class Execution:
 def _has_rows(statement: wire.AnyStatement) -> bool:
     """Whether a statement of the session answers with rows."""
     return not isinstance(statement, wire.WireStatement) and statements.returns_rows(statement)
+
+
+def _place(sql: str, query_sql: str) -> int | None:
+    """Where a query stands in the statement around it; None if the statement only implies it."""
+    found = sql.find(query_sql)
+    return None if found < 0 else found
 
 
 def _asks(statement: statements.Statement) -> bool:

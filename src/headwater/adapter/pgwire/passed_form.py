@@ -30,6 +30,7 @@ _REGISTERED: Final = {
     4096: "regrole", 4191: "regcollation",
 }  # fmt: skip
 _XID8: Final = 5069
+_VOID: Final = 2278
 _NUMBER_ARRAYS: Final = {2210: 2205, 2211: 2206}  # regclass[], regtype[]
 _NAMES: Final = {
     **_REGISTERED,
@@ -66,6 +67,8 @@ def _writer(oid: int) -> Callable[[str], bytes] | None:
         return lambda value: struct.pack("!h", int(value))
     if oid == _CHAR:
         return lambda value: value.encode()[:1] or b"\0"
+    if oid == _VOID:
+        return lambda _: b""
     if oid in _TEXTS:
         return lambda value: value.encode()
     return None
@@ -137,6 +140,8 @@ def _unpacked(value: bytes) -> list[bytes]:
     for _ in range(length):
         (size,) = _INT32.unpack_from(value, place)
         place += _INT32.size
+        if size < 0 or place + size > len(value):
+            raise ValueError("an element of a length that it does not have")
         items.append(value[place : place + size])
         place += size
     return items

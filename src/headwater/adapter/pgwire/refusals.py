@@ -6,7 +6,8 @@ cursors and COPY, which nobody but the wire knows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from headwater.adapter.errors import AdapterError
 from headwater.adapter.pgwire import messages
@@ -177,3 +178,17 @@ def fields(error: AdapterError, severity: str = "ERROR") -> Mapping[str, str]:
 def response(error: AdapterError, severity: str = "ERROR") -> bytes:
     """The ErrorResponse."""
     return messages.error_response(fields(error, severity))
+
+
+@contextmanager
+def placed(start: int | None) -> Iterator[None]:
+    """Have the positions of errors count in the client's text, in which a statement starts there.
+
+    None: what was run is not what the client wrote (parameters are in place), so there are none.
+    """
+    try:
+        yield
+    except AdapterError as error:
+        if error.position is not None:
+            error.position = None if start is None else error.position + start
+        raise

@@ -28,6 +28,12 @@ class PostgresRejected(AdapterError):
         super().__init__(primary, detail=detail, hint=hint, position=position)
         self.sqlstate = sqlstate
 
+    def again(self) -> PostgresRejected:
+        """The same, to be raised once more: whoever hears of it may move its position."""
+        return PostgresRejected(
+            self.primary, self.sqlstate, detail=self.detail, hint=self.hint, position=self.position
+        )
+
 
 class AnswerTooLarge(AdapterError):
     """A catalog query with more rows or bytes than a catalog has."""

@@ -1,0 +1,90 @@
+"""A refusal in PostgreSQL's own words, where it has some.
+
+Our dialect is an allow-list: what is not on it is refused, by us or by Spark, whether it is a
+mistake or only something that we do not do. The shadow tells the two apart. When a statement of
+PostgreSQL's dialect is refused for what it *says*, the shadow is asked about the same text; if it
+refuses it, too, the client hears PostgreSQL's message, SQLSTATE and position, and otherwise ours.
+So nothing is refused that we can do, and nothing that works pays for it.
+
+Positions count in the text of the statement; the wire knows where that stands in the client's.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headwater.adapter.catalog_queries import CatalogQueries
+from headwater.adapter.errors import AdapterError, UnknownRelation
+from headwater.adapter.shadow.errors import PostgresRejected
+from headwater.adapter.sql.statements import (
+    CreateMaterializedView,
+    CreateView,
+    Delete,
+    Insert,
+    Select,
+    Statement,
+    Update,
+)
+from headwater.adapter.sql.tokens import split
+from headwater.adapter.sql.trees import strip_as_of
+from headwater.persist.state import State
+
+_SAID: Final = ("42", "0A", "22")
+"""Classes of refusals of a text: syntax and names, what is not supported, values."""
+_NO_FUNCTION: Final = "42883"
+_OF_FUNCTIONS: Final = (_NO_FUNCTION, "0A000", "42000")
+
+
+def refined(
+    error: AdapterError,
+    statement: Statement,
+    sql: str,
+    queries: CatalogQueries | None,
+    state: State,
+) -> AdapterError:
+    """Return the error that the client is to hear of ``statement``, whose text was ``sql``."""
+    judged = _judged(statement, sql)
+    if judged is None or error.sqlstate[:2] not in _SAID:
+        return error
+    text, offset, is_placed = judged
+    if error.position is not None:
+        error.position = error.position + offset if is_placed else None
+    if queries is None or isinstance(error, PostgresRejected):
+        return error
+    try:
+        queries.analyse(text, (), state)
+    except PostgresRejected as said:
+        if said.sqlstate == _NO_FUNCTION and error.sqlstate not in _OF_FUNCTIONS:
+            return error  # A function of ours, perhaps, and not what is wrong.
+        if isinstance(error, UnknownRelation) and error.sqlstate == said.sqlstate:
+            error.position = _moved(said.position, offset)
+            return error  # Ours has a name that is near.
+        return PostgresRejected(
+            said.primary,
+            said.sqlstate,
+            detail=said.detail,
+            hint=said.hint,
+            position=_moved(said.position, offset),
+        )
+    except AdapterError:
+        pass  # Nobody to ask.
+    return error
+
+
+def _judged(statement: Statement, sql: str) -> tuple[str, int, bool] | None:
+    """The text that PostgreSQL can judge, where it begins, and whether our positions count in it.
+
+    What we read of a statement that writes is a query of our own making, with places of its own.
+    """
+    match statement:
+        case Select(query) | CreateView(_, query) | CreateMaterializedView(_, query):
+            return query, max(sql.find(query), 0), True
+        case Insert() | Update() | Delete():
+            (source,) = split(sql)
+            return strip_as_of(source)[0].text, 0, False
+        case _:
+            return None
+
+
+def _moved(position: int | None, offset: int) -> int | None:
+    return None if position is None else position + offset
