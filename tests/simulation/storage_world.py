@@ -245,7 +245,8 @@ def actual(client: Client, time: int) -> dict[str, Counter[Any]]:
 
 def complaints(client: Client, upstream: Upstream) -> Iterator[str]:
     """Name every time at which a collection is not the function of remap that it must be."""
-    bound = read_remap(client.reader(DEFINITION.remap))
+    read = client.reader(DEFINITION.remap)
+    bound = read_remap(read, read.since.only())  # All of it is held, so it begins there.
     uppers = {name: client.reader(name).upper.only() for name in ("plain", "upsert")}
     uppers["letters"] = client.reader(DEFINITION.dead_letters).upper.only()
     if len(set(uppers.values())) != 1:

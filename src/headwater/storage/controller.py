@@ -44,7 +44,7 @@ from headwater.storage.definition import (
 )
 from headwater.storage.following import Following
 from headwater.storage.ingestion import Ingestion
-from headwater.storage.outputs import BOUND, HOLD, Statistics, bound_by, hold_of
+from headwater.storage.outputs import BOUND, HOLD, Definition, Statistics, bound_by, hold_of
 from headwater.storage.runner import Runner, Status
 from headwater.storage.sources.postgres import drop_slot
 
@@ -79,6 +79,28 @@ class _Running:
 def no_connections(connection: str) -> Mapping[str, object]:
     """Know no connection."""
     raise InvalidUsage(f"there is no connection {connection!r}")
+
+
+def new_collections(
+    kept: Definition, timeline: str, ids: Mapping[str, GlobalId]
+) -> Iterator[Command]:
+    """Return what makes the collections of a source: born where the timeline is, and kept there."""
+    beside = ((kept.remap, remap.SCHEMA), (kept.dead_letters, dead_letters.SCHEMA))
+    for name, schema in beside:
+        yield CreateOrLoad(name, evolution.to_bytes(schema), timeline=timeline, id=ids[name])
+    for output in kept.outputs:
+        envelope, gid = output.envelope, ids[output.collection]
+        yield CreateOrLoad(
+            output.collection,
+            evolution.to_bytes(envelope.schema),
+            envelope.key,
+            envelope.layout,
+            timeline=timeline,
+            id=gid,
+        )
+        yield OpenReader(gid, hold_of(kept), HOLD)
+    for gid in ids.values():
+        yield OpenWriter(gid, bound_by(kept), BOUND)
 
 
 class Ingestions:
@@ -152,31 +174,9 @@ class Ingestions:
         ``ids``: reserved, for every collection that it keeps.
         """
         item = SetItem(PREFIX + definition.id, encoded(definition))
-        commands = self._collections(definition, ids)
+        commands = new_collections(definition.ingestion, self._following.name, ids)
         self._client.core.submit(Atomic((*commands, item, *also))).result()
         self._run(definition)
-
-    def _collections(
-        self, definition: SourceDefinition, ids: Mapping[str, GlobalId]
-    ) -> Iterator[Command]:
-        kept = definition.ingestion
-        beside = ((kept.remap, remap.SCHEMA), (kept.dead_letters, dead_letters.SCHEMA))
-        for name, schema in beside:
-            columns = evolution.to_bytes(schema)
-            yield CreateOrLoad(name, columns, timeline=self._following.name, id=ids[name])
-        for output in kept.outputs:
-            envelope, gid = output.envelope, ids[output.collection]
-            yield CreateOrLoad(
-                output.collection,
-                evolution.to_bytes(envelope.schema),
-                envelope.key,
-                envelope.layout,
-                timeline=self._following.name,
-                id=gid,
-            )
-            yield OpenReader(gid, hold_of(kept), HOLD)
-        for gid in ids.values():
-            yield OpenWriter(gid, bound_by(kept), BOUND)
 
     def drop(self, source: str, also: tuple[Command, ...] = ()) -> None:
         """Stop a source for good; its collections go, with other commands in the same entry."""

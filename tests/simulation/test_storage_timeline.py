@@ -1,0 +1,231 @@
+"""Ingestions on a timeline that others move: killed at every effect, and between any two entries.
+
+The oracle is that of ``storage_world.py``: at every time everything is the function of the durable
+remap that the definitions say. The timeline ticks whenever upstream is read, which is between the
+two entries of a tick of the source, and a table is written to in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from random import Random
+from typing import Literal
+
+import pytest
+
+from headwater.adapter.timeline import DEFAULT, Timeline
+from headwater.base.ids import GlobalId
+from headwater.persist.client import Client
+from headwater.persist.commands import Advance, Atomic, OpenReader, Reserved, ReserveId
+from headwater.persist.errors import Stopped
+from headwater.persist.state import violations
+from headwater.storage import ingestion as module
+from headwater.storage.controller import new_collections
+from headwater.storage.ingestion import Ingestion, read_remap
+from headwater.storage.offsets import Offsets
+from headwater.storage.source import Records
+from headwater.testing.crash import quiet_crashes
+from headwater.testing.stepped import stepped
+from headwater.testing.unreliable import Crash, FailNth
+from tests.seeds import seeds
+from tests.simulation.storage_world import DEFINITION, ScriptedSource, World, complaints
+
+TICKS = 3
+NAMES = (
+    DEFINITION.remap,
+    DEFINITION.dead_letters,
+    *(output.collection for output in DEFINITION.outputs),
+)
+
+
+@dataclass
+class Interrupted(ScriptedSource):
+    """Upstream, whose reading takes so long that the timeline moves."""
+
+    timeline: Timeline | None = None
+
+    def read(self, lower: Offsets, upper: Offsets) -> Iterator[Records]:
+        assert self.timeline is not None
+        for records in super().read(lower, upper):
+            self.timeline._clock.sleep(0.002)
+            self.timeline.tick()
+            yield records
+
+
+def start(world: World, client: Client) -> tuple[Ingestion, Timeline]:
+    timeline = Timeline(client, world.clock)
+    if DEFINITION.remap not in client.core.state.names:
+        ids: dict[str, GlobalId] = {}
+        for name in NAMES:
+            reserved = client.core.submit(ReserveId()).result()
+            assert isinstance(reserved, Reserved)
+            ids[name] = reserved.id
+        held = (OpenReader(ids[name], f"oracle/{name}", "oracle") for name in NAMES)
+        made = new_collections(DEFINITION, DEFAULT, ids)
+        client.core.submit(Atomic((*made, *held))).result()
+    source = Interrupted(world.upstream, timeline=timeline)
+    return Ingestion(client, DEFINITION, source, timeline), timeline
+
+
+def story(world: World, client: Client, seed: int) -> None:
+    running, timeline = start(world, client)
+    for tick in range(TICKS):
+        grown = min(TICKS - 1, tick)
+        while sum(world.upstream.offsets.values()) < grown * 6:
+            world.upstream.grow(Random(f"{seed} {sum(world.upstream.offsets.values())}"), 2)
+        world.clock.set(world.clock.now_ms() + 7)
+        if Random(f"{seed} {tick}").random() < 0.5:
+            timeline.tick()
+        running.tick(world.clock.now_ms())
+    running.stop()
+
+
+def wrong(client: Client, world: World) -> list[str]:
+    found = [*complaints(client, world.upstream), *violations(client.core.state)]
+    done = read_remap(client.reader(DEFINITION.remap)).latest
+    if done != world.upstream.offsets:
+        found.append(f"ingested {done} of {world.upstream.offsets}")
+    state = client.core.state
+    for name in NAMES:
+        upper = state.upper(state.collections[state.names[name]]).only()
+        if upper != state.timelines[DEFAULT].upper:
+            found.append(f"{name} is at {upper}, the timeline at {state.timelines[DEFAULT].upper}")
+    return found
+
+
+def whole_story(seed: int) -> int:
+    world, process = World(), FailNth(10**9, "before")
+    with stepped(Random(0)):
+        client = world.open(process.blob(world.blob), process.consensus(world.log))
+        story(world, client, seed)
+        assert not wrong(client, world)
+        client.stop()
+    return process.effects
+
+
+def killed_and_resumed(seed: int, n: int, mode: Literal["before", "after"]) -> list[str]:
+    world, process = World(), FailNth(n, mode)
+    with quiet_crashes(), stepped(Random(n)):
+        with pytest.raises((Crash, Stopped)):  # noqa: PT012 - it may come at any of them
+            client = world.open(process.blob(world.blob), process.consensus(world.log))
+            story(world, client, seed)
+            client.stop()
+            raise Crash("while closing: the role could not be released")
+        again = world.open()
+        story(world, again, seed)
+        found = wrong(again, world)
+        again.stop()
+    return found
+
+
+@pytest.mark.parametrize("seed", seeds(1, 40))
+def test_killed_at_every_effect(seed: int) -> None:
+    for n in range(1, whole_story(seed) + 1):
+        # Over the seeds, each effect is met in both ways.
+        mode: Literal["before", "after"] = "before" if (n + seed) % 2 else "after"
+        found = killed_and_resumed(seed, n, mode)
+        assert not found, f"seed {seed}, killed {mode} effect {n}: {found[:2]}"
+
+
+def test_an_idle_source_costs_no_entry_and_follows() -> None:
+    world = World()
+    with stepped(Random(0)):
+        client = world.open()
+        running, timeline = start(world, client)
+        world.upstream.grow(Random(1), 5)
+        running.tick(world.clock.now_ms())
+        for _ in range(20):
+            world.clock.set(world.clock.now_ms() + 100)
+            before = client.core.state.seqno
+            running.tick(world.clock.now_ms())
+            assert client.core.state.seqno == before
+            timeline.tick()
+            assert client.core.state.seqno == before + 1
+            assert not wrong(client, world)
+        client.stop()
+
+
+def test_who_reads_while_a_range_is_ingested_waits_for_it() -> None:
+    """Between the entries an output stays below the binding, however far the timeline goes."""
+    world = World()
+    seen: list[tuple[int, int]] = []
+    with stepped(Random(0)):
+        client = world.open()
+        running, timeline = start(world, client)
+        world.upstream.grow(Random(1), 6)
+        running.tick(world.clock.now_ms())
+        read = running.source.read
+
+        def looked(lower: Offsets, upper: Offsets) -> Iterator[Records]:
+            for records in read(lower, upper):
+                state = client.core.state
+                plain = state.upper(state.collections[state.names["plain"]]).only()
+                seen.append((plain, read_remap(client.reader(DEFINITION.remap)).bindings[-1].time))
+                yield records
+
+        running.source.read = looked  # type: ignore[method-assign]
+        world.upstream.grow(Random(2), 6)
+        world.clock.set(world.clock.now_ms() + 50)
+        running.tick(world.clock.now_ms())
+        assert seen
+        assert all(plain <= binding < timeline.upper for plain, binding in seen), seen
+        assert not wrong(client, world)
+        client.stop()
+
+
+# ---- planted defects -------------------------------------------------------------------------
+
+
+@contextmanager
+def outputs_not_held() -> Iterator[None]:
+    """Entry 1 without its write capabilities: the timeline passes the binding."""
+    kept = module.OpenWriter
+    module.OpenWriter = lambda gid, _by, _purpose: Advance(DEFAULT, None)  # type: ignore[assignment,misc]
+    try:
+        yield
+    finally:
+        module.OpenWriter = kept  # type: ignore[misc]
+
+
+@contextmanager
+def not_following_again() -> Iterator[None]:
+    """Entry 2 that leaves its outputs apart."""
+    kept = module.Advance
+    module.Advance = lambda name, _upper: module.AssertRole(  # type: ignore[assignment,misc]
+        DEFINITION.role, Planted.epoch
+    )
+    try:
+        yield
+    finally:
+        module.Advance = kept  # type: ignore[misc]
+
+
+class Planted:
+    epoch = 1
+
+
+def test_a_binding_that_holds_nothing_is_caught() -> None:
+    world = World()
+    with stepped(Random(0)), outputs_not_held():
+        client = world.open()
+        running, _ = start(world, client)
+        world.upstream.grow(Random(1), 6)
+        running.tick(world.clock.now_ms())
+        world.upstream.grow(Random(2), 6)
+        world.clock.set(world.clock.now_ms() + 50)
+        running.tick(world.clock.now_ms())
+        assert wrong(client, world)
+        client.stop()
+
+
+def test_outputs_that_do_not_follow_again_are_caught() -> None:
+    world = World()
+    with stepped(Random(0)), not_following_again():
+        client = world.open()
+        running, _ = start(world, client)
+        world.upstream.grow(Random(1), 6)
+        running.tick(world.clock.now_ms())
+        assert any("the timeline at" in each for each in wrong(client, world))
+        client.stop()
