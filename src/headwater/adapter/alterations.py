@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from headwater.adapter import catalog
 from headwater.adapter.change import Change
 from headwater.adapter.errors import DuplicateSchema, UnknownColumn, Unsupported, WrongKind
@@ -25,10 +27,13 @@ def create_schema(statement: CreateSchema) -> Change:
     return Change("CREATE SCHEMA")
 
 
+NO_RELATIONS: Final = ("index", "materialization", "subscription", "secret", "connection")
+
+
 def _of_kind(state: State, name: str, kind: Kind) -> catalog.Object:
     """Return the object; as in PostgreSQL, ALTER TABLE is right for any relation."""
     found = catalog.named(state, name)
-    no_relation = found.kind in ("index", "materialization", "subscription")
+    no_relation = found.kind in NO_RELATIONS
     if found.kind != kind and (kind != "table" or no_relation):
         raise WrongKind(name, kind, found.kind)
     return found

@@ -41,7 +41,15 @@ PREFIX: Final = "catalog/"
 RETAIN_MS_DEFAULT: Final = 60_000
 
 Kind = Literal[
-    "table", "view", "materialized view", "index", "materialization", "subscription", "source"
+    "table",
+    "view",
+    "materialized view",
+    "index",
+    "materialization",
+    "subscription",
+    "source",
+    "secret",
+    "connection",
 ]
 
 

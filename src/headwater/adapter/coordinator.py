@@ -20,6 +20,7 @@ from headwater.adapter import catalog, subscribe, subscriptions, writes
 from headwater.adapter.catalog import Sources
 from headwater.adapter.catalog_queries import CatalogQueries
 from headwater.adapter.clients import Clients
+from headwater.adapter.connections import Connections
 from headwater.adapter.definitions import Definitions, defaults
 from headwater.adapter.describing import returned_columns
 from headwater.adapter.dialect import to_spark
@@ -29,6 +30,7 @@ from headwater.adapter.holds import Holds, retained
 from headwater.adapter.keyed_reads import PROBE_INDEX, KeyedReads
 from headwater.adapter.limit import Limit
 from headwater.adapter.object_errors import ReadOnlyRelation
+from headwater.adapter.outside import Outside
 from headwater.adapter.pgwire.backend import Column, Result
 from headwater.adapter.ports import Evaluator
 from headwater.adapter.reads import Reads
@@ -50,6 +52,7 @@ from headwater.adapter.sql.types import wire_type
 from headwater.adapter.system import Seen
 from headwater.adapter.timeline import DEFAULT, Timeline
 from headwater.adapter.transients import Followed, Transients
+from headwater.adapter.vault import Vault, default_key_file
 from headwater.adapter.writes import Planned, Target
 from headwater.base.ids import GlobalId
 from headwater.materialize.controller import Materializations
@@ -82,6 +85,7 @@ class Coordinator:
         *,
         ingestions: Ingestions | None = None,
         catalog_queries: CatalogQueries | None = None,
+        vault: Vault | None = None,
     ) -> None:
         self._core = client.core
         self._views = views
@@ -94,8 +98,11 @@ class Coordinator:
         self.reads = Reads(client, timeline, views, keyed, self.holds, translate, self.seen)
         self.commits = GroupCommit(client, timeline, keyed)
         self.ingestions = ingestions or Ingestions(client, timeline, client.core.clock)
+        self.connections = Connections(client.core, vault or Vault.of_file(default_key_file()))
+        self.ingestions.connections = self.connections
+        outside = Outside(self.ingestions, self.connections)
         self.definitions = Definitions(
-            client, views, materializations, self.commits, translate, self.ingestions
+            client, views, materializations, self.commits, translate, outside
         )
         self._transients = Transients(client, views)
         if client.core.machine is not None:

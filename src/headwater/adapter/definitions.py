@@ -18,7 +18,7 @@ from functools import lru_cache
 
 import pyarrow as pa
 
-from headwater.adapter import alterations, catalog, indexes, sources, subscriptions
+from headwater.adapter import alterations, catalog, connections, indexes, sources, subscriptions
 from headwater.adapter.change import Block, Change, Effect, after
 from headwater.adapter.errors import (
     DependentObjects,
@@ -28,7 +28,9 @@ from headwater.adapter.errors import (
     WrongKind,
 )
 from headwater.adapter.group_commit import GroupCommit
+from headwater.adapter.outside import Outside, OutsideDefinition
 from headwater.adapter.ports import Evaluator
+from headwater.adapter.sql.connection_statements import AlterSecret, CreateConnection, CreateSecret
 from headwater.adapter.sql.materialization_statements import (
     CreateMaterialization,
     SetMaterialization,
@@ -60,7 +62,6 @@ from headwater.persist.client import Client
 from headwater.persist.commands import Command, CreateOrLoad, Destroy
 from headwater.persist.layout import PARQUET
 from headwater.persist.state import State
-from headwater.storage.controller import Ingestions
 
 Definition = (
     CreateTable
@@ -70,7 +71,7 @@ Definition = (
     | CreateMaterialization
     | CreateSchema
     | CreateSubscription
-    | CreateSource
+    | OutsideDefinition
     | Acknowledge
     | Drop
     | Rename
@@ -90,14 +91,14 @@ class Definitions:
         materializations: Materializations,
         commits: GroupCommit,
         translate: Callable[[str, catalog.Schemas], str],
-        ingestions: Ingestions,
+        outside: Outside,
     ) -> None:
         self._core = client.core
         self._collections = Collections(client)
         self._views = views
         self._materializations = materializations
         self._commits = commits
-        self._ingestions = ingestions
+        self._outside = outside
         self._translate = translate
         self._defining = threading.Lock()
 
@@ -177,10 +178,8 @@ class Definitions:
                 oid = f"u{self._collections.new_id()}"
                 commands = subscriptions.created(state, statement, sql, oid)
                 return Change("CREATE SUBSCRIPTION", commands)
-            case CreateSource():
-                return sources.create(
-                    state, statement, sql, self._collections.new_id, self._ingestions
-                )
+            case CreateSource() | CreateSecret() | AlterSecret() | CreateConnection():
+                return self._outside.plan(state, statement, sql, self._collections.new_id)
             case Acknowledge():
                 return Change("ACKNOWLEDGE", subscriptions.acknowledged(state, statement))
             case Drop():
@@ -373,17 +372,16 @@ class Definitions:
                     commands.append(removed)
                 case "source":
                     # What is made of it is gone before it, or with it.
-                    effects.append(self._dropped_source(each, (*commands, removed)))
+                    effects.append(self._outside.dropped_source(each, (*commands, removed)))
                     commands = []
+                case "secret" | "connection":
+                    commands += connections.dropped(each)
         if effects and commands:
             # What they are made of goes after them, in an entry of its own.
             last = tuple(commands)
             effects.append(lambda _: self._commits.alone(lambda _: last))
             commands = []
         return Change(tag, tuple(commands), tuple(effects))
-
-    def _dropped_source(self, each: catalog.Object, removed: tuple[Command, ...]) -> Effect:
-        return lambda also: self._ingestions.drop(each.id, (*removed, *also))
 
     def _dropped(self, each: catalog.Object, removed: Command) -> Effect:
         def drop(also: tuple[Command, ...]) -> None:

@@ -33,3 +33,28 @@ class ReadOnlyRelation(AdapterError):
             detail=f"What it has is given by {what} alone.",
             hint="Write to a table.",
         )
+
+
+class SecretUnreadable(AdapterError):
+    """A secret that cannot be opened, or sealed."""
+
+    condition = "SECRET_UNREADABLE"
+    sqlstate = "58000"
+
+    def __init__(self, why: str, remedy: str) -> None:
+        super().__init__(f"a secret cannot be read or kept: {why}", hint=remedy)
+
+
+class ConnectionFailed(AdapterError):
+    """Somebody outside cannot be reached, or refuses us."""
+
+    condition = "CONNECTION_FAILED"
+    sqlstate = "08001"
+
+    def __init__(self, what: str, why: str, kind: str | None) -> None:
+        to = f" to {kind}" if kind else ""
+        super().__init__(
+            f"{what} cannot be made{to}",
+            detail=why,
+            hint="Check host, port, credentials, and that it is up; then VALIDATE CONNECTION.",
+        )

@@ -31,6 +31,12 @@ from headwater.adapter.pgwire.backend import Column, Description, Result
 from headwater.adapter.refining import refined
 from headwater.adapter.savepoints import Savepoints
 from headwater.adapter.settings import Settings, is_ours
+from headwater.adapter.sql.connection_statements import (
+    AlterSecret,
+    CreateConnection,
+    CreateSecret,
+    ValidateConnection,
+)
 from headwater.adapter.sql.materialization_statements import (
     CreateMaterialization,
     SetMaterialization,
@@ -199,6 +205,9 @@ class ClientSession:
                 | CreateSchema()
                 | CreateSubscription()
                 | CreateSource()
+                | CreateSecret()
+                | AlterSecret()
+                | CreateConnection()
                 | Acknowledge()
                 | Drop()
                 | Rename()
@@ -207,6 +216,9 @@ class ClientSession:
                 | CommentOn()
             ):
                 return self._define(statement, sql)
+            case ValidateConnection(name):
+                self._coordinator.connections.validate(name)
+                return Result("VALIDATE CONNECTION")
             case SelectSession():
                 raise UnknownSetting("answered by the wire")
 

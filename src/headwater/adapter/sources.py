@@ -12,25 +12,41 @@ All of them are relations that a client reads and nobody but the source writes.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import psycopg
+import pyarrow as pa
+
 from headwater.adapter import alterations, catalog
 from headwater.adapter.change import Change
+from headwater.adapter.connections import Connections, connection
 from headwater.adapter.errors import DuplicateRelation, InvalidDefinition
-from headwater.adapter.object_errors import PartOfSource
-from headwater.adapter.sql.options import duration, number, refuse_others
-from headwater.adapter.sql.source_statements import CreateSource, LoadGenerator, TableReference
+from headwater.adapter.object_errors import ConnectionFailed, PartOfSource
+from headwater.adapter.sql.options import duration, number, refuse_others, text
+from headwater.adapter.sql.source_statements import (
+    Connected,
+    CreateSource,
+    Files,
+    LoadGenerator,
+    TableReference,
+)
 from headwater.base.errors import InvalidUsage
 from headwater.base.ids import GlobalId
+from headwater.persist import evolution
 from headwater.persist.commands import Command
 from headwater.persist.state import State
 from headwater.storage.controller import Ingestions
 from headwater.storage.definition import (
+    KAFKA_OUTPUT,
     OPTIONS,
     PREFIX,
     Decoding,
+    FromFiles,
+    FromKafka,
+    FromPostgres,
     Generated,
     SourceDefinition,
     SourceOutput,
@@ -38,6 +54,9 @@ from headwater.storage.definition import (
     decoded,
     generated_outputs,
 )
+from headwater.storage.sources.files import OUTPUT as FILES_OUTPUT
+from headwater.storage.sources.pg_types import Unreadable
+from headwater.storage.sources.postgres import discover
 
 PROGRESS: Final = "progress"
 ERRORS: Final = "errors"
@@ -49,6 +68,8 @@ class Described:
 
     upstream: Upstream
     outputs: Mapping[str, Decoding]
+    uses: tuple[str, ...] = ()
+    """The id of the connection that it uses."""
 
 
 def create(
@@ -57,15 +78,16 @@ def create(
     sql: str,
     new_id: Callable[[], GlobalId],
     ingestions: Ingestions,
+    reached: Connections,
 ) -> Change:
-    """Plan a source."""
+    """Plan a source; what it reads is asked for its tables, where it has any."""
     tag = "CREATE SOURCE"
     if statement.if_not_exists and catalog.find(state, statement.name) is not None:
         return Change(tag)
     catalog.refuse_duplicate(state, statement.name)
-    described = _described(statement)
     gid = new_id()
     oid = f"u{gid}"
+    described = _described(state, statement, oid, reached)
     ids: dict[str, GlobalId] = {}
     retain_ms = alterations.retained(statement.retain_ms)
     chosen = _chosen(statement, described.outputs)
@@ -98,7 +120,8 @@ def create(
         "source",
         sql,
         oid if source_is_relation else "",
-        id=oid,
+        described.uses,
+        oid,
         retain_ms=retain_ms,
     )
     named = tuple(catalog.put(each) for each in (source, *parts))
@@ -153,10 +176,93 @@ def _chosen(
     return [TableReference(each, each.rpartition(".")[2]) for each in outputs]
 
 
-def _described(statement: CreateSource) -> Described:
-    match statement.upstream:
+def _described(state: State, statement: CreateSource, oid: str, reached: Connections) -> Described:
+    upstream = statement.upstream
+    match upstream:
         case LoadGenerator():
-            return _generator(statement.upstream)
+            return _generator(upstream)
+        case Files():
+            return _files(upstream, statement)
+        case Connected("kafka"):
+            used = connection(state, upstream.connection, "kafka").id
+            refuse_others("a source of KAFKA", upstream.options, ("topic",))
+            topic = text("topic", upstream.options, "a source of KAFKA")
+            decoding = _decoding(statement, keyed=True)
+            return Described(FromKafka(used, topic), {KAFKA_OUTPUT: decoding}, (used,))
+        case _:
+            return _postgres(state, upstream, oid, reached)
+
+
+def _postgres(state: State, upstream: Connected, oid: str, reached: Connections) -> Described:
+    used = connection(state, upstream.connection, "postgres").id
+    refuse_others("a source of POSTGRES", upstream.options, ("publication", "slot"))
+    publication = text("publication", upstream.options, "a source of POSTGRES")
+    # Of this source alone: a name that is used again would find another's slot.
+    slot = str(upstream.options.get("slot") or f"headwater_{oid}_{secrets.token_hex(4)}")
+    try:
+        tables = discover(str(reached(used)["dsn"]), publication)
+    except (psycopg.Error, Unreadable) as error:
+        raise ConnectionFailed(
+            f'connection "{upstream.connection}"', str(error).strip(), "postgres"
+        ) from error
+    if not tables:
+        raise InvalidDefinition(
+            f'publication "{publication}" has no tables, or does not exist',
+            hint=f"Upstream: CREATE PUBLICATION {publication} FOR TABLE …",
+        )
+    outputs = {name: Decoding("rows", evolution.to_bytes(s)) for name, s in tables.items()}
+    return Described(FromPostgres(used, publication, slot), outputs, (used,))
+
+
+def _files(files: Files, statement: CreateSource) -> Described:
+    what = "a source of FILES"
+    refuse_others(what, files.options, ("path", "pattern"))
+    path = text("path", files.options, what)
+    pattern = str(files.options.get("pattern", "**/*"))
+    encoding = statement.encoding
+    assert encoding is not None, "the parser asks for it"
+    if encoding.format == "parquet":
+        assert statement.columns is not None, "the parser asks for them"
+        upstream = FromFiles(path, "parquet", pattern)
+        rows = Decoding("rows", evolution.to_bytes(statement.columns))
+        return Described(upstream, {FILES_OUTPUT: rows})
+    upstream = FromFiles(path, "lines", pattern, encoding.header)
+    return Described(upstream, {FILES_OUTPUT: _decoding(statement, keyed=False)})
+
+
+def _decoding(statement: CreateSource, *, keyed: bool) -> Decoding:
+    """Return how messages become rows; ``keyed``: they have keys of their own, as JSON."""
+    encoding, columns = statement.encoding, statement.columns
+    assert encoding is not None, "the parser asks for it"
+    if encoding.format == "parquet":
+        raise InvalidDefinition("FORMAT PARQUET is of files")
+    for name in encoding.key:
+        if columns is None or name not in columns.names:
+            raise InvalidDefinition(f'the key column "{name}" is not among the columns')
+    schema, key_schema = b"" if columns is None else evolution.to_bytes(columns), b""
+    if encoding.envelope == "upsert" and keyed:
+        assert columns is not None
+        fields = [columns.field(name).with_nullable(False) for name in encoding.key]
+        key_schema = evolution.to_bytes(pa.schema(fields))
+        schema = evolution.to_bytes(pa.schema([f for f in columns if f.name not in encoding.key]))
+    elif encoding.envelope == "upsert":
+        assert columns is not None
+        fields = [f.with_nullable(f.nullable and f.name not in encoding.key) for f in columns]
+        schema = evolution.to_bytes(pa.schema(fields))
+    decoding = Decoding(
+        encoding.envelope,
+        schema,
+        encoding.format,
+        encoding.key,
+        key_schema,
+        encoding.delimiter,
+        encoding.on_error,
+    )
+    try:
+        decoding.made()
+    except InvalidUsage as error:
+        raise InvalidDefinition(str(error)) from error
+    return decoding
 
 
 def _generator(generator: LoadGenerator) -> Described:

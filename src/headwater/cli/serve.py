@@ -68,6 +68,10 @@ def serve(
     tls_required: Annotated[
         bool, typer.Option("--tls-required", help="Refuse connections without TLS.")
     ] = False,
+    secrets_key: Annotated[
+        Path | None,
+        typer.Option(help="File of the key that secrets are sealed with [~/.config/headwater]."),
+    ] = None,
     log_format: Annotated[str | None, typer.Option(help="plain or json [plain].")] = None,
     log_level: Annotated[
         str | None, typer.Option(help="debug, info, warning or error [info].")
@@ -93,6 +97,7 @@ def serve(
         "tls_certificate": tls_certificate,
         "tls_key": tls_key,
         "tls_required": tls_required or None,
+        "secrets_key": secrets_key,
         "log_format": log_format,
         "log_level": log_level,
     }

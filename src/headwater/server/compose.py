@@ -21,6 +21,7 @@ from headwater.adapter.pgwire import tls
 from headwater.adapter.pgwire.server import WireServer, check_address, is_loopback
 from headwater.adapter.pgwire.users import UserList
 from headwater.adapter.timeline import Timeline
+from headwater.adapter.vault import Vault, default_key_file
 from headwater.base.clock import SystemClock
 from headwater.base.errors import HeadwaterError
 from headwater.collection.run_layout import LAYOUTS
@@ -92,6 +93,7 @@ class Server:
             self.materializations,
             ingestions=self.ingestions,
             catalog_queries=self.catalog_queries,
+            vault=Vault.of_file(config.secrets_key or default_key_file()),
         )
         self.wire = WireServer(config.host, config.port, coordinator, users=users, tls=encryption)
         self.sight = Sight(coordinator.seen, coordinator.open_session)

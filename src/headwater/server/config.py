@@ -79,6 +79,9 @@ class ServerConfig:
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     tls_required: bool = False
+    secrets_key: Path | None = None
+    """File of the key that secrets are sealed with; None: in the user's configuration directory.
+    Never in the location: whoever copies that has no secret."""
     spark_memory_mib: int = 1024
     """Heap of the driver's JVM."""
     spark_cores: int = 0
@@ -215,6 +218,12 @@ def _checked(found: dict[str, Any], *, take_over: bool, spark: Any) -> ServerCon
         made.tls_required and made.tls_key is None
     ):
         raise InvalidUsage("TLS needs both --tls-certificate and --tls-key")
+    if made.secrets_key is not None and made.secrets_key.resolve().is_relative_to(
+        made.data.resolve()
+    ):
+        raise InvalidConfiguration(
+            "--secrets-key", "the key is not kept with what it seals; choose a place outside --data"
+        )
     if bool(made.blob) != bool(made.consensus):
         have, lacks = ("--blob", "--consensus") if made.blob else ("--consensus", "--blob")
         raise InvalidConfiguration(
@@ -294,6 +303,7 @@ _READERS: Final[dict[str, Any]] = {
     "tls_certificate": _path,
     "tls_key": _path,
     "tls_required": _switch,
+    "secrets_key": _path,
     "spark_master": _text,
     "spark_memory_mib": _count,
     "spark_cores": _count,

@@ -73,7 +73,17 @@ class FromPostgres(msgspec.Struct, frozen=True, tag="postgres"):
     slot: str
 
 
-Upstream = Generated | FromFiles | FromPostgres
+class FromKafka(msgspec.Struct, frozen=True, tag="kafka"):
+    """The messages of a topic."""
+
+    connection: str
+    topic: str
+
+
+KAFKA_OUTPUT: Final = "messages"
+"""The one output of a topic (``sources/kafka.py``, which not everybody can import)."""
+
+Upstream = Generated | FromFiles | FromPostgres | FromKafka
 
 
 class Decoding(msgspec.Struct, frozen=True):
@@ -150,6 +160,8 @@ class SourceDefinition(msgspec.Struct, frozen=True):
                 return "files"
             case FromPostgres():
                 return "postgres"
+            case FromKafka():
+                return "kafka"
 
 
 def encoded(definition: SourceDefinition) -> bytes:
@@ -228,6 +240,11 @@ def upstream_of(definition: SourceDefinition, clock: Clock, connections: Connect
                 schema = evolution.from_bytes(definition.outputs[0].decoding.schema)
             folder = folder_of(upstream.path, upstream.pattern)
             return Files(folder, upstream.kind, header=upstream.header, schema=schema)
+        case FromKafka():
+            from headwater.storage.sources.kafka import Kafka
+
+            group = f"headwater-{definition.id}"
+            return Kafka(connections(upstream.connection), upstream.topic, group=group)
         case FromPostgres():
             tables = {
                 output.reference: evolution.from_bytes(output.decoding.schema)

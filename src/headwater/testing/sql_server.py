@@ -29,6 +29,7 @@ from headwater.adapter.coordinator import Coordinator
 from headwater.adapter.session import ClientSession
 from headwater.adapter.sql.parse import parse_with_text
 from headwater.adapter.timeline import DEFAULT, Timeline
+from headwater.adapter.vault import Vault
 from headwater.base.clock import Clock, ManualClock
 from headwater.base.ids import GlobalId
 from headwater.collection.run_layout import LAYOUTS
@@ -198,6 +199,7 @@ class SqlServer:
             Materializations(client),
             ingestions=self.ingestions,
             catalog_queries=self.catalog_queries,
+            vault=Vault.of_key(bytes(32)),
         )
 
     def session(self) -> SqlSession:

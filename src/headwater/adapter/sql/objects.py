@@ -26,6 +26,8 @@ _KINDS: Final[tuple[tuple[tuple[str, ...], statements.Kind], ...]] = (
     (("SUBSCRIPTION",), "subscription"),
     (("SOURCE",), "source"),
     (("SUBSOURCE",), "source"),
+    (("SECRET",), "secret"),
+    (("CONNECTION",), "connection"),
 )
 
 _PLURALS: Final[tuple[tuple[tuple[str, ...], statements.Kind | None], ...]] = (
@@ -35,6 +37,8 @@ _PLURALS: Final[tuple[tuple[tuple[str, ...], statements.Kind | None], ...]] = (
     (("MATERIALIZATIONS",), "materialization"),
     (("SUBSCRIPTIONS",), "subscription"),
     (("SOURCES",), "source"),
+    (("SECRETS",), "secret"),
+    (("CONNECTIONS",), "connection"),
     (("OBJECTS",), None),
 )
 

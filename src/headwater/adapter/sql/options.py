@@ -1,11 +1,13 @@
 """Lists of options: ``(NAME value, NAME OF SEVERAL WORDS = value, …)``.
 
-A name is one word or several; a value is a quoted string, a whole number, or TRUE or FALSE.
+A name is one word or several; a value is a quoted string, a whole number, TRUE or FALSE, or what
+the statement permits besides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from sqlglot.tokens import TokenType
 
@@ -14,20 +16,33 @@ from headwater.adapter.sql.durations import duration_ms
 from headwater.adapter.sql.source_statements import OptionValue
 from headwater.adapter.sql.tokens import Cursor
 
+Other = TypeVar("Other")
 
-def read_options(cursor: Cursor) -> dict[str, OptionValue]:
-    """Read a list in parentheses; names come in lower case."""
+
+def read_options(
+    cursor: Cursor, other: Callable[[Cursor], Callable[[], Other] | None] = lambda _: None
+) -> dict[str, Any]:
+    """Read a list in parentheses; names come in lower case.
+
+    ``other``: passes the words before another kind of value, if they are next, and reads it then.
+    """
     cursor.expect("(")
-    found: dict[str, OptionValue] = {}
+    found: dict[str, Any] = {}
     while not found or cursor.accept(","):
         words = [cursor.identifier().lower()]
-        while not at_value(cursor):
+        special = other(cursor)
+        while special is None and not at_value(cursor):
             words.append(cursor.identifier().lower())
-        cursor.accept("=")
+            special = other(cursor)
         name = " ".join(words)
         if name in found:
             raise InvalidDefinition(f"option {name.upper()} is given twice")
-        found[name] = value(cursor)
+        if special is not None:
+            found[name] = special()
+            continue
+        if cursor.accept("="):
+            special = other(cursor)
+        found[name] = value(cursor) if special is None else special()
     cursor.expect(")")
     return found
 

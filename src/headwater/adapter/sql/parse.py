@@ -26,7 +26,16 @@ from headwater.adapter.errors import (
     Unsupported,
 )
 from headwater.adapter.shadow.classify import is_catalog_query, mentions_catalog, reads_catalog
-from headwater.adapter.sql import commands, dml, indexes, objects, query, sources, statements
+from headwater.adapter.sql import (
+    commands,
+    connections,
+    dml,
+    indexes,
+    objects,
+    query,
+    sources,
+    statements,
+)
 from headwater.adapter.sql.tokens import Cursor, Source, is_word, split, syntax_error
 from headwater.adapter.sql.trees import only, parse_tree, relation, strip_as_of, time_of, tree_of
 from headwater.adapter.sql.types import arrow_type
@@ -314,6 +323,11 @@ _STATEMENTS: tuple[tuple[tuple[str, ...], Callable[[Source], statements.Statemen
     (("CREATE", "SCHEMA"), objects.create_schema),
     (("CREATE", "SUBSCRIPTION"), objects.create_subscription),
     (("CREATE", "SOURCE"), sources.create_source),
+    (("CREATE", "SECRET"), connections.create_secret),
+    (("ALTER", "SECRET"), connections.alter_secret),
+    (("CREATE", "CONNECTION"), connections.create_connection),
+    (("ALTER", "CONNECTION"), objects.alter),
+    (("VALIDATE", "CONNECTION"), connections.validate_connection),
     (("ACKNOWLEDGE",), objects.acknowledge),
     (("DROP",), objects.drop),
     (("ALTER", "TABLE"), objects.alter),

@@ -12,6 +12,10 @@ import pyarrow as pa
 OptionValue = str | int | bool
 
 
+def _frozen(options: Mapping[str, OptionValue]) -> Mapping[str, OptionValue]:
+    return MappingProxyType(dict(options))
+
+
 @dataclass(frozen=True, slots=True)
 class LoadGenerator:
     """``LOAD GENERATOR kind [(OPTION value, …)]``; names of options in lower case."""
@@ -20,10 +24,45 @@ class LoadGenerator:
     options: Mapping[str, OptionValue]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "options", MappingProxyType(dict(self.options)))
+        object.__setattr__(self, "options", _frozen(self.options))
 
 
-Upstream = LoadGenerator
+@dataclass(frozen=True, slots=True)
+class Files:
+    """``FILES (PATH '…' [, PATTERN '…'])``."""
+
+    options: Mapping[str, OptionValue]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "options", _frozen(self.options))
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """``POSTGRES CONNECTION name (PUBLICATION '…') | KAFKA CONNECTION name (TOPIC '…')``."""
+
+    kind: Literal["postgres", "kafka"]
+    connection: str
+    options: Mapping[str, OptionValue]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "options", _frozen(self.options))
+
+
+Upstream = LoadGenerator | Files | Connected
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """``FORMAT … [ENVELOPE …] [ON ERROR FAIL | SKIP]``: how messages become rows."""
+
+    format: Literal["json", "csv", "text", "bytes", "parquet"]
+    header: bool = False
+    delimiter: str = ","
+    envelope: Literal["none", "upsert", "debezium"] = "none"
+    key: tuple[str, ...] = ()
+    """The columns of the key of an upsert."""
+    on_error: Literal["fail", "skip"] = "fail"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +75,7 @@ class TableReference:
 
 @dataclass(frozen=True, slots=True)
 class CreateSource:
-    """``CREATE SOURCE [IF NOT EXISTS] name FROM upstream [FOR …] [WITH (RETAIN HISTORY …)]``.
+    """``CREATE SOURCE [IF NOT EXISTS] name [(column, …)] FROM upstream …``.
 
     ``tables``: those of ``FOR TABLES (…)``; empty for ``FOR ALL TABLES``; None: it says neither.
     """
@@ -45,5 +84,6 @@ class CreateSource:
     upstream: Upstream
     tables: tuple[TableReference, ...] | None = None
     columns: pa.Schema | None = None
+    encoding: Encoding | None = None
     if_not_exists: bool = False
     retain_ms: int | None = None

@@ -6,9 +6,13 @@ from typing import Final, Literal
 
 from headwater.adapter.errors import InvalidDefinition, Unsupported
 from headwater.adapter.sql import objects, statements
+from headwater.adapter.sql.column_lists import columns_of
 from headwater.adapter.sql.options import read_options
 from headwater.adapter.sql.source_statements import (
+    Connected,
     CreateSource,
+    Encoding,
+    Files,
     LoadGenerator,
     TableReference,
     Upstream,
@@ -25,18 +29,95 @@ _GENERATORS: Final[
 )
 
 
+_FORMATS: Final[tuple[Literal["json", "csv", "text", "bytes", "parquet"], ...]] = (
+    "json",
+    "csv",
+    "text",
+    "bytes",
+    "parquet",
+)
+_CONNECTED: Final[tuple[tuple[str, Literal["postgres", "kafka"]], ...]] = (
+    ("POSTGRES", "postgres"),
+    ("KAFKA", "kafka"),
+)
+_NONE: Final = "none"
+
+
 def create_source(source: Source) -> statements.Statement:
     """``CREATE SOURCE …``."""
     cursor = Cursor(source)
     cursor.expect("CREATE", "SOURCE")
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     name = cursor.relation()
+    columns = columns_of(cursor) if cursor.peek("(") else None
     cursor.expect("FROM")
     upstream = _upstream(cursor)
+    encoding = _encoding(cursor) if cursor.accept("FORMAT") else None
     tables = _tables(cursor)
     retain_ms = objects.retention(cursor) if cursor.accept("WITH") else None
     cursor.finish()
-    return CreateSource(name, upstream, tables, None, if_not_exists, retain_ms)
+    _check(upstream, encoding, columns is not None)
+    return CreateSource(name, upstream, tables, columns, encoding, if_not_exists, retain_ms)
+
+
+def _check(upstream: Upstream, encoding: Encoding | None, has_columns: bool) -> None:
+    """Refuse clauses that do not belong to an upstream, and the lack of one that does."""
+    decodes = isinstance(upstream, Files) or (
+        isinstance(upstream, Connected) and upstream.kind == "kafka"
+    )
+    if not decodes and (encoding is not None or has_columns):
+        raise InvalidDefinition("columns and FORMAT belong to a source of FILES or KAFKA")
+    if decodes and encoding is None:
+        raise InvalidDefinition("a source of FILES or KAFKA needs a FORMAT")
+    if encoding is None:
+        return
+    needs = encoding.format in ("csv", "parquet") or encoding.envelope == "debezium"
+    if needs and not has_columns:
+        raise InvalidDefinition(
+            f"FORMAT {encoding.format.upper()} needs columns here",
+            hint="CREATE SOURCE name (column type, …) FROM …",
+        )
+    if has_columns and encoding.format in ("text", "bytes"):
+        raise InvalidDefinition(f"FORMAT {encoding.format.upper()} has one column of its own")
+    if encoding.envelope == "debezium" and encoding.format != "json":
+        raise InvalidDefinition("ENVELOPE DEBEZIUM is of FORMAT JSON")
+    if encoding.envelope != "none" and encoding.format == "parquet":
+        raise InvalidDefinition("FORMAT PARQUET has rows, and no other envelope than NONE")
+
+
+def _encoding(cursor: Cursor) -> Encoding:
+    format_ = next((f for f in _FORMATS if cursor.accept(f.upper())), None)
+    if format_ is None:
+        there = ", ".join(_FORMATS).upper()
+        raise Unsupported(f"FORMAT {cursor.identifier().upper()}", detail=f"There are {there}.")
+    header, delimiter = False, ","
+    if format_ == "csv":
+        header = cursor.accept("WITH", "HEADER")
+        if cursor.accept("DELIMITED", "BY"):
+            delimiter = cursor.string()
+            if len(delimiter) != 1:
+                raise InvalidDefinition("fields are delimited by one character")
+    envelope, key = _envelope(cursor) if cursor.accept("ENVELOPE") else (_NONE, ())
+    on_error: Literal["fail", "skip"] = "fail"
+    if cursor.accept("ON", "ERROR"):
+        if cursor.accept("SKIP"):
+            on_error = "skip"
+        else:
+            cursor.expect("FAIL")
+    return Encoding(format_, header, delimiter, envelope, key, on_error)
+
+
+def _envelope(
+    cursor: Cursor,
+) -> tuple[Literal["none", "upsert", "debezium"], tuple[str, ...]]:
+    if cursor.accept("NONE"):
+        return "none", ()
+    if cursor.accept("DEBEZIUM"):
+        return "debezium", ()
+    cursor.expect("UPSERT", "(", "KEY")
+    key = cursor.names()
+    cursor.expect(")")
+    return "upsert", key
 
 
 def _upstream(cursor: Cursor) -> Upstream:
@@ -48,8 +129,15 @@ def _upstream(cursor: Cursor) -> Upstream:
         raise Unsupported(
             f"LOAD GENERATOR {cursor.identifier().upper()}", detail=f"There are {there}."
         )
+    if cursor.accept("FILES"):
+        return Files(read_options(cursor))
+    for word, kind_ in _CONNECTED:
+        if cursor.accept(word):
+            cursor.expect("CONNECTION")
+            return Connected(kind_, cursor.relation(), read_options(cursor))
     raise Unsupported(
-        f"a source FROM {cursor.identifier().upper()}", detail="There is FROM LOAD GENERATOR."
+        f"a source FROM {cursor.identifier().upper()}",
+        detail="There is LOAD GENERATOR, FILES, POSTGRES CONNECTION and KAFKA CONNECTION.",
     )
 
 

@@ -27,6 +27,12 @@ from typing import Final, Literal
 
 import pyarrow as pa
 
+from headwater.adapter.sql.connection_statements import (
+    AlterSecret,
+    CreateConnection,
+    CreateSecret,
+    ValidateConnection,
+)
 from headwater.adapter.sql.materialization_statements import (
     CreateMaterialization,
     SetMaterialization,
@@ -304,7 +310,15 @@ class Refresh:
 
 
 Kind = Literal[
-    "table", "view", "materialized view", "index", "materialization", "subscription", "source"
+    "table",
+    "view",
+    "materialized view",
+    "index",
+    "materialization",
+    "subscription",
+    "source",
+    "secret",
+    "connection",
 ]
 
 
@@ -410,6 +424,10 @@ Statement = (
     | CreateSchema
     | CreateSubscription
     | CreateSource
+    | CreateSecret
+    | AlterSecret
+    | CreateConnection
+    | ValidateConnection
     | Acknowledge
     | Select
     | ExplainTimestamp

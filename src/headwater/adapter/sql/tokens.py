@@ -205,6 +205,10 @@ class Cursor:
         if not self.at_end:
             raise self.error()
 
+    def skip(self, count: int) -> None:
+        """Pass tokens that somebody else has read."""
+        self._next += count
+
     def rest(self) -> Source:
         """What has not been passed, as a text of its own."""
         if self.at_end:

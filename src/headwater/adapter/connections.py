@@ -1,0 +1,216 @@
+"""Secrets and connections: names for what is needed to reach others, kept apart from its use.
+
+A connection is durable as the item ``connection/<id>``: an address, and the ids of the secrets that
+belong to it. A secret is durable as ``secret/<id>``, sealed (``adapter/vault.py``). Neither is in a
+text that anybody shows; :class:`Connections` puts them together at the moment of use, so a changed
+secret counts from the next connection on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal
+
+import msgspec
+import psycopg
+
+from headwater.adapter import catalog
+from headwater.adapter.change import Change
+from headwater.adapter.errors import InvalidDefinition, WrongKind
+from headwater.adapter.object_errors import ConnectionFailed, SecretUnreadable
+from headwater.adapter.sql.connection_statements import (
+    AlterSecret,
+    CreateConnection,
+    CreateSecret,
+    SecretName,
+)
+from headwater.adapter.sql.options import number
+from headwater.adapter.vault import Vault
+from headwater.base.ids import GlobalId
+from headwater.persist.commands import SetItem
+from headwater.persist.core import Core
+from headwater.persist.state import State
+
+SECRET: Final = "secret/"  # noqa: S105 - where they are, not what
+CONNECTION: Final = "connection/"
+CONNECT_SECONDS: Final = 5
+HIDDEN: Final = "********"
+
+_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "postgres": ("host", "port", "database", "user", "password", "sslmode", "sslrootcert"),
+    "kafka": (
+        "broker",
+        "security protocol",
+        "sasl mechanisms",
+        "sasl username",
+        "sasl password",
+        "ssl ca location",
+    ),
+}
+_REQUIRED: Final = {"postgres": ("host", "database", "user"), "kafka": ("broker",)}
+_KEPT_SECRET: Final = ("password", "sasl password")
+_LIBPQ: Final = {"database": "dbname"}
+_LIBRDKAFKA: Final = {
+    "broker": "bootstrap.servers",
+    "security protocol": "security.protocol",
+    "sasl mechanisms": "sasl.mechanisms",
+    "sasl username": "sasl.username",
+    "sasl password": "sasl.password",
+    "ssl ca location": "ssl.ca.location",
+}
+
+
+class ConnectionDefinition(msgspec.Struct, frozen=True):
+    """One connection: what is said in clear, and which option is which secret."""
+
+    kind: Literal["postgres", "kafka"]
+    options: dict[str, str]
+    secrets: dict[str, str] = {}
+
+
+# ---- definitions ---------------------------------------------------------------------------------
+
+
+def create_secret(
+    state: State, statement: CreateSecret, new_id: Callable[[], GlobalId], vault: Vault
+) -> Change:
+    """Plan a secret; its text has no value."""
+    if statement.if_not_exists and catalog.find(state, statement.name) is not None:
+        return Change("CREATE SECRET")
+    catalog.refuse_duplicate(state, statement.name)
+    oid = f"u{new_id()}"
+    quoted = statement.name.replace('"', '""')
+    text = f"CREATE SECRET \"{quoted}\" AS '{HIDDEN}'"
+    named = catalog.put(catalog.Object(statement.name, "secret", text, id=oid))
+    sealed = SetItem(SECRET + oid, vault.sealed(oid, statement.value))
+    return Change("CREATE SECRET", (sealed, named))
+
+
+def alter_secret(state: State, statement: AlterSecret, vault: Vault) -> Change:
+    """Plan another value."""
+    found = catalog.named(state, statement.name)
+    if found.kind != "secret":
+        raise WrongKind(statement.name, "secret", found.kind)
+    sealed = SetItem(SECRET + found.id, vault.sealed(found.id, statement.value))
+    return Change("ALTER SECRET", (sealed,))
+
+
+def create_connection(
+    state: State, statement: CreateConnection, sql: str, new_id: Callable[[], GlobalId]
+) -> Change:
+    """Plan a connection."""
+    tag, kind = "CREATE CONNECTION", statement.kind
+    if statement.if_not_exists and catalog.find(state, statement.name) is not None:
+        return Change(tag)
+    catalog.refuse_duplicate(state, statement.name)
+    known = _OPTIONS[kind]
+    clear: dict[str, str] = {}
+    hidden: dict[str, str] = {}
+    for name, given in statement.options.items():
+        if name not in known:
+            there = ", ".join(each.upper() for each in known)
+            raise InvalidDefinition(
+                f"a connection to {kind} takes no option {name.upper()}, only {there}"
+            )
+        if isinstance(given, SecretName):
+            found = catalog.named(state, given.name)
+            if found.kind != "secret":
+                raise WrongKind(given.name, "secret", found.kind)
+            hidden[name] = found.id
+        elif name in _KEPT_SECRET:
+            raise InvalidDefinition(
+                f"{name.upper()} is a secret",
+                hint=f"CREATE SECRET s AS '…', and then {name.upper()} SECRET s.",
+            )
+        else:
+            clear[name] = str(number(name, given)) if name == "port" else str(given)
+    for name in _REQUIRED[kind]:
+        if name not in clear and name not in hidden:
+            raise InvalidDefinition(f"a connection to {kind} needs the option {name.upper()}")
+    oid = f"u{new_id()}"
+    definition = ConnectionDefinition(kind, clear, hidden)
+    uses = tuple(dict.fromkeys(hidden.values()))
+    named = catalog.Object(statement.name, "connection", sql, uses=uses, id=oid)
+    item = SetItem(CONNECTION + oid, msgspec.json.encode(definition))
+    return Change(tag, (item, catalog.put(named)))
+
+
+def dropped(each: catalog.Object) -> tuple[SetItem, ...]:
+    """Return what removes a secret or a connection."""
+    prefix = SECRET if each.kind == "secret" else CONNECTION
+    return (catalog.remove(each.name), SetItem(prefix + each.id, None))
+
+
+def connection(state: State, name: str, kind: str) -> catalog.Object:
+    """Return the connection of a name, which goes to an endpoint of this kind."""
+    found = catalog.named(state, name)
+    if found.kind != "connection":
+        raise WrongKind(name, "connection", found.kind)
+    goes = definition_of(state, found.id).kind
+    if goes != kind:
+        raise InvalidDefinition(f'connection "{name}" goes to {goes}, not to {kind}')
+    return found
+
+
+def definition_of(state: State, oid: str) -> ConnectionDefinition:
+    """Return a connection's definition."""
+    return msgspec.json.decode(state.items[CONNECTION + oid], type=ConnectionDefinition)
+
+
+# ---- use -----------------------------------------------------------------------------------------
+
+
+class Connections:
+    """What connections say, secrets included: for those who connect, and nobody else."""
+
+    def __init__(self, core: Core, vault: Vault) -> None:
+        self._core = core
+        self.vault = vault
+
+    def __call__(self, oid: str) -> Mapping[str, Any]:
+        """Return what a connection says now: ``dsn``, or the options of librdkafka."""
+        state = self._core.state
+        if CONNECTION + oid not in state.items:
+            raise ConnectionFailed("a connection", "it was dropped", None)
+        definition = definition_of(state, oid)
+        options = dict(definition.options)
+        for name, secret in definition.secrets.items():
+            options[name] = self._secret(state, secret)
+        if definition.kind == "kafka":
+            return {_LIBRDKAFKA[name]: value for name, value in options.items()}
+        given: dict[str, Any] = {_LIBPQ.get(name, name): v for name, v in options.items()}
+        return {"dsn": psycopg.conninfo.make_conninfo("", **given)}
+
+    def _secret(self, state: State, oid: str) -> str:
+        sealed = state.items.get(SECRET + oid)
+        if sealed is None:
+            raise SecretUnreadable("it was dropped", "Create it again.")
+        return self.vault.opened(oid, sealed)
+
+    def disclosed(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a configuration with what its connection says in the place of its id."""
+        given = dict(config)
+        oid = given.pop("connection", None)
+        return given if oid is None else {**self(oid), **given}
+
+    def validate(self, name: str) -> None:
+        """Connect once; refuse with the reason if that cannot be done."""
+        state = self._core.state
+        found = catalog.named(state, name)
+        if found.kind != "connection":
+            raise WrongKind(name, "connection", found.kind)
+        kind, said = definition_of(state, found.id).kind, self(found.id)
+        try:
+            _reach(kind, said)
+        except Exception as error:
+            raise ConnectionFailed(f'connection "{name}"', str(error).strip(), kind) from error
+
+
+def _reach(kind: str, said: Mapping[str, Any]) -> None:
+    if kind == "postgres":
+        with psycopg.connect(said["dsn"], connect_timeout=CONNECT_SECONDS) as connected:
+            connected.execute("SELECT 1")
+        return
+    from confluent_kafka.admin import AdminClient  # An extra that not everybody has.
+
+    AdminClient(dict(said)).list_topics(timeout=CONNECT_SECONDS)
