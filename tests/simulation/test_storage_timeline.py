@@ -8,7 +8,6 @@ two entries of a tick of the source, and a table is written to in between.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
 from typing import Literal
@@ -18,7 +17,14 @@ import pytest
 from headwater.adapter.timeline import DEFAULT, Timeline
 from headwater.base.ids import GlobalId
 from headwater.persist.client import Client
-from headwater.persist.commands import Advance, Atomic, OpenReader, Reserved, ReserveId
+from headwater.persist.commands import (
+    Advance,
+    Atomic,
+    OpenReader,
+    Reserved,
+    ReserveId,
+    SetItem,
+)
 from headwater.persist.errors import Stopped
 from headwater.persist.state import violations
 from headwater.storage import ingestion as module
@@ -178,51 +184,26 @@ def test_who_reads_while_a_range_is_ingested_waits_for_it() -> None:
 # ---- planted defects -------------------------------------------------------------------------
 
 
-@contextmanager
-def outputs_not_held() -> Iterator[None]:
+def test_a_binding_that_holds_nothing_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Entry 1 without its write capabilities: the timeline passes the binding."""
-    kept = module.OpenWriter
-    module.OpenWriter = lambda gid, _by, _purpose: Advance(DEFAULT, None)  # type: ignore[assignment,misc]
-    try:
-        yield
-    finally:
-        module.OpenWriter = kept  # type: ignore[misc]
-
-
-@contextmanager
-def not_following_again() -> Iterator[None]:
-    """Entry 2 that leaves its outputs apart."""
-    kept = module.Advance
-    module.Advance = lambda name, _upper: module.AssertRole(  # type: ignore[assignment,misc]
-        DEFINITION.role, Planted.epoch
-    )
-    try:
-        yield
-    finally:
-        module.Advance = kept  # type: ignore[misc]
-
-
-class Planted:
-    epoch = 1
-
-
-def test_a_binding_that_holds_nothing_is_caught() -> None:
+    monkeypatch.setattr(module, "OpenWriter", lambda *_: Advance(DEFAULT, None))
     world = World()
-    with stepped(Random(0)), outputs_not_held():
+    with stepped(Random(0)):
         client = world.open()
         running, _ = start(world, client)
-        world.upstream.grow(Random(1), 6)
-        running.tick(world.clock.now_ms())
-        world.upstream.grow(Random(2), 6)
-        world.clock.set(world.clock.now_ms() + 50)
-        running.tick(world.clock.now_ms())
+        for seed in (1, 2):
+            world.upstream.grow(Random(seed), 6)
+            world.clock.set(world.clock.now_ms() + 50)
+            running.tick(world.clock.now_ms())
         assert wrong(client, world)
         client.stop()
 
 
-def test_outputs_that_do_not_follow_again_are_caught() -> None:
+def test_outputs_that_do_not_follow_again_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Entry 2 that leaves its outputs apart."""
+    monkeypatch.setattr(module, "Advance", lambda *_: SetItem("planted", None))
     world = World()
-    with stepped(Random(0)), not_following_again():
+    with stepped(Random(0)):
         client = world.open()
         running, _ = start(world, client)
         world.upstream.grow(Random(1), 6)
