@@ -29,6 +29,7 @@ from headwater.adapter.group_commit import GroupCommit
 from headwater.adapter.holds import Holds, retained
 from headwater.adapter.keyed_reads import PROBE_INDEX, KeyedReads
 from headwater.adapter.limit import Limit
+from headwater.adapter.materializations import validated
 from headwater.adapter.object_errors import ReadOnlyRelation
 from headwater.adapter.outside import Outside
 from headwater.adapter.pgwire.backend import Column, Result
@@ -37,6 +38,7 @@ from headwater.adapter.reads import Reads
 from headwater.adapter.session import ClientSession
 from headwater.adapter.shows import ShowsObjects, shown
 from headwater.adapter.sql import dml
+from headwater.adapter.sql.materialization_statements import CreateMaterialization
 from headwater.adapter.sql.point import point_key
 from headwater.adapter.sql.statements import (
     Computed,
@@ -100,6 +102,7 @@ class Coordinator:
         self.ingestions = ingestions or Ingestions(client, timeline, client.core.clock)
         self.connections = Connections(client.core, vault or Vault.of_file(default_key_file()))
         self.ingestions.connections = self.connections
+        materializations.disclose = self.connections.disclosed
         outside = Outside(self.ingestions, self.connections)
         self.definitions = Definitions(
             client, views, materializations, self.commits, translate, outside
@@ -176,6 +179,10 @@ class Coordinator:
         if found.kind != "materialized view":
             raise WrongKind(name, "materialized view", found.kind)
         return self._views.explain(found.collection)
+
+    def validated(self, statement: CreateMaterialization) -> pa.Table:
+        """Return what a materialization would be; nothing is changed, here or there."""
+        return validated(self._core.state, statement, self._materializations)
 
     def resumed(self, statement: Subscribe) -> Subscribe:
         """Return what a subscription by name stands for now."""

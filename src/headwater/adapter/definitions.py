@@ -18,7 +18,15 @@ from functools import lru_cache
 
 import pyarrow as pa
 
-from headwater.adapter import alterations, catalog, connections, indexes, sources, subscriptions
+from headwater.adapter import (
+    alterations,
+    catalog,
+    connections,
+    indexes,
+    materializations,
+    sources,
+    subscriptions,
+)
 from headwater.adapter.change import Block, Change, Effect, after
 from headwater.adapter.errors import (
     DependentObjects,
@@ -34,6 +42,7 @@ from headwater.adapter.sql.connection_statements import AlterSecret, CreateConne
 from headwater.adapter.sql.materialization_statements import (
     CreateMaterialization,
     SetMaterialization,
+    TurnMaterialization,
 )
 from headwater.adapter.sql.parse import parse
 from headwater.adapter.sql.source_statements import CreateSource
@@ -55,8 +64,6 @@ from headwater.adapter.timeline import DEFAULT
 from headwater.collection.collections import Collections
 from headwater.collection.run_layout import RunLayout
 from headwater.materialize.controller import Materializations
-from headwater.materialize.definition import Binding
-from headwater.materialize.options import endpoint, read_settings
 from headwater.persist import evolution
 from headwater.persist.client import Client
 from headwater.persist.commands import Command, CreateOrLoad, Destroy
@@ -77,6 +84,7 @@ Definition = (
     | Rename
     | AlterRetention
     | SetMaterialization
+    | TurnMaterialization
     | CommentOn
 )
 
@@ -88,7 +96,7 @@ class Definitions:
         self,
         client: Client,
         views: Evaluator,
-        materializations: Materializations,
+        delivered: Materializations,
         commits: GroupCommit,
         translate: Callable[[str, catalog.Schemas], str],
         outside: Outside,
@@ -96,7 +104,7 @@ class Definitions:
         self._core = client.core
         self._collections = Collections(client)
         self._views = views
-        self._materializations = materializations
+        self._materializations = delivered
         self._commits = commits
         self._outside = outside
         self._translate = translate
@@ -171,7 +179,9 @@ class Definitions:
             case CreateIndex():
                 return self._create_index(state, statement)
             case CreateMaterialization():
-                return self._create_materialization(state, statement, sql)
+                return materializations.create(
+                    state, statement, sql, self._collections.new_id, self._materializations
+                )
             case CreateSchema():
                 return alterations.create_schema(statement)
             case CreateSubscription():
@@ -188,8 +198,8 @@ class Definitions:
                 return alterations.rename(state, statement)
             case AlterRetention():
                 return alterations.retain(state, statement)
-            case SetMaterialization():
-                return self._set_materialization(state, statement)
+            case SetMaterialization() | TurnMaterialization():
+                return materializations.change(state, statement, self._core, self._materializations)
             case CommentOn():
                 return alterations.comment(state, statement)
 
@@ -288,47 +298,6 @@ class Definitions:
             )
 
         return Change(tag, (catalog.put(index),), (create,))
-
-    def _create_materialization(
-        self, state: State, statement: CreateMaterialization, sql: str
-    ) -> Change:
-        tag = "CREATE MATERIALIZATION"
-        if statement.if_not_exists and catalog.find(state, statement.name) is not None:
-            return Change(tag)
-        catalog.refuse_duplicate(state, statement.name)
-        into = endpoint(statement.endpoint, statement.options)
-        bindings = tuple(
-            Binding(
-                b.view,
-                catalog.relation(state, b.view)[1],
-                b.target_table,
-                b.key,
-                delta_updates=b.delta_updates,
-                reduce=b.reduce,
-            )
-            for b in statement.bindings
-        )
-        uses = tuple(catalog.named(state, binding.view).id for binding in statement.bindings)
-        oid = f"u{self._collections.new_id()}"
-        named = catalog.Object(statement.name, "materialization", sql, uses=uses, id=oid)
-
-        settings = read_settings(statement.settings)
-
-        def create(also: tuple[Command, ...]) -> None:
-            self._materializations.install(oid, into, bindings, also=also, **settings)
-
-        return Change(tag, (catalog.put(named),), (create,))
-
-    def _set_materialization(self, state: State, statement: SetMaterialization) -> Change:
-        found = catalog.named(state, statement.name)
-        if found.kind != "materialization":
-            raise WrongKind(statement.name, "materialization", found.kind)
-        settings = read_settings(statement.settings)
-
-        def change(also: tuple[Command, ...]) -> None:
-            self._materializations.reshape(found.id, settings["shards"], also=also)
-
-        return Change("ALTER MATERIALIZATION", (), (change,))
 
     def _drop(self, state: State, statement: Drop) -> Change:
         tag = f"DROP {statement.kind.upper()}"

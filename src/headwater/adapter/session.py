@@ -40,6 +40,8 @@ from headwater.adapter.sql.connection_statements import (
 from headwater.adapter.sql.materialization_statements import (
     CreateMaterialization,
     SetMaterialization,
+    TurnMaterialization,
+    ValidateMaterialization,
 )
 from headwater.adapter.sql.source_statements import CreateSource
 from headwater.adapter.sql.statements import (
@@ -213,9 +215,12 @@ class ClientSession:
                 | Rename()
                 | AlterRetention()
                 | SetMaterialization()
+                | TurnMaterialization()
                 | CommentOn()
             ):
                 return self._define(statement, sql)
+            case ValidateMaterialization(create):
+                return Result.of_table(self._coordinator.validated(create))
             case ValidateConnection(name):
                 self._coordinator.connections.validate(name)
                 return Result("VALIDATE CONNECTION")

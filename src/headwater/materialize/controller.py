@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -18,6 +19,8 @@ from headwater.base.errors import InvalidUsage
 from headwater.collection.capability import ReadCapability, from_text, new_token
 from headwater.collection.commands import drop_command
 from headwater.materialize.definition import CONNECTOR, Binding, Definition, Endpoint
+from headwater.materialize.delivery import Stream
+from headwater.materialize.disclosing import CONNECTION, Disclose, Disclosing
 from headwater.materialize.drivers.registry import Guarantee, check_shards, guarantee
 from headwater.materialize.protocol.messages import Applied, Apply
 from headwater.materialize.protocol.specs import Constraint
@@ -71,6 +74,8 @@ class Materializations:
     def __init__(self, client: Client, *, retry_seconds: float = RETRY_SECONDS) -> None:
         self._client = client
         self._retry_seconds = retry_seconds
+        self.disclose: Disclose | None = None
+        """Says what a connection says, to drivers alone; set by who keeps connections."""
         self._running: dict[str, Materialization] = {}
 
     def start(self) -> None:
@@ -135,7 +140,7 @@ class Materializations:
     ) -> DryRun:
         """Ask the driver what would be; nothing is changed, here or there."""
         definition = Definition(name, "", endpoint, tuple(bindings), (), hard_delete)
-        stream = open_stream(definition)
+        stream = self._open(definition)
         try:
             spec, _, validated = validated_spec(self._client, definition, stream)
             actions = ""
@@ -217,8 +222,16 @@ class Materializations:
         self._client.core.submit(Atomic((stored, *also))).result()
         return definition
 
-    def _validate(self, definition: Definition) -> None:
+    def _open(self, definition: Definition) -> Stream:
         stream = open_stream(definition)
+        if CONNECTION not in definition.endpoint.config:
+            return stream
+        if self.disclose is None:
+            raise InvalidUsage(f"{definition.name!r} needs a connection, and nobody keeps them")
+        return Disclosing(stream, self.disclose)
+
+    def _validate(self, definition: Definition) -> None:
+        stream = self._open(definition)
         try:
             _, _, validated = validated_spec(self._client, definition, stream)
             for binding, answer in zip(definition.bindings, validated.bindings, strict=True):
@@ -251,8 +264,13 @@ class Materializations:
             # The log knows how far the hold has moved since it was written down.
             held = collection_of(self._client.core.state, read.id).readers[read.holder]
             reads.append(read.at(held.since))
+        uses_connection = CONNECTION in definition.endpoint.config
         running = Materialization(
-            self._client, definition, reads, retry_seconds=self._retry_seconds
+            self._client,
+            definition,
+            reads,
+            connect=partial(self._open, definition) if uses_connection else None,
+            retry_seconds=self._retry_seconds,
         )
         self._running[definition.name] = running
         running.start()

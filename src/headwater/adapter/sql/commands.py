@@ -12,7 +12,11 @@ from sqlglot.tokens import TokenType
 
 from headwater.adapter.errors import DuplicateColumn, InvalidDefinition, Unsupported
 from headwater.adapter.sql import statements
-from headwater.adapter.sql.materialization_statements import Binding, CreateMaterialization
+from headwater.adapter.sql.materialization_statements import (
+    Binding,
+    CreateMaterialization,
+    ValidateMaterialization,
+)
 from headwater.adapter.sql.tokens import Cursor, Source, is_word
 from headwater.base.errors import InvalidUsage
 from headwater.materialize.options import (
@@ -36,17 +40,31 @@ def create_materialization(source: Source) -> statements.Statement:
     cursor = Cursor(source)
     cursor.expect("CREATE", "MATERIALIZATION")
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    return _materialization(cursor, if_not_exists)
+
+
+def validate_materialization(source: Source) -> statements.Statement:
+    """``VALIDATE MATERIALIZATION … INTO endpoint (…) (binding, …)``."""
+    cursor = Cursor(source)
+    cursor.expect("VALIDATE", "MATERIALIZATION")
+    return ValidateMaterialization(_materialization(cursor, if_not_exists=False))
+
+
+def _materialization(cursor: Cursor, if_not_exists: bool) -> CreateMaterialization:
     name = cursor.relation()
     cursor.expect("INTO")
     kind = cursor.identifier()
     if kind not in ENDPOINTS:
         there = ", ".join(ENDPOINTS).upper()
         raise Unsupported(f"INTO {kind.upper()}", detail=f"There are {there}.")
-    options = _options(cursor)
-    try:
-        endpoint(kind, options)
-    except InvalidOption as error:
-        raise InvalidDefinition(str(error)) from error
+    connection = cursor.relation() if cursor.accept("CONNECTION") else None
+    options: dict[str, str] = {}
+    if connection is None:
+        options = _options(cursor)
+        try:
+            endpoint(kind, options)
+        except InvalidOption as error:
+            raise InvalidDefinition(str(error)) from error
     cursor.expect("(")
     bindings = [_binding(cursor)]
     while cursor.accept(","):
@@ -58,7 +76,9 @@ def create_materialization(source: Source) -> statements.Statement:
     for index, target in enumerate(targets):
         if target in targets[:index]:
             raise InvalidDefinition(f'two bindings have the target "{target}"')
-    return CreateMaterialization(name, kind, options, tuple(bindings), if_not_exists, given)
+    return CreateMaterialization(
+        name, kind, options, tuple(bindings), if_not_exists, given, connection
+    )
 
 
 def settings(cursor: Cursor) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,8 @@ class CreateMaterialization:
     bindings: tuple[Binding, ...]
     if_not_exists: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
+    connection: str | None = None
+    """``INTO endpoint CONNECTION name (binding, …)``, in the place of options."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "options", MappingProxyType(dict(self.options)))
@@ -47,3 +50,18 @@ class SetMaterialization:
 
     name: str
     settings: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class TurnMaterialization:
+    """``ALTER MATERIALIZATION name PAUSE | RESUME | BACKFILL``."""
+
+    name: str
+    action: Literal["pause", "resume", "backfill"]
+
+
+@dataclass(frozen=True, slots=True)
+class ValidateMaterialization:
+    """``VALIDATE MATERIALIZATION name INTO …``: what CREATE would do, and nothing is done."""
+
+    create: CreateMaterialization

@@ -5,7 +5,7 @@ Read by recursive descent; the grammar stands in the docstrings of :mod:`.statem
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 from sqlglot.tokens import TokenType
 
@@ -13,7 +13,10 @@ from headwater.adapter.errors import InvalidDefinition, Unsupported
 from headwater.adapter.sql import statements
 from headwater.adapter.sql.commands import settings
 from headwater.adapter.sql.durations import duration_ms
-from headwater.adapter.sql.materialization_statements import SetMaterialization
+from headwater.adapter.sql.materialization_statements import (
+    SetMaterialization,
+    TurnMaterialization,
+)
 from headwater.adapter.sql.tokens import Cursor, Source, split
 from headwater.adapter.sql.trees import time_of
 
@@ -40,6 +43,13 @@ _PLURALS: Final[tuple[tuple[tuple[str, ...], statements.Kind | None], ...]] = (
     (("SECRETS",), "secret"),
     (("CONNECTIONS",), "connection"),
     (("OBJECTS",), None),
+)
+
+
+_ACTIONS: Final[tuple[Literal["pause", "resume", "backfill"], ...]] = (
+    "pause",
+    "resume",
+    "backfill",
 )
 
 
@@ -79,6 +89,11 @@ def alter(source: Source) -> statements.Statement:
         new_name = cursor.identifier()
         cursor.finish()
         return statements.Rename(kind, name, new_name)
+    if kind == "materialization":
+        for action in _ACTIONS:
+            if cursor.accept(action.upper()):
+                cursor.finish()
+                return TurnMaterialization(name, action)
     if kind == "materialization" and cursor.accept("SET"):
         given = settings(cursor)
         cursor.finish()

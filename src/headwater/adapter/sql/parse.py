@@ -328,6 +328,7 @@ _STATEMENTS: tuple[tuple[tuple[str, ...], Callable[[Source], statements.Statemen
     (("CREATE", "CONNECTION"), connections.create_connection),
     (("ALTER", "CONNECTION"), objects.alter),
     (("VALIDATE", "CONNECTION"), connections.validate_connection),
+    (("VALIDATE", "MATERIALIZATION"), commands.validate_materialization),
     (("ACKNOWLEDGE",), objects.acknowledge),
     (("DROP",), objects.drop),
     (("ALTER", "TABLE"), objects.alter),

@@ -36,6 +36,8 @@ from headwater.adapter.sql.connection_statements import (
 from headwater.adapter.sql.materialization_statements import (
     CreateMaterialization,
     SetMaterialization,
+    TurnMaterialization,
+    ValidateMaterialization,
 )
 from headwater.adapter.sql.session_statements import SelectCatalog, SelectSession, SessionColumn
 from headwater.adapter.sql.source_statements import CreateSource
@@ -440,6 +442,8 @@ Statement = (
     | Rename
     | AlterRetention
     | SetMaterialization
+    | TurnMaterialization
+    | ValidateMaterialization
     | CommentOn
     | Show
     | ShowTables
@@ -467,7 +471,7 @@ def returns_rows(statement: Statement) -> bool:
             return True
         case Show() | ShowTables() | ShowObjects() | ShowSchemas() | ShowColumns() | ShowCreate():
             return True
-        case Subscribe():
+        case Subscribe() | ValidateMaterialization():
             return True
         case _:
             return False

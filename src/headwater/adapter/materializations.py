@@ -1,0 +1,124 @@
+"""Materializations in the catalog: where a statement delivers what, and what would come of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from headwater.adapter import catalog
+from headwater.adapter.change import Change
+from headwater.adapter.connections import connection
+from headwater.adapter.errors import WrongKind
+from headwater.adapter.sql.materialization_statements import (
+    CreateMaterialization,
+    SetMaterialization,
+    TurnMaterialization,
+)
+from headwater.base.ids import GlobalId
+from headwater.materialize.controller import DryRun, Materializations
+from headwater.materialize.definition import Binding, Endpoint
+from headwater.materialize.disclosing import CONNECTION
+from headwater.materialize.options import endpoint, read_settings
+from headwater.persist.commands import Atomic, Command
+from headwater.persist.core import Core
+from headwater.persist.state import State
+
+
+def into(state: State, statement: CreateMaterialization) -> tuple[Endpoint, tuple[str, ...]]:
+    """Return the endpoint, and the id of the connection that it uses."""
+    if statement.connection is None:
+        return endpoint(statement.endpoint, statement.options), ()
+    used = connection(state, statement.connection, statement.endpoint).id
+    return Endpoint(statement.endpoint, {CONNECTION: used}), (used,)
+
+
+def bindings_of(state: State, statement: CreateMaterialization) -> tuple[Binding, ...]:
+    """Return which collections go where."""
+    return tuple(
+        Binding(
+            b.view,
+            catalog.relation(state, b.view)[1],
+            b.target_table,
+            b.key,
+            delta_updates=b.delta_updates,
+            reduce=b.reduce,
+        )
+        for b in statement.bindings
+    )
+
+
+def create(
+    state: State,
+    statement: CreateMaterialization,
+    sql: str,
+    new_id: Callable[[], GlobalId],
+    materializations: Materializations,
+) -> Change:
+    """Plan a materialization."""
+    tag = "CREATE MATERIALIZATION"
+    if statement.if_not_exists and catalog.find(state, statement.name) is not None:
+        return Change(tag)
+    catalog.refuse_duplicate(state, statement.name)
+    to, used = into(state, statement)
+    bindings = bindings_of(state, statement)
+    views = tuple(catalog.named(state, binding.view).id for binding in statement.bindings)
+    oid = f"u{new_id()}"
+    uses = tuple(dict.fromkeys((*views, *used)))
+    named = catalog.Object(statement.name, "materialization", sql, uses=uses, id=oid)
+    settings = read_settings(statement.settings)
+
+    def install(also: tuple[Command, ...]) -> None:
+        materializations.install(oid, to, bindings, also=also, **settings)
+
+    return Change(tag, (catalog.put(named),), (install,))
+
+
+def change(
+    state: State,
+    statement: SetMaterialization | TurnMaterialization,
+    core: Core,
+    materializations: Materializations,
+) -> Change:
+    """Plan a change of how a materialization is delivered."""
+    found = catalog.named(state, statement.name)
+    if found.kind != "materialization":
+        raise WrongKind(statement.name, "materialization", found.kind)
+
+    def changed(also: tuple[Command, ...]) -> None:
+        if isinstance(statement, SetMaterialization):
+            settings = read_settings(statement.settings)
+            materializations.reshape(found.id, settings["shards"], also=also)
+            return
+        match statement.action:
+            case "pause":
+                materializations.pause(found.id)
+            case "resume":
+                materializations.resume(found.id)
+            case "backfill":
+                materializations.backfill(found.id)
+        if also:
+            core.submit(Atomic(also)).result()
+
+    return Change("ALTER MATERIALIZATION", (), (changed,))
+
+
+def validated(
+    state: State, statement: CreateMaterialization, materializations: Materializations
+) -> pa.Table:
+    """Return what a materialization would be, without making it."""
+    to, _ = into(state, statement)
+    return _shown(materializations.dry_run(statement.name, to, bindings_of(state, statement)))
+
+
+def _shown(found: DryRun) -> pa.Table:
+    rows: list[tuple[str, str | None, str | None, str]] = []
+    for binding, field, constraint in found.constraints:
+        name = constraint.type.name.lower().replace("_", " ")
+        rows.append(("constraint", binding, field, f"{name}: {constraint.reason}".rstrip(": ")))
+    rows += [("guarantee", binding, None, promised.value) for binding, promised in found.guarantees]
+    rows += [("warning", None, None, text) for text in found.warnings]
+    rows += [("action", None, None, line) for line in found.actions.splitlines() if line.strip()]
+    names = ("what", "binding", "field", "detail")
+    columns = [pa.array([row[n] for row in rows], pa.string()) for n in range(len(names))]
+    return pa.table(columns, names=list(names))
