@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from headwater.materialize.status import State as DeliveryState
-from headwater.materialize.status import Status
 
 from headwater.adapter import catalog
 from headwater.adapter.system.seen import Seen
@@ -15,6 +13,8 @@ from headwater.adapter.timeline import DEFAULT
 from headwater.base.clock import ManualClock
 from headwater.console.model import Health, columns, pictured
 from headwater.console.sight import Sight
+from headwater.materialize.status import State as DeliveryState
+from headwater.materialize.status import Status
 from headwater.persist.commands import Atomic, CreateOrLoad, SetItem
 from headwater.testing.sql_server import SqlServer
 

@@ -16,7 +16,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from headwater.materialize.status import Status
 
 from headwater.collection.collections import Collections
 from headwater.materialize import delivery
@@ -28,6 +27,7 @@ from headwater.materialize.protocol.messages import LoadMany, Message
 from headwater.materialize.reduced import FewerThanNone
 from headwater.materialize.reduction.strategy import CannotRetract, UnknownStrategy
 from headwater.materialize.runtime import Session
+from headwater.materialize.status import Status
 from headwater.materialize.transport.in_process import InProcess
 from headwater.materialize.tuples import unpack
 from headwater.persist.client import Client, open_location

@@ -12,7 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from headwater.materialize.status import Status
 
 from headwater.collection.collections import Collections
 from headwater.materialize import runtime
@@ -24,6 +23,7 @@ from headwater.materialize.key_range import KeyRange
 from headwater.materialize.protocol import messages as m
 from headwater.materialize.runtime import Session
 from headwater.materialize.spill import Spill
+from headwater.materialize.status import Status
 from headwater.materialize.transport.in_process import InProcess
 from headwater.persist.client import Client, open_location
 from headwater.persist.evolution import updates_schema

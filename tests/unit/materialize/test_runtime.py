@@ -12,7 +12,6 @@ from time import monotonic, sleep
 import msgspec
 import pyarrow as pa
 import pytest
-from headwater.materialize.status import State, Status
 
 from headwater.collection.capability import ReadCapability, from_text
 from headwater.materialize.checkpoint import Position
@@ -42,6 +41,7 @@ from headwater.materialize.recovery import RecoveryEntry, ShardLog, item_key
 from headwater.materialize.runtime import Session
 from headwater.materialize.selection import FieldRefused
 from headwater.materialize.shards import Materialization
+from headwater.materialize.status import State, Status
 from headwater.materialize.transport.in_process import InProcess
 from headwater.persist.client import Client, ReadHandle, WriteHandle, open_location
 from headwater.persist.commands import SetItem

@@ -19,7 +19,6 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
-from headwater.materialize.status import State
 
 from headwater.materialize import runtime
 from headwater.materialize.agreement import Agreement, BeginAnew, NotReady
@@ -36,6 +35,7 @@ from headwater.materialize.protocol import messages as m
 from headwater.materialize.recovery import RecoveryEntry, item_key
 from headwater.materialize.shards import Materialization
 from headwater.materialize.splits import NotDrained, inherited, next_shards, reshape, shards_of
+from headwater.materialize.status import State
 from headwater.materialize.transport.in_process import InProcess
 from headwater.materialize.tuples import pack
 from headwater.persist.client import Client, ReadHandle, WriteHandle, open_location
