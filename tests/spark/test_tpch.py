@@ -13,7 +13,7 @@ import pytest
 
 from headwater.persist.client import Client
 from headwater.testing.tpch import Refreshes
-from headwater.testing.tpch_domains import NARROW
+from headwater.storage.generators.tpch_domains import NARROW
 from tests.queries.tables import queries
 from tests.spark.suite_story import SuiteStory
 

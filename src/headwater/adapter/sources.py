@@ -273,7 +273,8 @@ def _generator(generator: LoadGenerator) -> Described:
     tick_ms = duration("tick interval", given.get("tick interval", "1s"))
     limit = number("up to", given["up to"]) if "up to" in given else None
     options = {takes[name]: number(name, given[name]) for name in takes if name in given}
-    first = options.get("keys", 100) if kind == "key value" else 0
+    # What is there before anything changes: all keys once, or the load.
+    first = {"key value": options.get("keys", 100), "tpch": 1}.get(kind, 0)
     upstream = Generated(kind, tick_ms, first, limit, options)
     try:
         return Described(upstream, generated_outputs(kind, options))

@@ -26,6 +26,7 @@ from headwater.storage.generators.counter import Counter
 from headwater.storage.generators.generator import Generator, Stream
 from headwater.storage.generators.key_value import KeyValue
 from headwater.storage.generators.nexmark import Nexmark
+from headwater.storage.generators.tpch import Tpch
 from headwater.storage.outputs import Definition, Output
 from headwater.storage.source import Source
 from headwater.storage.sources.files import Files
@@ -38,7 +39,7 @@ POLL_MS: Final = 1_000
 """How often upstream is probed, where nothing says more."""
 POLL_MIN_MS: Final = 50
 
-Generators = Literal["counter", "auction", "key value", "nexmark"]
+Generators = Literal["counter", "auction", "key value", "nexmark", "tpch"]
 Formats = Literal["json", "csv", "text", "bytes"]
 Envelopes = Literal["rows", "none", "upsert", "debezium"]
 
@@ -186,6 +187,7 @@ OPTIONS: Final[Mapping[Generators, Mapping[str, str]]] = {
         "deletes": "deletes",
     },
     "nexmark": {"seed": "seed", "lasting": "lasting"},
+    "tpch": {"orders": "orders", "refresh": "refresh", "seed": "seed"},
 }
 """The options of each generator beside TICK INTERVAL and UP TO, with the argument each gives."""
 
@@ -206,6 +208,8 @@ def stream_of(kind: Generators, given: Mapping[str, int]) -> Stream:
                 return KeyValue(**{"keys": 100, **options})
             case "nexmark":
                 return Nexmark(**options)
+            case "tpch":
+                return Tpch(**options)
     except (TypeError, ValueError) as error:
         raise InvalidUsage(f"load generator {kind.upper()}: {error}") from error
 

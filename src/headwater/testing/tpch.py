@@ -28,16 +28,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.testing.relation import (
-    Change,
-    Relation,
-    chosen,
-    decimals,
-    numbered,
-    replaced,
-    unscaled,
-)
-from headwater.testing.tpch_domains import (
+from headwater.storage.generators.tpch_domains import (
     INSTRUCTIONS,
     MODES,
     MONEY,
@@ -49,6 +40,15 @@ from headwater.testing.tpch_domains import (
     SPECIFIED,
     WORDS,
     Domains,
+)
+from headwater.testing.relation import (
+    Change,
+    Relation,
+    chosen,
+    decimals,
+    numbered,
+    replaced,
+    unscaled,
 )
 
 Ints = npt.NDArray[np.int64]

@@ -16,6 +16,7 @@ from headwater.storage.generators.counter import Counter
 from headwater.storage.generators.generator import Stream
 from headwater.storage.generators.key_value import KeyValue
 from headwater.storage.generators.nexmark import Nexmark
+from headwater.storage.generators.tpch import Tpch
 
 TYPED: list[Stream] = [
     Counter(),
@@ -83,6 +84,38 @@ def test_bids_are_on_auctions_that_came_and_by_people_who_did() -> None:
 def test_a_bound_too_short_is_refused() -> None:
     with pytest.raises(InvalidUsage, match="rows last more than 7 places"):
         Nexmark(lasting=7)
+
+
+def test_tpch_refreshes_keep_their_references_and_their_number() -> None:
+    stream = Tpch(orders=70, refresh=7, seed=5)
+    there: dict[str, dict[str, dict[str, Any]]] = {output: {} for output in stream.outputs}
+    for place in range(14):  # More than all that were loaded.
+        for output, at, payload in stream.at(np.array([place], np.int64)):
+            assert set(at.tolist()) <= {place}
+            assert payload.schema.names == [*stream.outputs[output].names, DIFF]
+            for row in payload.to_pylist():
+                diff, rows = row.pop(DIFF), there[output]
+                if diff == 1:
+                    assert rows.setdefault(str(row), row) is row, "no row comes twice"
+                else:
+                    assert rows.pop(str(row)) == row, "only what is there can go"
+        assert len(there["orders"]) == 70
+    tables = {output: list(rows.values()) for output, rows in there.items()}
+    orders = {row["o_orderkey"]: row for row in tables["orders"]}
+    assert len(orders) == 70
+    suppliers = {(row["ps_partkey"], row["ps_suppkey"]) for row in tables["partsupp"]}
+    assert len(suppliers) == len(tables["partsupp"]) == 4 * len(tables["part"])
+    charged: dict[int, Any] = dict.fromkeys(orders, 0)
+    for line in tables["lineitem"]:
+        assert (line["l_partkey"], line["l_suppkey"]) in suppliers
+        assert line["l_shipdate"] > orders[line["l_orderkey"]]["o_orderdate"]
+        factor = (1 - line["l_discount"]) * (1 + line["l_tax"])
+        cents = int(line["l_extendedprice"] * factor * 100)
+        charged[line["l_orderkey"]] += cents
+    assert {key: int(row["o_totalprice"] * 100) for key, row in orders.items()} == charged
+    customers = {row["c_custkey"] for row in tables["customer"]}
+    assert {row["o_custkey"] for row in tables["orders"]} <= customers
+    assert all(row["o_custkey"] % 3 for row in tables["orders"])
 
 
 def test_the_first_messages_are_a_snapshot_of_all_keys() -> None:

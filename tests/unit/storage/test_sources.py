@@ -17,6 +17,7 @@ from headwater.storage.generators.counter import Counter
 from headwater.storage.generators.generator import Generator, Stream
 from headwater.storage.generators.key_value import KeyValue
 from headwater.storage.generators.nexmark import Nexmark
+from headwater.storage.generators.tpch import Tpch
 from headwater.storage.offsets import NOTHING, Offsets
 from headwater.storage.source import Source
 from headwater.storage.sources.files import Files
@@ -83,6 +84,7 @@ RIGS: dict[str, Callable[[Path], Rig]] = {
     "key_value": lambda _: GeneratorRig(KeyValue(keys=4, seed=7, deletes=5)),
     "auction": lambda _: GeneratorRig(Auctions(seed=3, lasting=4)),
     "nexmark": lambda _: GeneratorRig(Nexmark(seed=3, lasting=8)),
+    "tpch": lambda _: GeneratorRig(Tpch(orders=8, refresh=2, seed=3)),
     "lines": LinesRig,
     "parquet": ParquetRig,
 }

@@ -20,7 +20,7 @@ def _frozen(options: Mapping[str, OptionValue]) -> Mapping[str, OptionValue]:
 class LoadGenerator:
     """``LOAD GENERATOR kind [(OPTION value, …)]``; names of options in lower case."""
 
-    kind: Literal["counter", "auction", "key value", "nexmark"]
+    kind: Literal["counter", "auction", "key value", "nexmark", "tpch"]
     options: Mapping[str, OptionValue]
 
     def __post_init__(self) -> None:

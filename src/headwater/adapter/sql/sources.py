@@ -20,12 +20,15 @@ from headwater.adapter.sql.source_statements import (
 from headwater.adapter.sql.tokens import Cursor, Source
 
 _GENERATORS: Final[
-    tuple[tuple[tuple[str, ...], Literal["counter", "auction", "key value", "nexmark"]], ...]
+    tuple[
+        tuple[tuple[str, ...], Literal["counter", "auction", "key value", "nexmark", "tpch"]], ...
+    ]
 ] = (
     (("COUNTER",), "counter"),
     (("AUCTION",), "auction"),
     (("KEY", "VALUE"), "key value"),
     (("NEXMARK",), "nexmark"),
+    (("TPCH",), "tpch"),
 )
 
 
