@@ -1,13 +1,31 @@
-"""Errors of the layers below that are the user's doing become errors with an SQLSTATE here."""
+"""Errors of the layers below that are the user's doing become errors with an SQLSTATE here.
+
+Spark's messages begin with their condition, end with their SQLSTATE, and advise what to do in a
+Spark session of one's own: to call ``try_…`` functions, to change settings. None of that helps a
+client of ours: condition and SQLSTATE travel as fields, and the settings are what views mean. What
+is left is the sentence that says what is wrong, and where PostgreSQL has one for it, that.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from headwater.adapter.errors import CannotBeMaintained, QueryRejected
 from headwater.compute.ir.refusal import NotUnderstood, Refused
 from headwater.compute.select import QueryFailed
+
+POSTGRES_SAYS: Final = {"DIVIDE_BY_ZERO": "division by zero"}
+"""By condition: what clients of PostgreSQL know, and look for."""
+
+_CONDITION: Final = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
+_SQLSTATE: Final = re.compile(r"\s*SQLSTATE: [0-9A-Z]{5}\s*$")
+_ADVICE: Final = re.compile(
+    r"\s*(?:If necessary,? set |Use `try_|To return NULL instead, use |"
+    r"Correct the value as per the syntax|Set \"?spark\.)[^\n]*"
+)
 
 
 @contextmanager
@@ -16,10 +34,24 @@ def users_mistakes() -> Iterator[None]:
     try:
         yield
     except (NotUnderstood, QueryFailed) as error:
-        raise QueryRejected(str(error), error.condition, error.sqlstate) from error
+        said = sentence(str(error), error.condition)
+        raise QueryRejected(said, error.condition, error.sqlstate) from error
     except Refused as error:
         raise CannotBeMaintained(
             f"{error.construct} cannot be kept in a view",
             detail=f"{error.reason}.",
             hint=error.hint or None,
         ) from error
+
+
+def sentence(message: str, condition: str | None) -> str:
+    """Return what a message of Spark says, without its frame and its advice.
+
+    >>> sentence("[A.B] It is so. If necessary set \\"x\\" to \\"y\\". SQLSTATE: 22012", "A.B")
+    'It is so.'
+    """
+    if condition in POSTGRES_SAYS:
+        return POSTGRES_SAYS[condition]
+    first, _, rest = _SQLSTATE.sub("", _CONDITION.sub("", message)).partition("\n")
+    said = _ADVICE.sub("", _SQLSTATE.sub("", first)).strip()
+    return "\n".join(filter(None, (said, rest.strip()))) or message
