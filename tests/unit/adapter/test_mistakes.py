@@ -12,9 +12,9 @@ from headwater.adapter.mistakes import sentence
     [
         (
             (
-                "[DIVIDE_BY_ZERO] Division by zero. Use `try_divide` to tolerate divisor being 0 and "
-                'return NULL instead. If necessary set "spark.sql.ansi.enabled" to "false" to bypass '
-                "this error. SQLSTATE: 22012"
+                "[DIVIDE_BY_ZERO] Division by zero. Use `try_divide` to tolerate divisor being 0 "
+                'and return NULL instead. If necessary set "spark.sql.ansi.enabled" to "false" to '
+                "bypass this error. SQLSTATE: 22012"
             ),
             "DIVIDE_BY_ZERO",
             "division by zero",
@@ -22,7 +22,7 @@ from headwater.adapter.mistakes import sentence
         (
             (
                 '[CAST_INVALID_INPUT] The value \'a\' of the type "STRING" cannot be cast to "INT" '
-                "because it is malformed. Correct the value as per the syntax, or change its target "
+                "because it is malformed. Correct the value as per the syntax, or change its target '
                 "type. Use `try_cast` to tolerate malformed input. SQLSTATE: 22018"
             ),
             "CAST_INVALID_INPUT",
