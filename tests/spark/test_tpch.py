@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from headwater.persist.client import Client
-from headwater.testing.tpch import Refreshes
 from headwater.storage.generators.tpch_domains import NARROW
+from headwater.testing.tpch import Refreshes
 from tests.queries.tables import queries
 from tests.spark.suite_story import SuiteStory
 

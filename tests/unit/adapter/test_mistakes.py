@@ -6,27 +6,22 @@ import pytest
 
 from headwater.adapter.mistakes import sentence
 
+ZERO = """[DIVIDE_BY_ZERO] Division by zero. Use `try_divide` to tolerate it. \
+If necessary set "spark.sql.ansi.enabled" to "false" to bypass this error. SQLSTATE: 22012"""
+CAST = """[CAST_INVALID_INPUT] The value 'a' of the type "STRING" cannot be cast to "INT" because \
+it is malformed. Correct the value as per the syntax, or change its target type. \
+Use `try_cast` to tolerate malformed input. SQLSTATE: 22018"""
+
 
 @pytest.mark.parametrize(
     ("message", "condition", "said"),
     [
+        (ZERO, "DIVIDE_BY_ZERO", "division by zero"),
         (
-            (
-                "[DIVIDE_BY_ZERO] Division by zero. Use `try_divide` to tolerate divisor being 0 "
-                'and return NULL instead. If necessary set "spark.sql.ansi.enabled" to "false" to '
-                "bypass this error. SQLSTATE: 22012"
-            ),
-            "DIVIDE_BY_ZERO",
-            "division by zero",
-        ),
-        (
-            (
-                '[CAST_INVALID_INPUT] The value \'a\' of the type "STRING" cannot be cast to "INT" '
-                "because it is malformed. Correct the value as per the syntax, or change its target '
-                "type. Use `try_cast` to tolerate malformed input. SQLSTATE: 22018"
-            ),
+            CAST,
             "CAST_INVALID_INPUT",
-            'The value \'a\' of the type "STRING" cannot be cast to "INT" because it is malformed.',
+            """The value 'a' of the type "STRING" cannot be cast to "INT" because \
+it is malformed.""",
         ),
         ("no frame at all", None, "no frame at all"),
         ("[A] One. SQLSTATE: 42000\nline 2", "A", "One.\nline 2"),

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from headwater.storage.generators.tpch_domains import KEYS, NARROW, SCHEMAS, SPECIFIED, Domains
 from headwater.testing.duck import Duck, difference, translated
 from headwater.testing.nexmark import Auctions
 from headwater.testing.relation import Change, Relation, decimals, unscaled
 from headwater.testing.tpch import Refreshes
-from headwater.storage.generators.tpch_domains import KEYS, NARROW, SCHEMAS, SPECIFIED, Domains
 
 SCALE = 0.001
 
