@@ -368,6 +368,9 @@ def test_asyncpg(door: Door) -> None:
             )
             assert [row["id"] async for row in cursor] == [50, 51, 52, 53]
         assert await connection.fetch("SELECT id FROM orders ORDER BY id LIMIT $1", 1) == [(1,)]
+        several = "SELECT id FROM orders WHERE id = ANY($1) AND who = ANY($2::text[]) ORDER BY id"
+        assert await connection.fetch(several, [51, 52, 7], ["eve", "x"]) == [(51,), (52,)]
+        assert await connection.fetch(several, [], ["eve"]) == []
         await connection.execute("DELETE FROM orders WHERE id >= $1", 50)
 
     asyncio.run(story())

@@ -39,6 +39,10 @@ def translated(sql: str, columns: Mapping[str, Sequence[str]] | None = None) -> 
     for average in list(tree.find_all(exp.Avg)):
         if average.find_ancestor(exp.LT, exp.GT, exp.LTE, exp.GTE):
             average.replace(exp.cast(average.copy(), "DECIMAL(18, 6)"))
+    for each in list(tree.find_all(exp.Exists)):
+        if each.expression is not None:  # exists(array, e -> …), whose function sqlglot drops
+            tests = exp.Anonymous(this="list_transform", expressions=[each.this, each.expression])
+            each.replace(exp.Anonymous(this="list_bool_or", expressions=[tests]))
     if tree.args.get("limit") and tree.args.get("order"):
         outputs = [exp.Literal.number(n + 1) for n in range(len(tree.selects))]
         _break_ties(tree.args["order"], outputs)

@@ -14,6 +14,7 @@ import struct
 from collections.abc import Sequence
 from decimal import Decimal
 
+import pyarrow as pa
 from sqlglot.tokens import TokenType
 
 from headwater.adapter.errors import ProtocolError, Unsupported
@@ -42,6 +43,7 @@ from headwater.adapter.sql.types import (
     WireType,
     arrow_of_wire,
 )
+from headwater.collection.types import NUMERIC_BARE, SqlType
 
 _JSON_OID = 114
 PARAMETERS_MAX = 65_535  # The protocol counts them in 16 bits.
@@ -145,6 +147,9 @@ def _places(source: Source) -> list[tuple[int, int, int]]:
 
 
 def _literal(value: str | None, oid: int) -> str:
+    array = of_oid(oid)
+    if array is not None and array.name == "array":
+        return _array_literal(value, array)
     if value is None:
         return "NULL"
     if oid in _UNTYPED:
@@ -160,6 +165,22 @@ def _literal(value: str | None, oid: int) -> str:
         return f"{_quoted(value)}::{name}"
     text_form.one_from_text(value, type_)
     return f"{_quoted(value)}::{type_.postgres}"
+
+
+def _array_literal(value: str | None, array: SqlType) -> str:
+    """``ARRAY[…]`` of literals, each with its type; of a NULL the type is all there is."""
+    if value is None:
+        return f"NULL::{array.postgres}"
+    ((_, element),) = array.parts
+    items = text_form.from_text([value], array).to_pylist()[0]
+    if any(isinstance(item, list) for item in items):
+        raise Unsupported("a parameter that is an array of several dimensions")
+    if not items:
+        return f"ARRAY[]::{array.postgres}"
+    written = text_form.to_text(pa.array(items, element.arrow), element)
+    literals = ("NULL" if each is None else _quoted(each.decode()) for each in written)
+    name = "numeric" if element.args == NUMERIC_BARE else element.postgres
+    return f"ARRAY[{', '.join(f'{each}::{name}' for each in literals)}]"
 
 
 def _typed_literal(value: str, wire: WireType) -> str:
