@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
 from decimal import Decimal
@@ -39,9 +40,11 @@ from headwater.materialize.drivers.delta import STAGED, DeltaDriver, StagedWorkL
 from headwater.materialize.drivers.delta_tables import Tables, Work
 from headwater.materialize.drivers.responder import Responder
 from headwater.materialize.drivers.sql import KeyTaken
+from headwater.materialize.key_range import KeyRange
 from headwater.materialize.protocol import messages as m
 from headwater.materialize.protocol.specs import MaterializationSpec
 from headwater.materialize.selection import FieldRefused
+from headwater.materialize.splits import inherited
 from headwater.materialize.transport.in_process import InProcess
 from headwater.materialize.wire.framing import Codec
 from headwater.persist.blob import open_blob
@@ -159,10 +162,17 @@ class Session:
     """One session of the bank's delivery."""
 
     def __init__(
-        self, url: str, spec: MaterializationSpec, bank: Bank, log: SharedLog, stream: InProcess
+        self,
+        url: str,
+        spec: MaterializationSpec,
+        bank: Bank,
+        log: SharedLog,
+        stream: InProcess,
+        key_range: KeyRange = FULL,
     ) -> None:
-        self._url, self._bank = url, bank
-        self.delivery = Delivery(stream, spec, "v1", FULL, log.opened(FULL), source=NAME)
+        self._url, self._bank, self._range = url, bank, key_range
+        opened = log.opened(key_range)
+        self.delivery = Delivery(stream, spec, "v1", key_range, opened, source=NAME)
         self._bound = [
             Bound(i, b, s.state_key, delivered_schema(b, schema, hard_delete=True))
             for i, (b, s, schema) in enumerate(zip(BINDINGS, spec.bindings, SCHEMAS, strict=True))
@@ -180,7 +190,7 @@ class Session:
         updates = self._bank.updates(self.time, upper)
         accounts = _accounts(self._bank, self.time, upper)
         combined = [
-            bound.combined(table, upper, FULL)
+            bound.combined(table, upper, self._range)
             for bound, table in zip(self._bound, (updates, updates, accounts), strict=True)
         ]
         loads = [c.load(self.delivery.max_key(c.binding.state_key)) for c in combined]
@@ -338,6 +348,33 @@ def test_rows_that_somebody_removed_are_missed(tmp_path: Path) -> None:
 def _crash_on_acknowledge(message: m.Message) -> None:
     if isinstance(message, m.Acknowledge):
         raise Crash
+
+
+def test_shards_split_join_and_commit_at_once(tmp_path: Path) -> None:
+    """What the parent has staged its children apply, once; and they write to one table at once."""
+    url, bank, log = str(tmp_path), Bank(11), SharedLog()
+    spec = _spec(url)
+    parent = Session(url, spec, bank, log, InProcess(DeltaDriver()))
+    parent.settle()
+    parent.delivery._stream._watch = _crash_on_acknowledge  # type: ignore[attr-defined]
+    with pytest.raises(Crash):
+        parent.deliver(STEP)
+    halves = FULL.split()
+    for half in halves:
+        log.entries[half] = inherited({FULL: log.entries[FULL]}, half)
+
+    def deliver(half: KeyRange) -> None:
+        session = Session(url, spec, bank, log, InProcess(DeltaDriver()), half)
+        for upper in range(2 * STEP, TIMES - STEP + 1, STEP):
+            session.deliver(upper)
+        session.delivery.end()
+
+    with ThreadPoolExecutor(len(halves)) as pool:
+        list(pool.map(deliver, halves))
+    _judge(url, bank, TIMES - STEP)
+    log.entries[FULL] = inherited({half: log.entries[half] for half in halves}, FULL)
+    Session(url, spec, bank, log, InProcess(DeltaDriver())).to_the_end()
+    _judge(url, bank, TIMES)
 
 
 # ---- defects -------------------------------------------------------------------------------------

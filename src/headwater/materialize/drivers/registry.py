@@ -65,7 +65,7 @@ def _delta() -> Responder:
 
 
 DRIVERS: Final[Mapping[str, BuiltIn]] = {
-    "delta": BuiltIn(_delta, Guarantee.EXACTLY_ONCE),
+    "delta": BuiltIn(_delta, Guarantee.EXACTLY_ONCE, sharded=True),
     "parquet": BuiltIn(ParquetDriver, Guarantee.EXACTLY_ONCE, sharded=True),
     "postgres": BuiltIn(PostgresDriver, Guarantee.EXACTLY_ONCE, sharded=True),
     "sqlite": BuiltIn(SqliteDriver, Guarantee.EXACTLY_ONCE, sharded=True),
