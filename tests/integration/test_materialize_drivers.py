@@ -393,13 +393,42 @@ def test_numbers_are_numbers_where_the_endpoint_has_them(place: Place) -> None:
         assert place.select(["w"], "target")[-1] == (Decimal(10**30),)
 
 
+def test_decimals_of_all_sizes(postgres: Postgres) -> None:
+    """Each digit is where it was, also if groups of them are zero."""
+    place, random = PostgresPlace(postgres.dsn), Random(1)
+    kinds = [(38, 0), (38, 9), (20, 3), (5, 5), (38, 38), (9, 4)]
+    names = [f"d{number}" for number in range(len(kinds))]
+    schema = pa.schema(
+        [
+            pa.field("k", pa.int64(), nullable=False),
+            *(
+                pa.field(name, pa.decimal128(*kind))
+                for name, kind in zip(names, kinds, strict=True)
+            ),
+        ]
+    )
+
+    def drawn(precision: int, scale: int) -> Decimal:
+        digits = [random.choice((0, 0, 9, random.randrange(10))) for _ in range(precision)]
+        kept = (0,) * (precision // 2) + tuple(digits[precision // 2 :])
+        return Decimal((random.randrange(2), random.choice((tuple(digits), kept)), -scale))
+
+    rows = [(k, *(drawn(*kind) for kind in kinds)) for k in range(50)]
+    delivery = _open(place, prepared(place, [BINDING], [schema]))
+    store = changes(0, ["k"], _updates(schema, *((row, 1, 1) for row in rows)), 2, FULL)
+    delivery.transact(Transaction.of([store], Position(2)))
+    delivery.end()
+    assert sorted(place.select(["k", *names], "target")) == rows
+    place.close()
+
+
 def test_a_value_that_does_not_fit_changes_nothing(place: Place) -> None:
     delivery = _open(place, _spec(place))
     _transact(delivery, 2, ((1, "a", 1), 1, 1))
     huge = pa.table({"k": [2], "v": ["b"], "n": pa.array([2**63], pa.uint64())})
     no = pa.array([False])
     store = m.StoreMany(0, pa.array([pack((2,))], pa.large_binary()), huge, no, no)
-    with pytest.raises((Determinate, NotARow), match=r"too (large|big)"):
+    with pytest.raises((Determinate, NotARow), match=r"too (large|big)|not in range"):
         delivery.transact(Transaction.of([store], Position(3)))
     place.kill()
     delivery = _open(place, _spec(place))

@@ -77,10 +77,17 @@ def net_change(
         owned = owned_keys(packed, key_range)
         net, packed = net.filter(owned), packed.filter(owned)
     diff = _array(net.column(DIFF)).to_numpy()
+    if _ascends(packed):  # As it is where rows were written in the order of their key.
+        return Net(net.drop_columns([DIFF]), packed, diff)
     order = pc.sort_indices(
         pa.table({"key": packed, "diff": diff}), [("key", "ascending"), ("diff", "ascending")]
     )
     return Net(net.take(order).drop_columns([DIFF]), packed.take(order), diff[order.to_numpy()])
+
+
+def _ascends(packed: pa.LargeBinaryArray) -> bool:
+    """Whether each key is greater than the one before it."""
+    return bool(pc.all(pc.less(packed.slice(0, max(0, len(packed) - 1)), packed.slice(1))).as_py())
 
 
 def packed_keys(binding: int, key: Sequence[str], rows: pa.Table) -> pa.LargeBinaryArray:

@@ -96,13 +96,13 @@ class Spill:
         self.most_rows = max(self.most_rows, sum(table.num_rows for table in self._buffer))
 
     def _taken(self) -> pa.Table:
-        """Take what is in the buffer, as far as it does not add up to nothing."""
-        rows = consolidate(pa.concat_tables(self._buffer, promote_options="default"))
+        """Take what is in the buffer."""
+        rows = pa.concat_tables(self._buffer, promote_options="default")
         self._buffer, self._held = [], 0
         return rows
 
     def _write(self) -> None:
-        rows = self._taken()
+        rows = consolidate(self._taken())  # What adds up to nothing need not be written.
         ordered = rows.append_column(_PACKED, pack_key(rows, self._key)).sort_by(_PACKED)
         self._bytes += ordered.nbytes
         with tempfile.NamedTemporaryFile(prefix="headwater-spill-") as file:

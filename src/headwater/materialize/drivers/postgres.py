@@ -1,8 +1,9 @@
 """PostgreSQL as a driver of the protocol: rows, fence and checkpoint in one transaction.
 
-What all SQL drivers share is in ``sql``. Rows go by binary COPY, straight into the table where all
-of them are new, and else into a temporary one from which one statement each deletes, puts and
-inserts. Identifiers are composed by psycopg and values are parameters; nothing is spliced in.
+What all SQL drivers share is in ``sql``. Rows go by binary COPY (``postgres_copy``), straight into
+the table where all of them are new, and else into a temporary one from which one statement each
+deletes, puts and inserts. Identifiers are composed by psycopg and values are parameters; nothing is
+spliced in.
 
 A transaction begins by locking our row of the fences, so whoever opens the range waits for the
 commit and sees its checkpoint. A session that is frozen in the middle would make it wait for ever:
@@ -28,6 +29,7 @@ from headwater.base.errors import Determinate, Indeterminate
 from headwater.materialize.checkpoint import to_text
 from headwater.materialize.drivers.columns import Column, Existing, Kind
 from headwater.materialize.drivers.fences import Installed
+from headwater.materialize.drivers.postgres_copy import encoded
 from headwater.materialize.drivers.sql import (
     CHECKPOINTS,
     HARD_DELETE_SCHEMA,
@@ -141,7 +143,7 @@ class PostgresDriver(SqlDriver):
         """Tell what PostgreSQL refused; a transaction in hand is rolled back when we are closed."""
         try:
             yield
-        except (psycopg.Error, OverflowError) as error:
+        except (psycopg.Error, OverflowError, pa.ArrowException) as error:
             raise Determinate(f"{what} PostgreSQL: {str(error).strip()}") from error
 
     def _resource_path(self, resource: Mapping[str, Any]) -> tuple[str, ...]:
@@ -281,8 +283,12 @@ class PostgresDriver(SqlDriver):
         stage = sql.Identifier(f"headwater_stage_{request.binding}")
         marks = sql.Identifier(_EXISTS), sql.Identifier(_DELETE)
         self._db.execute(_STAGE.format(stage, _names(columns), *marks, _table(binding)))
-        flags = (("bool", request.exists.to_pylist()), ("bool", gone.to_pylist()))
-        self._copy(request.binding, stage, rows, flags)
+        self._copy(
+            request.binding,
+            stage,
+            rows,
+            ((_EXISTS, _array(request.exists)), (_DELETE, _array(gone))),
+        )
         names = {
             "t": _table(binding),
             "s": stage,
@@ -314,21 +320,28 @@ class PostgresDriver(SqlDriver):
         index: int,
         into: sql.Identifier,
         rows: pa.Table,
-        flags: Sequence[tuple[str, list[bool]]],
+        flags: Sequence[tuple[str, pa.BooleanArray]],
     ) -> None:
         columns = self._columns[index]
         path = self._materialization.bindings[index].resource_path
         if index not in self._natives:
             existing = self._existing(path)
             self._natives[index] = tuple(existing[column.name].native for column in columns)
-        values = [_values(c, rows.column(c.name)) for c in columns] + [v for _, v in flags]
-        names = sql.SQL(", ").join(
-            sql.Identifier(name)
-            for name in (*(c.name for c in columns), *((_EXISTS, _DELETE) if flags else ()))
+        names = [sql.Identifier(c.name) for c in columns]
+        names += [sql.Identifier(name) for name, _ in flags]
+        statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT BINARY)").format(
+            into, sql.SQL(", ").join(names)
         )
-        statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT BINARY)").format(into, names)
+        natives = self._natives[index]
+        content = encoded(list(zip(columns, natives, strict=True)), rows, flags)
         with self._db.cursor() as cursor, cursor.copy(statement) as copy:
-            copy.set_types([*self._natives[index], *(native for native, _ in flags)])
+            if content is not None:
+                for piece in content:
+                    copy.write(piece)
+                return
+            copy.set_types([*natives, *("bool" for _ in flags)])
+            values = [_values(c, rows.column(c.name)) for c in columns]
+            values += [flag.to_pylist() for _, flag in flags]
             for row in zip(*values, strict=True):
                 copy.write_row(row)
 
@@ -431,6 +444,13 @@ def _put(columns: Sequence[Column]) -> sql.Composed:
 
 def _table(binding: BindingSpec) -> sql.Identifier:
     return sql.Identifier(*binding.resource_path)
+
+
+def _array(flags: pa.BooleanArray | pa.ChunkedArray) -> pa.BooleanArray:
+    if not isinstance(flags, pa.ChunkedArray):
+        return flags
+    combined = flags.combine_chunks()
+    return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined
 
 
 def _values(column: Column, values: pa.ChunkedArray) -> list[Any]:

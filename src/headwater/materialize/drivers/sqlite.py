@@ -228,6 +228,9 @@ class SqliteDriver(SqlDriver):
                 return
             new = pc.invert(request.exists)
             gone = pc.and_(request.delete, self._hard_delete)
+            if pc.all(new).as_py() and not pc.any(gone).as_py():
+                self._insert(binding, columns, rows)
+                return
             self._delete(binding, columns, rows.filter(pc.and_(gone, request.exists)))
             put = pc.and_(pc.invert(gone), request.exists)
             db.executemany(_upsert(binding, columns), _values(columns, rows.filter(put)))

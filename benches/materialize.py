@@ -1,0 +1,430 @@
+"""Delivering: rows per second into PostgreSQL, SQLite and Delta Lake, beside the raw client.
+
+Targets: at least 60 % of what the endpoint's own client does with the same rows in the same run,
+without checkpoint, fence or recovery log; p50 from commit to visible in PostgreSQL at most 1.5 s at
+the default tick.
+
+*Initial load* is the first snapshot of a collection, from its parts to the endpoint; then come
+transactions of 50,000 changed rows each. The raw client has its rows in memory, in Arrow; ours
+reads them from the collection. They take turns, and of two raw loads the better counts. CPU-s are
+of the process and its children: without the server's, where there is one.
+
+``memory`` is what the process holds beyond what it held before the initial load, at its most,
+without mapped files: it follows the spill limit, not the collection.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+from append import settle
+from deltalake import DeltaTable, write_deltalake
+from measure import (
+    SCHEMA,
+    Cost,
+    arguments,
+    begin,
+    cost,
+    percentile,
+    resident_anonymous_mib,
+    scratch,
+    show,
+    updates,
+)
+
+from headwater.collection.capability import ReadCapability
+from headwater.collection.collections import Collections
+from headwater.materialize.definition import Binding, Definition, Endpoint
+from headwater.materialize.drivers.registry import driver
+from headwater.materialize.key_range import KeyRange
+from headwater.materialize.runtime import Session
+from headwater.materialize.status import Status
+from headwater.materialize.transport.in_process import InProcess
+from headwater.persist.client import Client, WriteHandle, open_location
+from headwater.persist.evolution import DIFF, TIME
+from headwater.testing.servers import postgres_server
+
+BATCH_ROWS = 50_000
+COLUMNS = "k, amount, name"
+
+
+class Place(ABC):
+    """An endpoint with a table for us and one for its raw client."""
+
+    name: str
+    client: str
+    config: dict[str, Any]
+
+    @abstractmethod
+    def raw_load(self, rows: pa.Table) -> None:
+        """Write rows that are all new."""
+
+    @abstractmethod
+    def raw_upsert(self, rows: pa.Table) -> None:
+        """Put rows in the place of others."""
+
+    @abstractmethod
+    def read(self, table: str) -> tuple[int, int]:
+        """Return how many rows a table has, and the sum of their amounts."""
+
+    @abstractmethod
+    def empty_raw(self) -> None:
+        """Make the raw client's table anew."""
+
+
+class Sqlite(Place):
+    name, client = "sqlite", "sqlite3 executemany"
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "e.db"
+        self.config = {"path": str(self.path)}
+        self._raw = sqlite3.connect(folder / "raw.db", isolation_level=None)
+        self._raw.execute("PRAGMA journal_mode = WAL")
+        self._raw.execute("PRAGMA synchronous = FULL")
+
+    def empty_raw(self) -> None:
+        self._raw.execute("DROP TABLE IF EXISTS raw")
+        self._raw.execute("CREATE TABLE raw (k INTEGER PRIMARY KEY, amount INTEGER, name TEXT)")
+
+    def _write(self, statement: str, rows: pa.Table) -> None:
+        self._raw.execute("BEGIN IMMEDIATE")
+        for batch in rows.to_batches(BATCH_ROWS):
+            values = zip(*(column.to_pylist() for column in batch.columns), strict=True)
+            self._raw.executemany(statement, values)
+        self._raw.execute("COMMIT")
+
+    def raw_load(self, rows: pa.Table) -> None:
+        self._write(f"INSERT INTO raw ({COLUMNS}) VALUES (?, ?, ?)", rows)
+
+    def raw_upsert(self, rows: pa.Table) -> None:
+        self._write(
+            f"INSERT INTO raw ({COLUMNS}) VALUES (?, ?, ?) ON CONFLICT (k) "
+            "DO UPDATE SET amount = excluded.amount, name = excluded.name",
+            rows,
+        )
+
+    def read(self, table: str) -> tuple[int, int]:
+        path = self.path if table == "target" else self.path.with_name("raw.db")
+        with closing(sqlite3.connect(path)) as db:
+            found = db.execute(f"SELECT count(*), sum(amount) FROM {table}").fetchone()
+        return found[0], found[1]
+
+
+class Postgres(Place):
+    name, client = "postgres", "psycopg, binary COPY of pgpq"
+
+    def __init__(self, dsn: str) -> None:
+        self.dsn = dsn
+        self.config = {"dsn": dsn}
+        self._raw = psycopg.connect(dsn, autocommit=True)
+
+    def empty_raw(self) -> None:
+        self._raw.execute("DROP TABLE IF EXISTS raw")
+        self._raw.execute("CREATE TABLE raw (k int8 PRIMARY KEY, amount int8, name text)")
+
+    def _copy(self, into: str, rows: pa.Table) -> None:
+        from pgpq import ArrowToPostgresBinaryEncoder
+
+        encoder = ArrowToPostgresBinaryEncoder(rows.schema)
+        statement = f"COPY {into} ({COLUMNS}) FROM STDIN (FORMAT BINARY)"
+        with self._raw.cursor() as cursor, cursor.copy(statement.encode()) as copy:
+            copy.write(encoder.write_header())
+            for batch in rows.to_batches(BATCH_ROWS):
+                copy.write(encoder.write_batch(batch))
+            copy.write(encoder.finish())
+
+    def raw_load(self, rows: pa.Table) -> None:
+        with self._raw.transaction():
+            self._copy("raw", rows)
+
+    def raw_upsert(self, rows: pa.Table) -> None:
+        with self._raw.transaction():
+            self._raw.execute("CREATE TEMP TABLE stage (LIKE raw) ON COMMIT DROP")
+            self._copy("stage", rows)
+            self._raw.execute(
+                f"INSERT INTO raw ({COLUMNS}) SELECT {COLUMNS} FROM stage ON CONFLICT (k) "
+                "DO UPDATE SET amount = excluded.amount, name = excluded.name"
+            )
+
+    def read(self, table: str) -> tuple[int, int]:
+        found = self._raw.execute(f"SELECT count(*), sum(amount) FROM {table}".encode()).fetchone()
+        assert found is not None
+        return found[0], int(found[1])
+
+
+class Delta(Place):
+    name, client = "delta", "delta-rs append and merge"
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "lake"
+        self.config = {"path": str(self.root)}
+        self._made = 0
+
+    @property
+    def _raw(self) -> Path:
+        return self.root.with_name(f"raw-{self._made}")
+
+    def empty_raw(self) -> None:
+        self._made += 1
+        DeltaTable.create(self._raw, SCHEMA)
+
+    def raw_load(self, rows: pa.Table) -> None:
+        write_deltalake(DeltaTable(self._raw), rows, mode="append")
+
+    def raw_upsert(self, rows: pa.Table) -> None:
+        merge = DeltaTable(self._raw).merge(rows, "t.k = s.k", "s", "t", streamed_exec=False)
+        merge.when_matched_update_all().when_not_matched_insert_all().execute()
+
+    def read(self, table: str) -> tuple[int, int]:
+        path = self.root / "target" if table == "target" else self._raw
+        amounts = pa.table(DeltaTable(path).scan(columns=["amount"]))["amount"]
+        return len(amounts), sum(amounts.to_pylist())
+
+
+@dataclass
+class Delivered:
+    """A collection and its materialization into a place, run by hand."""
+
+    client: Client
+    place: Place
+    write: WriteHandle = field(init=False)
+    read: ReadCapability = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.write, handle = self.client.create_or_load("t", SCHEMA, key=("k",))
+        self.read = Collections(self.client).acquire_read(handle.id)
+
+    def load(self, rows: int) -> None:
+        for at, start in enumerate(range(0, rows, BATCH_ROWS)):
+            batch = updates(start, min(BATCH_ROWS, rows - start), at)
+            self.write.compare_and_append(batch, at, at + 1).result()
+        settle(self.client.core)
+
+    def change(self, old: pa.Table, new: pa.Table) -> None:
+        at = self.write.upper.only()
+        gone = _at(old, at, -1)
+        self.write.compare_and_append(
+            pa.concat_tables([gone, _at(new, at, 1)]), at, at + 1
+        ).result()
+
+    def session(self) -> Session:
+        binding = Binding("t", self.read.id, "target", ("k",))
+        endpoint = Endpoint(self.place.name, self.place.config)
+        definition = Definition("bench", "i", endpoint, (binding,), (self.read.to_text(),))
+        stream = InProcess(driver(self.place.name).make())
+        return Session(self.client, definition, (self.read,), KeyRange.full(), stream)
+
+
+def _at(rows: pa.Table, time_: int, diff: int) -> pa.Table:
+    count = rows.num_rows
+    columns = {TIME: pa.repeat(time_, count), DIFF: pa.repeat(diff, count)}
+    for name, values in columns.items():
+        rows = rows.append_column(pa.field(name, pa.int64(), nullable=False), values)
+    return rows
+
+
+def deliver_all(session: Session) -> None:
+    while (target := session.feed.wait(0)) is not None:
+        session.deliver(target, Status())
+    session.settle()
+
+
+def changed(rows: pa.Table, round_: int) -> pa.Table:
+    """Return the rows of a transaction as they are after it."""
+    amounts = pa.array([round_] * rows.num_rows, pa.int64())
+    return rows.set_column(1, "amount", amounts)
+
+
+@contextmanager
+def watched_memory() -> Iterator[list[float]]:
+    """Look at our memory all the time; the last entry is the most, beyond the first."""
+    seen, ended = [resident_anonymous_mib()], threading.Event()
+
+    def look() -> None:
+        while not ended.wait(0.01):
+            seen.append(resident_anonymous_mib())
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        ended.set()
+        thread.join()
+        seen.append(max(seen) - seen[0])
+
+
+def better(first: Cost, second: Cost) -> Cost:
+    return min(first, second, key=lambda spent: spent.wall_s)
+
+
+def measure(place: Place, folder: Path, rows: int, rounds: int) -> Iterator[list[object]]:
+    """Yield a line for the initial load, and one for the steady changes."""
+    all_rows = updates(0, rows, 0).select(SCHEMA.names)
+
+    def raw_load() -> Cost:
+        place.empty_raw()
+        with cost() as spent:
+            place.raw_load(all_rows)
+        return spent
+
+    with open_location(folder / f"data-{place.name}") as client:
+        delivered = Delivered(client, place)
+        delivered.load(rows)
+        first = raw_load()
+        session = delivered.session()
+        with watched_memory() as memory, cost() as ours:
+            deliver_all(session)
+        raw = better(first, raw_load())
+        assert place.read("target") == place.read("raw"), "the endpoint is not the collection"
+        yield _line(f"{place.name}: initial load", rows, ours, raw, f"{memory[-1]:.0f}")
+        yield from _steady(place, delivered, session, all_rows, rounds)
+        session.end()
+        session.close()
+
+
+def _steady(
+    place: Place, delivered: Delivered, session: Session, all_rows: pa.Table, rounds: int
+) -> Iterator[list[object]]:
+    ours, raw = Cost(), Cost()
+    size = min(BATCH_ROWS, all_rows.num_rows // 2)
+    now: dict[int, pa.Table] = {}
+    for round_ in range(rounds):
+        start = (round_ * 7 * size) % (all_rows.num_rows - size + 1)
+        old = now.get(start, all_rows.slice(start, size))
+        new = now[start] = changed(old, round_)
+        delivered.change(old, new)
+
+        def deliver() -> None:
+            with cost() as spent:
+                deliver_all(session)
+            ours.wall_s += spent.wall_s
+            ours.cpu_s += spent.cpu_s
+
+        def upsert(new: pa.Table = new) -> None:
+            with cost() as spent:
+                place.raw_upsert(new)
+            raw.wall_s += spent.wall_s
+            raw.cpu_s += spent.cpu_s
+
+        for work in (deliver, upsert) if round_ % 2 else (upsert, deliver):
+            work()
+    assert place.read("target") == place.read("raw"), "the endpoint is not the collection"
+    yield _line(f"{place.name}: {size:,} changed rows", rounds * size, ours, raw, "")
+
+
+def _line(name: str, rows: int, ours: Cost, raw: Cost, memory: str) -> list[object]:
+    return [
+        name,
+        f"{rows / ours.wall_s / 1e3:,.0f}",
+        f"{rows / raw.wall_s / 1e3:,.0f}",
+        f"{100 * raw.wall_s / ours.wall_s:.0f} %",
+        f"{ours.cpu_s:.2f}",
+        f"{raw.cpu_s:.2f}",
+        f"{100 * raw.cpu_s / ours.cpu_s:.0f} %",
+        memory,
+    ]
+
+
+# ---- from commit to visible ----------------------------------------------------------------------
+
+
+def latency(folder: Path, dsn: str, samples: int) -> list[float]:
+    """Insert rows through a server of ours, one at a time; return when each was in PostgreSQL."""
+    command = [sys.executable, "-m", "headwater", "serve", "--data", str(folder / "server")]
+    process = subprocess.Popen([*command, "--port", "0"], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline()
+        port = int(line.rsplit(":", 1)[1])
+        address = f"host=127.0.0.1 port={port} user=headwater dbname=headwater"
+        with (
+            psycopg.connect(address, autocommit=True) as db,
+            psycopg.connect(dsn, autocommit=True) as endpoint,
+        ):
+            return list(_latencies(db, endpoint, dsn, samples))
+    finally:
+        process.terminate()
+        process.wait()
+        process.stdout.close()
+
+
+def _latencies(
+    db: psycopg.Connection[Any], endpoint: psycopg.Connection[Any], dsn: str, samples: int
+) -> Iterator[float]:
+    db.execute("CREATE TABLE seen (id BIGINT, what TEXT)")
+    db.execute("INSERT INTO seen VALUES (0, 'first')")
+    db.execute(
+        f"CREATE MATERIALIZATION m INTO POSTGRES (DSN '{dsn}') "
+        '(seen AS "public.seen" KEY (id))'.encode()
+    )
+    for number in range(samples + 1):
+        if number:
+            db.execute("INSERT INTO seen VALUES (%s, 'x')", (number,))
+        committed = time.perf_counter()
+        while not _is_there(endpoint, number):
+            time.sleep(0.005)
+        if number:
+            yield time.perf_counter() - committed
+        time.sleep(0.1 + 0.9 * (number * 0.37 % 1))  # So that no sample waits for another's tick.
+
+
+def _is_there(endpoint: psycopg.Connection[Any], number: int) -> bool:
+    try:
+        found = endpoint.execute("SELECT 1 FROM seen WHERE id = %s", (number,)).fetchone()
+    except psycopg.errors.UndefinedTable:
+        return False
+    return found is not None
+
+
+def main() -> None:
+    parser = arguments()
+    parser.add_argument("--rows", type=int, help="how many rows the initial load has")
+    parser.add_argument("--only", help="one endpoint: sqlite, postgres or delta")
+    parser.add_argument("--no-latency", action="store_true", help="start no server")
+    asked = parser.parse_args()
+    rows = asked.rows or (200_000 if asked.quick else 1_000_000)
+    rounds = 4 if asked.quick else 10
+    begin("Materializations: share of the raw client, and from commit to visible")
+    with scratch() as folder, postgres_server() as dsn:
+        makes: dict[str, Any] = {
+            "sqlite": lambda: Sqlite(folder),
+            "postgres": lambda: Postgres(dsn),
+            "delta": lambda: Delta(folder),
+        }
+        lines = [
+            line
+            for name, make in makes.items()
+            if asked.only in (None, name)
+            for line in measure(make(), folder, rows, rounds)
+        ]
+        show(
+            f"{rows:,} rows of two longs and a short string; thousands of rows/s",
+            ["", "ours k/s", "raw k/s", "share", "ours CPU-s", "raw CPU-s", "share", "memory MiB"],
+            lines,
+        )
+        if not asked.no_latency and not asked.only:
+            os.environ.setdefault("PYTHONPATH", str(Path(__file__).parents[1] / "src"))
+            samples = latency(folder, dsn, 10 if asked.quick else 30)
+            show(
+                "from commit to visible in PostgreSQL, seconds",
+                ["", "p50", "p90", "most"],
+                [["a row of a table", *(f"{percentile(samples, p):.2f}" for p in (0.5, 0.9, 1))]],
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""Rows as PostgreSQL's binary COPY has them: from Arrow's columns, without an object per value.
+
+pgpq encodes whole record batches; each column is first brought into the Arrow type that is written
+as the table's own type of it. What came over a wire is texts, and is parsed here by Arrow. Only a
+decimal of which nobody says how many digits it has cannot be given a type: then :func:`encoded`
+returns nothing, and the rows are written one by one.
+
+Kept by: :func:`encoded`; tests let values of every type go through a real server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from pgpq import ArrowToPostgresBinaryEncoder
+from pgpq.encoders import StringEncoderBuilder
+from pgpq.schema import Jsonb
+
+from headwater.materialize.drivers.columns import Column
+from headwater.materialize.projections import packable
+
+_ARROW: Final[Mapping[str, pa.DataType]] = {
+    "bool": pa.bool_(),
+    "int8": pa.int64(),
+    "float8": pa.float64(),
+    "text": pa.string(),
+    "varchar": pa.string(),
+    "bytea": pa.binary(),
+    "date": pa.date32(),
+    "time": pa.time64("us"),
+    "timestamptz": pa.timestamp("us", "UTC"),
+    "timestamp": pa.timestamp("us"),
+    "json": pa.string(),
+    "jsonb": pa.string(),
+}
+"""By PostgreSQL's name of a type, what is written as it."""
+
+_WHOLE: Final = pa.decimal128(38, 0)
+
+
+def encoded(
+    columns: Sequence[tuple[Column, str]],
+    rows: pa.Table,
+    flags: Sequence[tuple[str, pa.BooleanArray]],
+) -> Iterator[bytes] | None:
+    """Return rows, and flags behind them, in pieces of COPY's stream; ``None`` if they cannot be.
+
+    Raises what Arrow says of a value that does not fit.
+    """
+    arrays: list[pa.Array] = []
+    for column, native in columns:
+        array = _array(rows.column(column.name))
+        kind = _type(column, native, array)
+        if kind is None:
+            return None
+        # JSON is written of what has parts; a packed tuple has the same text.
+        arrays.append((packable(array) if pa.types.is_nested(array.type) else array).cast(kind))
+    fields = [pa.field(c.name, a.type) for (c, _), a in zip(columns, arrays, strict=True)]
+    fields += [pa.field(name, pa.bool_()) for name, _ in flags]
+    schema = pa.schema(fields)
+    batch = pa.record_batch([*arrays, *(flag for _, flag in flags)], schema=schema)
+    natives = [*(native for _, native in columns), *("bool" for _ in flags)]
+    return _stream(_encoder(schema, natives), batch)
+
+
+def _stream(encoder: ArrowToPostgresBinaryEncoder, batch: pa.RecordBatch) -> Iterator[bytes]:
+    yield encoder.write_header()
+    yield encoder.write_batch(batch)
+    yield encoder.finish()
+
+
+def _encoder(schema: pa.Schema, natives: Sequence[str]) -> ArrowToPostgresBinaryEncoder:
+    builders: dict[str, Any] = {}
+    for field, native in zip(schema, natives, strict=True):
+        builders[field.name] = (
+            StringEncoderBuilder.new_with_output(field, Jsonb())
+            if native == "jsonb"
+            else ArrowToPostgresBinaryEncoder.infer_encoder(field)
+        )
+    return ArrowToPostgresBinaryEncoder.new_with_encoders(schema, builders)
+
+
+def _type(column: Column, native: str, array: pa.Array) -> pa.DataType | None:
+    if native != "numeric":
+        return _ARROW.get(native)
+    if pa.types.is_decimal128(array.type):
+        return array.type
+    if pa.types.is_integer(array.type):
+        return _WHOLE
+    return None if column.digits is None else pa.decimal128(*column.digits)
+
+
+def _array(column: pa.ChunkedArray) -> pa.Array:
+    combined = column.combine_chunks()
+    return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined
