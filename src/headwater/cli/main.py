@@ -15,13 +15,27 @@ import typer
 from typer.core import TyperGroup
 
 from headwater.base.errors import HeadwaterError
-from headwater.cli import connector, demo, exit_status, fsck, inspect, serve, user, version
+from headwater.cli import (
+    backup,
+    connector,
+    demo,
+    exit_status,
+    fsck,
+    inspect,
+    serve,
+    sql,
+    user,
+    version,
+)
 
 COMMANDS: Final[tuple[Callable[..., None], ...]] = (
     demo.demo,
     serve.serve,
+    sql.sql,
     inspect.inspect,
     fsck.fsck,
+    backup.backup,
+    backup.restore,
     connector.connector,
     user.user,
     version.version,
@@ -44,7 +58,6 @@ app = typer.Typer(
     cls=_Group,
     help="SQL views over changing data, kept exactly right, delivered exactly once.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 for command in COMMANDS:

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from headwater.base.errors import InvalidUsage
+from headwater.compute import class_archive
 
 MEANING: Final = {
     "spark.sql.session.timeZone": "UTC",
@@ -71,6 +72,8 @@ class SparkSettings:
     """Cores to plan for; 0: as many as this process may use."""
     host: str = "127.0.0.1"
     driver_memory: str = "1g"
+    java_options: str = ""
+    """Further options of the driver's JVM; empty: those that use the archive of its classes."""
     extra: tuple[tuple[str, str], ...] = ()
     """Further settings of Spark, except those of :data:`MEANING`."""
 
@@ -195,14 +198,17 @@ def _start(settings: SparkSettings, directory: Path) -> Any:
     log = directory / "log4j2.properties"
     log.write_text(_LOG_PROPERTIES)
     builder = SparkSession.builder.master(settings.master_url).appName("headwater")
-    for key, value in configuration(settings, directory, log).items():
+    options = settings.java_options or class_archive.options(class_archive.path())
+    for key, value in configuration(settings, directory, log, options).items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
 
 
-def configuration(settings: SparkSettings, directory: Path, log: Path) -> dict[str, str]:
-    """Return every setting the session is started with (pure)."""
-    java = f"-Dlog4j2.configurationFile={log.as_uri()} -Dderby.system.home={directory}"
+def configuration(
+    settings: SparkSettings, directory: Path, log: Path, options: str = ""
+) -> dict[str, str]:
+    """Return every setting the session is started with (pure); ``options`` are the JVM's."""
+    java = f"-Dlog4j2.configurationFile={log.as_uri()} -Dderby.system.home={directory} {options}"
     return {
         **MEANING,
         "spark.ui.enabled": "false",

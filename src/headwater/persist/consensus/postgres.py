@@ -32,7 +32,7 @@ The DSN holds secrets: no error text contains it or any part of it that we were 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from threading import Lock
 from typing import Final
@@ -87,6 +87,7 @@ APPEND_NEXT: Final = """
     INSERT INTO headwater_log (log, seqno, data) SELECT %(log)s, seqno + 1, %(data)s
     FROM head WHERE seqno = %(seqno)s - 1
     ON CONFLICT DO NOTHING"""
+ADOPT: Final = "INSERT INTO headwater_log (log, seqno, data) VALUES (%s, %s, %s)"
 SCAN: Final = """
     SELECT seqno, data FROM headwater_log WHERE log = %s AND seqno >= %s ORDER BY seqno LIMIT %s"""
 TRUNCATE: Final = "DELETE FROM headwater_log WHERE log = %s AND seqno < %s"
@@ -127,6 +128,17 @@ class PostgresConsensus:
         if inserted == 1:
             return Committed()
         return LostRace(self.head())
+
+    def adopt(self, entries: Sequence[LogEntry]) -> bool:
+        """Fill an empty log with the end of another, in one commit; whether it was empty."""
+        self._check_writable()
+        with self._statement() as connection, connection.transaction():
+            connection.execute(LOCK_FIRST, (self._log,))
+            if self._head(connection) is not None:
+                return False
+            rows = [(self._log, entry.seqno, entry.data) for entry in entries]
+            connection.cursor().executemany(ADOPT, rows)
+        return True
 
     def scan(self, start: SeqNo, limit: int) -> tuple[LogEntry, ...]:
         """Return up to ``limit`` entries from ``start`` on, ascending."""

@@ -34,7 +34,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
@@ -110,6 +110,15 @@ class SqliteConsensus:
                 return LostRace(head)
             connection.execute("INSERT INTO log (seqno, data) VALUES (?, ?)", (seqno, data))
         return Committed()
+
+    def adopt(self, entries: Sequence[LogEntry]) -> bool:
+        """Fill an empty log with the end of another, in one commit; whether it was empty."""
+        with self._lock, self._transaction() as connection:
+            if _head(connection) is not None:
+                return False
+            rows = [(entry.seqno, entry.data) for entry in entries]
+            connection.executemany("INSERT INTO log (seqno, data) VALUES (?, ?)", rows)
+        return True
 
     def scan(self, start: SeqNo, limit: int) -> tuple[LogEntry, ...]:
         """Return up to ``limit`` entries from ``start`` on, ascending."""
