@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
+import psycopg
 import pytest
 
 from headwater.testing.kafka import Broker, kafka_broker, missing
@@ -20,6 +21,19 @@ BUCKET = "headwater-test"
 def postgres() -> Iterator[Postgres]:
     with postgres_server() as dsn:
         yield Postgres(dsn)
+
+
+@pytest.fixture(scope="session")
+def logical() -> Iterator[Postgres]:
+    """A PostgreSQL that can be followed; each test has its own schema, publication and slot."""
+    with postgres_server() as dsn:
+        server = Postgres(dsn)
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            connection.execute("ALTER SYSTEM SET wal_level = 'logical'")
+            connection.execute("ALTER SYSTEM SET max_replication_slots = 64")
+        server.stop()
+        server.start()
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -35,7 +35,6 @@ from headwater.storage.source import Source
 from headwater.storage.sources.pg_types import lsn, lsn_text
 from headwater.storage.sources.postgres import LOG, Postgres, discover
 from headwater.testing.crash import quiet_crashes
-from headwater.testing.servers import postgres_server
 from headwater.testing.unreliable import Crash, FailNth
 from tests.integration.shared_location import Postgres as Server
 from tests.unit.storage.conformance import CHECKS, Rig, canonical, flat
@@ -46,15 +45,8 @@ SEED = 20261115
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with postgres_server() as dsn:
-        server = Server(dsn)
-        with psycopg.connect(dsn, autocommit=True) as connection:
-            connection.execute("ALTER SYSTEM SET wal_level = 'logical'")
-            connection.execute("ALTER SYSTEM SET max_replication_slots = 64")
-        server.stop()
-        server.start()
-        yield server
+def server(logical: Server) -> Server:
+    return logical
 
 
 numbers = itertools.count()

@@ -118,7 +118,8 @@ def _shown(found: DryRun) -> pa.Table:
         rows.append(("constraint", binding, field, f"{name}: {constraint.reason}".rstrip(": ")))
     rows += [("guarantee", binding, None, promised.value) for binding, promised in found.guarantees]
     rows += [("warning", None, None, text) for text in found.warnings]
-    rows += [("action", None, None, line) for line in found.actions.splitlines() if line.strip()]
+    if found.actions:
+        rows.append(("action", None, None, found.actions))
     names = ("what", "binding", "field", "detail")
     columns = [pa.array([row[n] for row in rows], pa.string()) for n in range(len(names))]
     return pa.table(columns, names=list(names))

@@ -75,6 +75,14 @@ class _Running:
     runner: Runner
     thread: threading.Thread | None = None
 
+    def end(self) -> None:
+        """Wait until it has stopped; without a thread, stop it here."""
+        if self.thread is not None:
+            self.thread.join()
+            return
+        with suppress(HeadwaterError):  # Fenced, or the location is closed: nothing to give back.
+            self.runner.finish()
+
 
 def no_connections(connection: str) -> Mapping[str, object]:
     """Know no connection."""
@@ -133,8 +141,7 @@ class Ingestions:
         for running in self._running.values():
             running.runner.stop()
         for running in self._running.values():
-            if running.thread is not None:
-                running.thread.join()
+            running.end()
         self._running.clear()
 
     def definitions(self) -> Iterator[SourceDefinition]:
@@ -183,8 +190,7 @@ class Ingestions:
         running = self._running.pop(source, None)
         if running is not None:
             running.runner.stop()
-            if running.thread is not None:
-                running.thread.join()
+            running.end()
         value = self._client.core.state.items.get(PREFIX + source)
         gone: list[Command] = []
         if value is not None:

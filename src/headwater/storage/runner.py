@@ -92,8 +92,14 @@ class Runner:
             if wait_ms is None:
                 return
             self._stopping.wait(wait_ms / 1000)
+        self.finish()
+
+    def finish(self) -> None:
+        """End in order, in the thread that ticks: give the role back, and close the source."""
         if self.ingestion is not None:
+            self._last = self.ingestion.statistics
             self.ingestion.stop()
+            self.ingestion = None
         self._now(Condition.STOPPED)
 
     def stop(self) -> None:

@@ -62,6 +62,7 @@ LOG: Final = "wal"
 """The one partition."""
 
 FLUSH_ATTEMPTS_MAX: Final = 100
+DROP_ATTEMPTS_MAX: Final = 100
 
 
 def discover(dsn: str, publication: str) -> dict[str, pa.Schema]:
@@ -86,13 +87,20 @@ def drop_slot(dsn: str, slot: str) -> None:
     """Drop a slot, if it is there: nothing is kept for us any more."""
     try:
         with psycopg.connect(dsn, autocommit=True) as connection:
-            connection.execute(
-                "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots "
-                "WHERE slot_name = %s",
-                (slot,),
-            )
+            for _ in range(DROP_ATTEMPTS_MAX):
+                try:
+                    connection.execute(
+                        "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots "
+                        "WHERE slot_name = %s",
+                        (slot,),
+                    )
+                    return
+                except psycopg.errors.ObjectInUse:
+                    # The server has not noticed yet that our stream ended.
+                    connection.execute("SELECT pg_sleep(0.1)")
     except psycopg.Error as error:
         raise TransientError(slot, f"{error}".strip()) from error
+    raise TransientError(slot, "somebody uses the slot")
 
 
 class Postgres:

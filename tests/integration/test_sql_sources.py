@@ -1,0 +1,207 @@
+"""Sources and deliveries through connections, by SQL alone, against a real PostgreSQL.
+
+Rows are evaluated by DuckDB (``headwater.testing.sql_server``); everything else is the real thing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from headwater.adapter.errors import AdapterError
+from headwater.adapter.object_errors import ConnectionFailed
+from headwater.base.clock import SystemClock
+from headwater.base.ids import SeqNo
+from headwater.testing.sql_server import SqlServer
+from tests.integration.shared_location import Postgres
+
+pytestmark = pytest.mark.server
+
+PASSWORD = "open sesame 99"  # noqa: S105 - of a user that lives for one test
+DEADLINE_S = 60.0
+numbers = itertools.count()
+OPEN: list[psycopg.Connection[Any]] = []
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    yield
+    while OPEN:
+        OPEN.pop().close()
+
+
+class Shop:
+    """A schema upstream with two tables of accounts, and a user who has a password."""
+
+    def __init__(self, server: Postgres) -> None:
+        self.name = f"shop{next(numbers)}"
+        self.connection = psycopg.connect(server.dsn, autocommit=True)
+        self.connect = psycopg.conninfo.conninfo_to_dict(server.dsn)
+        self.execute(f"CREATE SCHEMA {self.name}")
+        OPEN.append(self.connection)
+        for table in ("a", "b"):
+            self.execute(f"CREATE TABLE {self.name}.{table} (id int PRIMARY KEY, money bigint)")
+            self.execute(f"ALTER TABLE {self.name}.{table} REPLICA IDENTITY FULL")
+            self.execute(
+                f"INSERT INTO {self.name}.{table} SELECT n, 100 FROM generate_series(1, 5) n"
+            )
+        self.execute(f"CREATE PUBLICATION {self.name} FOR TABLES IN SCHEMA {self.name}")
+        self.execute(f"CREATE ROLE {self.name} SUPERUSER REPLICATION LOGIN PASSWORD '{PASSWORD}'")
+
+    def execute(self, sql: str) -> list[tuple[Any, ...]]:
+        cursor = self.connection.execute(sql)  # type: ignore[call-overload]
+        return list(cursor.fetchall()) if cursor.description else []
+
+    def move(self, amount: int) -> None:
+        """One transaction over both tables: the sum stays."""
+        with self.connection.transaction():
+            self.execute(f"UPDATE {self.name}.a SET money = money - {amount} WHERE id = 1")
+            self.execute(f"UPDATE {self.name}.b SET money = money + {amount} WHERE id = 2")
+
+    def slots(self) -> list[tuple[Any, ...]]:
+        return self.execute("SELECT slot_name FROM pg_replication_slots WHERE database IS NOT NULL")
+
+    def connection_sql(self) -> str:
+        port = f"PORT {self.connect['port']}, " if "port" in self.connect else ""
+        return (
+            f"CREATE SECRET pw AS '{PASSWORD}'; CREATE CONNECTION pg TO POSTGRES "
+            f"(HOST '{self.connect['host']}', {port}DATABASE '{self.connect['dbname']}', "
+            f"USER '{self.name}', PASSWORD SECRET pw)"
+        )
+
+
+def wait_for(what: Any) -> Any:
+    over = time.monotonic() + DEADLINE_S
+    while not (found := what()):
+        assert time.monotonic() < over, "it did not come"
+        time.sleep(0.05)
+    return found
+
+
+def test_followed_restarted_and_dropped(logical: Postgres) -> None:
+    shop, clock = Shop(logical), SystemClock()
+    before = shop.slots()
+    with SqlServer(clock) as server:
+        sql = server.session()
+        sql(shop.connection_sql())
+        sql("VALIDATE CONNECTION pg")
+        with pytest.raises(AdapterError, match="has no tables"):
+            sql(
+                "CREATE SOURCE s FROM POSTGRES CONNECTION pg (PUBLICATION 'nothing') FOR ALL TABLES"
+            )
+        sql(
+            f"CREATE SOURCE s FROM POSTGRES CONNECTION pg (PUBLICATION '{shop.name}') "
+            f"FOR TABLES ({shop.name}.a AS one, {shop.name}.b AS other)"
+        )
+        sql("CREATE TABLE rate (k int, factor bigint); INSERT INTO rate VALUES (1, 2), (2, 3)")
+        server.ingestions.tick()
+        assert sql("SELECT count(*), sum(money) FROM one") == [(5, 500)]
+        shop.move(30)
+        shop.move(12)
+        server.ingestions.tick()
+        both = "SELECT (SELECT sum(money) FROM one), (SELECT sum(money) FROM other)"
+        assert sql(both) == [(458, 542)]
+        joined = "SELECT money * factor FROM one JOIN rate ON id = k"
+        assert sql(joined) == [(116,), (300,)]
+        server.ingestions.stop()  # its stream ends, as that of a process that dies
+
+        again = SqlServer(clock, on=server, take_over=True)
+        try:
+            sql = again.session()
+            shop.move(8)
+            shop.execute(f"DELETE FROM {shop.name}.a WHERE id = 5")
+            again.ingestions.tick()
+            assert sql(both) == [(350, 550)]
+            (status,) = again.ingestions.statuses()
+            assert status.status.condition.value == "running"
+            assert status.lag == 0
+            assert len(shop.slots()) == len(before) + 1
+            with pytest.raises(AdapterError, match="depend on it"):
+                sql("DROP CONNECTION pg")
+            sql("DROP SOURCE s")
+            assert shop.slots() == before
+        finally:
+            again.stop()
+
+
+def test_delivered_with_a_password_that_is_in_no_log(logical: Postgres) -> None:
+    shop = Shop(logical)
+    with SqlServer(SystemClock()) as server:
+        sql = server.session()
+        sql(shop.connection_sql())
+        sql("CREATE TABLE t (k bigint PRIMARY KEY, v text); INSERT INTO t VALUES (1, 'a')")
+        into = f'INTO POSTGRES CONNECTION pg (t AS "{shop.name}.copied" KEY (k))'
+        found = sql(f"VALIDATE MATERIALIZATION m {into}")
+        assert {row[0] for row in found} >= {"constraint", "guarantee", "action"}
+        assert ("guarantee", "t", None, "exactly once") in found
+        assert not shop.execute(f"SELECT to_regclass('{shop.name}.copied')")[0][0]
+        sql(f"CREATE MATERIALIZATION m {into}")
+        copied = f"SELECT k, v FROM {shop.name}.copied ORDER BY k"
+
+        def there(rows: list[tuple[Any, ...]]) -> bool:
+            server.timeline.tick()
+            try:
+                return shop.execute(copied) == rows
+            except psycopg.errors.UndefinedTable:
+                return False
+
+        wait_for(lambda: there([(1, "a")]))
+        sql("ALTER MATERIALIZATION m PAUSE; INSERT INTO t VALUES (2, 'b')")
+        server.timeline.tick()
+        assert there([(1, "a")])
+        sql("ALTER MATERIALIZATION m RESUME")
+        wait_for(lambda: there([(1, "a"), (2, "b")]))
+        shop.execute(f"DELETE FROM {shop.name}.copied WHERE k = 1")
+        sql("ALTER MATERIALIZATION m BACKFILL")
+        wait_for(lambda: there([(1, "a"), (2, "b")]))
+        log = server.client.core.consensus.scan(SeqNo(0), 100_000)
+        assert PASSWORD.encode() not in b"".join(entry.data for entry in log)
+        assert PASSWORD not in repr(server.client.core.state.items)
+        with pytest.raises(AdapterError, match="depend on it"):
+            sql("DROP SECRET pw")
+        sql("DROP MATERIALIZATION m")
+
+
+def test_a_secret_that_is_wrong_is_told_and_mended(logical: Postgres) -> None:
+    """The server of the tests trusts its socket; a host that is not there stands for the rest."""
+    with SqlServer(SystemClock()) as server:
+        sql = server.session()
+        sql(
+            "CREATE SECRET pw AS 'x'; CREATE CONNECTION pg TO POSTGRES (HOST '127.0.0.1', PORT 1, "
+            "DATABASE 'd', USER 'u', PASSWORD SECRET pw)"
+        )
+        with pytest.raises(ConnectionFailed, match="cannot be made"):
+            sql("VALIDATE CONNECTION pg")
+        with pytest.raises(ConnectionFailed, match="cannot be made"):
+            sql("CREATE SOURCE s FROM POSTGRES CONNECTION pg (PUBLICATION 'p') FOR ALL TABLES")
+        assert sql("SHOW SOURCES") == []
+
+
+def test_files_and_their_dead_letters(tmp_path: Path) -> None:
+    lines = tmp_path / "in.jsonl"
+    lines.write_text('{"k": 1, "v": "a"}\n{"k": "x"}\n{"k": 1, "v": "b"}\n')
+    with SqlServer(SystemClock()) as server:
+        sql = server.session()
+        sql(
+            f"CREATE SOURCE f (k bigint NOT NULL, v text) FROM FILES (PATH '{tmp_path}') "
+            "FORMAT JSON ENVELOPE UPSERT (KEY (k)) ON ERROR SKIP"
+        )
+        sql(f"CREATE SOURCE g (k bigint) FROM FILES (PATH '{tmp_path}') FORMAT JSON")
+        server.ingestions.tick()
+        assert sql("SELECT * FROM f") == [(1, "b")]
+        reasons = sql('SELECT output, partition, "offset", reason FROM f_errors')
+        assert [(row[1], row[2]) for row in reasons] == [("in.jsonl", 19)]
+        with pytest.raises(AdapterError, match="in.jsonl"):
+            sql("SELECT * FROM g")
+        with lines.open("a") as file:
+            file.write('{"k": 2, "v": "c"}\n')
+        server.ingestions.tick()
+        assert sql("SELECT * FROM f") == [(1, "b"), (2, "c")]
+        with pytest.raises(AdapterError, match="needs columns"):
+            sql(f"CREATE SOURCE h FROM FILES (PATH '{tmp_path}') FORMAT CSV")
