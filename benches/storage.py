@@ -26,7 +26,8 @@ from headwater.persist.client import open_location
 from headwater.persist.evolution import TIME
 from headwater.storage.envelope import Debezium, Envelope, Plain, Rows
 from headwater.storage.format import Json
-from headwater.storage.ingestion import Definition, Ingestion, Output
+from headwater.storage.ingestion import Ingestion
+from headwater.storage.outputs import Definition, Output
 from headwater.storage.source import OFFSET, PARTITION, Source
 from headwater.storage.sources.pg_copy import _blocks
 from headwater.storage.sources.pg_stream import Stream

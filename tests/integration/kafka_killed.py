@@ -17,7 +17,8 @@ from headwater.persist.core import Settings
 from headwater.storage.dead_letters import Policy
 from headwater.storage.envelope import Plain, Upsert
 from headwater.storage.format import Json
-from headwater.storage.ingestion import Definition, Ingestion, Output
+from headwater.storage.ingestion import Ingestion
+from headwater.storage.outputs import Definition, Output
 from headwater.storage.runner import Condition, Runner
 from headwater.storage.sources.kafka import OUTPUT, Kafka
 

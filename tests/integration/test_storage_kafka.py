@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import multiprocessing
+import pickle
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -29,8 +30,9 @@ from headwater.storage.decode import Included
 from headwater.storage.envelope import Plain, Upsert
 from headwater.storage.errors import DefiniteError, TransientError
 from headwater.storage.format import Bytes, Json, Text
-from headwater.storage.ingestion import Definition, Ingestion, Output
+from headwater.storage.ingestion import Ingestion
 from headwater.storage.offsets import NOTHING, Offsets
+from headwater.storage.outputs import Definition, Output
 from headwater.storage.runner import Condition, Runner
 from headwater.storage.source import HEADERS, TIMESTAMP
 from headwater.storage.sources import kafka
@@ -461,3 +463,28 @@ def test_kills_under_load(broker: Broker, tmp_path: Path) -> None:
 def test_many_kills_under_load(broker: Broker, tmp_path: Path) -> None:
     random = Random(SEED)
     killed_again_and_again(broker, tmp_path, "".join(random.choice("iib") for _ in range(25)))
+
+
+def test_pieces_of_a_range_are_the_range(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As tasks read them: each by a process that has nothing but a copy of the source."""
+    from confluent_kafka import TopicPartition
+
+    monkeypatch.setattr(kafka, "PIECE_MESSAGES", 4)
+    world = World(broker)
+    world.produce(world.plain, 0, 11)
+    world.produce(world.plain, 1, 5)
+    admin, place = broker.admin(), TopicPartition(world.topic, 0, 6)
+    admin.delete_records([place])[place].result()
+    source = world.source()
+    upper = source.probe()
+    whole = flat(source.read(NOTHING, upper))
+    pieces = source.pieces(NOTHING, upper)
+    assert len(pieces) == 4
+    assert sum(piece.messages for piece in pieces) == len(whole) == 10
+    found = []
+    for piece in pieces:
+        copied = pickle.loads(pickle.dumps(source))
+        found += flat(copied.read(piece.lower, piece.upper))
+        copied.close()
+    assert sorted(found) == sorted(whole)
+    source.close()

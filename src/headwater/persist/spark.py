@@ -298,6 +298,26 @@ def this_attempt() -> str:
     )
 
 
+def run_in_tasks(session: Session, work: Sequence[Callable[[str], bytes]]) -> list[bytes]:
+    """Run each in a task of one job, given the name of its attempt; return what they returned.
+
+    A task may be run twice, or its answer lost: what it writes has the attempt in its name.
+    """
+    work = tuple(work)
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                answer = work[number](f"{this_attempt()}.{number}")
+                columns = [pa.array([number], pa.int64()), pa.array([answer], pa.binary())]
+                yield pa.RecordBatch.from_arrays(columns, names=["number", "answer"])
+
+    numbers = session.range(0, len(work), 1, len(work))
+    answers = numbers.mapInArrow(run, "number bigint, answer binary").collect()
+    found = {row[0]: bytes(row[1]) for row in answers}
+    return [found[number] for number in range(len(work))]
+
+
 def written_parts(frame: Frame, objects: Writing, target: Target) -> Frame:
     """Return the frame of :data:`DESCRIPTORS` whose tasks write the rows of ``frame`` when run.
 
@@ -469,6 +489,7 @@ __all__ = [
     "register_data_source",
     "repeat_rows",
     "rows_frame",
+    "run_in_tasks",
     "snapshot_frame",
     "spark_schema",
     "this_attempt",

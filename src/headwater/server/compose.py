@@ -85,7 +85,7 @@ class Server:
         self.session = WarmingSession(settings)
         self.views = ViewController(self.client, self.session)
         self.materializations = Materializations(self.client)
-        self.ingestions = Ingestions(self.client, self.timeline, clock)
+        self.ingestions = Ingestions(self.client, self.timeline, clock, session=self.session)
         coordinator = Coordinator(
             self.client,
             self.timeline,

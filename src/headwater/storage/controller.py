@@ -16,7 +16,8 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 from headwater.base.clock import Clock
 from headwater.base.errors import HeadwaterError, InvalidUsage
@@ -122,12 +123,21 @@ class Ingestions:
         *,
         connections: Connections = no_connections,
         threads: bool = True,
+        session: Any = None,
     ) -> None:
-        """Run nothing yet; without ``threads``, whoever calls :meth:`tick` lets sources run."""
+        """Run nothing yet; without ``threads``, whoever calls :meth:`tick` lets sources run.
+
+        The tasks of ``session``, a SparkSession, read what is large.
+        """
         self._client = client
         self._following = following
         self._clock = clock
         self._threads = threads
+        self._tasks: Any = None
+        if session is not None:
+            from headwater.storage.spark import SparkTasks
+
+            self._tasks = partial(SparkTasks, session)
         self._running: dict[str, _Running] = {}
         self.connections = connections
 
@@ -220,7 +230,8 @@ class Ingestions:
     def _run(self, definition: SourceDefinition) -> None:
         def start() -> Ingestion:
             source = upstream_of(definition, self._clock, self.connections)
-            return Ingestion(self._client, definition.ingestion, source, self._following)
+            kept = definition.ingestion
+            return Ingestion(self._client, kept, source, self._following, self._tasks)
 
         runner = Runner(start, self._clock, interval_ms=definition.poll_ms)
         running = _Running(definition, runner)

@@ -188,6 +188,10 @@ class Debezium:
         either = msgspec.defstruct("Message", [*parts, payload], frozen=True, gc=False)
         object.__setattr__(self, "_decoder", msgspec.json.Decoder(either))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel without the decoder."""
+        return Debezium, (self.row, self.policy, self.key, self.layout)
+
     @property
     def schema(self) -> pa.Schema:
         """The columns of the output."""

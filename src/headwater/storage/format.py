@@ -147,6 +147,10 @@ class Json:
         object.__setattr__(self, "_getters", tuple(map(attrgetter, names)))
         object.__setattr__(self, "_checks", _checks(self.schema))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel as the columns: decoders are made anew where they are used."""
+        return Json, (self.schema,)
+
     def decode(self, data: bytes) -> Row:
         """Return the members that are columns."""
         try:
@@ -211,6 +215,10 @@ class Csv:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_types", tuple(_python_type(f) for f in self.schema))
         object.__setattr__(self, "_checks", _checks(self.schema))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel as the columns."""
+        return Csv, (self.schema, self.delimiter)
 
     def decode(self, data: bytes) -> Row:
         """Return the fields, each as its column's type."""

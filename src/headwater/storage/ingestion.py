@@ -35,12 +35,13 @@ bound by a process that died holds them until the next one has appended it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
-import numpy as np
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -65,14 +66,14 @@ from headwater.persist.commands import (
     UpperMismatch,
 )
 from headwater.persist.consolidate import consolidate
-from headwater.persist.core import Step, this_process
+from headwater.persist.core import Core, Step, this_process
 from headwater.persist.decision import collection_of
 from headwater.persist.evolution import DIFF, TIME
 from headwater.persist.part import read_part
+from headwater.persist.spark_parts import Target, place_of
 from headwater.persist.state import State
 from headwater.storage import dead_letters, remap
 from headwater.storage.envelope import Changes, Known, Lookup, Upsert
-from headwater.storage.errors import DefiniteError
 from headwater.storage.following import Following
 from headwater.storage.format import Row
 from headwater.storage.keyed_state import KeyedState
@@ -86,11 +87,15 @@ from headwater.storage.outputs import (
     bound_by,
     hold_of,
 )
-from headwater.storage.reclock import Longs, time_of, times_of
+from headwater.storage.reclock import time_of
 from headwater.storage.remap import Minted, Probe, Remap, mint
 from headwater.storage.resumption import Resumption, Uppers, resumption
-from headwater.storage.source import OFFSET, PARTITION, Records, Source
+from headwater.storage.source import Source
+from headwater.storage.stamp import since, stamped
 from headwater.storage.stored_remap import read_remap
+from headwater.storage.tasks import Into, PieceTask, Tasks, Written, planned
+
+LOG: Final = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -125,11 +130,14 @@ class Ingestion:
         definition: Definition,
         source: Source,
         following: Following | None = None,
+        tasks: Callable[[Core, Step], Tasks] | None = None,
     ) -> None:
+        """Take the role, and look where things are; ``tasks`` read what is large, if there are."""
         self.definition = definition
         self.source = source
         self.statistics = Statistics()
         self._following = following
+        self._tasks = tasks
         self._client = client
         self._core = client.core
         self._epoch = self._take_role()
@@ -346,6 +354,9 @@ class Ingestion:
 
         Memory is one batch, except for upserts, which need the order of all messages of a range.
         """
+        by_tasks = self._written_by_tasks(step, lower, upper)
+        if by_tasks is not None:
+            return by_tasks
         parts: dict[str, list[Any]] = {name: [] for name in self._outputs}
         letters: list[Any] = []
         envelopes = {output.name: output.envelope for output in self.definition.outputs}
@@ -356,12 +367,12 @@ class Ingestion:
                 continue  # An output that nobody asked for.
             self.statistics.messages += records.table.num_rows
             self.statistics.bytes += records.table.nbytes
-            stamped = self._stamped(records, lower, upper)
+            times = stamped(self.source.name, self._remap, records.table, lower, upper)
             envelope = envelopes[records.output]
             if isinstance(envelope, Upsert):
-                upserts.setdefault(records.output, []).append(stamped)
+                upserts.setdefault(records.output, []).append(times)
                 continue
-            changes = envelope.changes(records.output, stamped)
+            changes = envelope.changes(records.output, times)
             if records.clears is not None:
                 changes = self._cleared(kept, changes, parts[records.output], *records.clears)
             self._write(step, kept, changes, parts[records.output], letters)
@@ -369,13 +380,55 @@ class Ingestion:
             envelope, kept = envelopes[name], self._outputs[name]
             assert isinstance(envelope, Upsert)
             assert kept.state is not None
-            fresh = [_since(table, kept.upper) for table in stamped_all]
+            fresh = [since(table, kept.upper) for table in stamped_all]
             before: Lookup = _nothing
             if not self._is_new(kept):
                 before = partial(kept.state.at, kept.upper - 1)
             changes = envelope.fold(name, fresh, before)
             self._write(step, kept, changes, parts[name], letters)
         return parts, letters
+
+    def _written_by_tasks(
+        self, step: Step, lower: Offsets, upper: Offsets
+    ) -> tuple[dict[str, list[Any]], list[Any]] | None:
+        """Let tasks read a large range and write its parts; ``None`` if it is to be read here."""
+        if self._tasks is None or place_of(self._core) is None:
+            return None
+        state = self._core.state
+        into = {
+            output.name: Into(
+                output.envelope,
+                Target.of(collection_of(state, self._outputs[output.name].write.id)),
+                self._outputs[output.name].upper,
+            )
+            for output in self.definition.outputs
+        }
+        pieces = planned(self.source, lambda source: source.pieces(lower, upper), into)
+        if pieces is None:
+            return None
+        tasks = self._tasks(self._core, step)
+        dead = Target.of(collection_of(state, self._letters.write.id))
+        under, letters_upper = tasks.writing(), self._letters.upper
+        try:
+            answers = tasks.run(
+                [
+                    PieceTask(self.source, piece, self._remap, into, dead, letters_upper, under)
+                    for piece in pieces
+                ]
+            )
+        except Exception:
+            LOG.warning("source %s: tasks could not read a range", self.source.name, exc_info=True)
+            return None
+        return self._gathered([msgspec.msgpack.decode(answer, type=Written) for answer in answers])
+
+    def _gathered(self, found: Sequence[Written]) -> tuple[dict[str, list[Any]], list[Any]]:
+        for each in found:
+            self.statistics.messages += each.messages
+            self.statistics.bytes += each.bytes
+            self.statistics.updates += each.updates
+            self.statistics.dead_letters += each.dead_letters
+        parts = {name: [p for each in found for p in each.outputs[name]] for name in self._outputs}
+        return parts, [part for each in found for part in each.letters]
 
     def _is_new(self, kept: _Kept) -> bool:
         """Whether nothing was ever appended."""
@@ -406,31 +459,11 @@ class Ingestion:
         updates = pa.concat_tables([retracted, changes.updates])
         return Changes(updates, changes.errors, changes.letters)
 
-    def _stamped(self, records: Records, lower: Offsets, upper: Offsets) -> pa.Table:
-        """Return the records with their times."""
-        table = records.table
-        offsets = table.column(OFFSET).to_numpy()
-        times: Longs = np.zeros(len(offsets), np.int64)
-        partitions = table.column(PARTITION).combine_chunks().dictionary_encode()
-        codes = partitions.indices.to_numpy(zero_copy_only=False)
-        for code, partition in enumerate(partitions.dictionary.to_pylist()):
-            mine = codes == code
-            places = offsets[mine]
-            if places.min() < lower[partition] or places.max() >= upper[partition]:
-                raise DefiniteError(
-                    self.source.name,
-                    f"asked for [{lower[partition]}, {upper[partition]}) of partition "
-                    f"{partition!r}, it gave offsets {places.min()} to {places.max()}",
-                    "this is a mistake of the source's implementation",
-                )
-            times[mine] = times_of(self._remap, partition, places)
-        return table.append_column(pa.field(TIME, pa.int64(), nullable=False), pa.array(times))
-
     def _write(
         self, step: Step, kept: _Kept, changes: Changes, parts: list[Any], letters: list[Any]
     ) -> None:
-        updates, errors = _since(changes.updates, kept.upper), _since(changes.errors, kept.upper)
-        dead = _since(changes.letters, self._letters.upper)
+        updates, errors = since(changes.updates, kept.upper), since(changes.errors, kept.upper)
+        dead = since(changes.letters, self._letters.upper)
         self.statistics.updates += updates.num_rows
         self.statistics.dead_letters += dead.num_rows
         parts += step.write(pending_parts(self._core, kept.write.id, updates, errors))
@@ -444,13 +477,3 @@ def _upper(state: State, kept: _Kept) -> int:
 def _nothing(_: Sequence[Row]) -> Mapping[Row, Known]:
     """Return what an output has that nothing was ever appended to."""
     return {}
-
-
-def _since(updates: pa.Table, upper: int) -> pa.Table:
-    """Return what a collection that is complete before ``upper`` does not have yet."""
-    if not updates.num_rows or pc.min(updates.column(TIME)).as_py() >= upper:
-        return updates
-    return updates.filter(pc.greater_equal(updates.column(TIME), upper))
-
-
-__all__ = ["Definition", "Ingestion", "Output", "Statistics", "read_remap"]

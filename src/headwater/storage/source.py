@@ -19,9 +19,9 @@ the system views.
 
 What a source hands over is a :class:`Records` batch: the place of each record, and either raw
 messages (:data:`MESSAGE`: a key and a value, bytes, for a format and an envelope) or rows with
-diffs where upstream has them already. Reading may happen in tasks elsewhere: the ingestion only
-asks for batches and stamps them, so a large range can be cut by partition and offset behind this
-port and read by Spark tasks. Here it is read in this process.
+diffs where upstream has them already. Reading may happen in tasks elsewhere: a source that is
+:class:`Divisible` cuts a large range into pieces, each read by a process that has nothing but a
+copy of the source (``storage/tasks.py``). What is small is read where it is asked for.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -77,6 +77,24 @@ class Records:
     output: str
     table: pa.Table
     clears: tuple[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A range that can be read apart from others, and about how many messages are in it."""
+
+    lower: Offsets
+    upper: Offsets
+    messages: int
+
+
+@runtime_checkable
+class Divisible(Protocol):
+    """A source whose ranges can be read in pieces, by other processes that are given it."""
+
+    def pieces(self, lower: Offsets, upper: Offsets) -> list[Piece]:
+        """Return pieces that together are exactly ``[lower, upper)``."""
+        ...
 
 
 class Source(Protocol):

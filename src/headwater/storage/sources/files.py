@@ -35,7 +35,7 @@ from headwater.storage.errors import DefiniteError, TransientError
 from headwater.storage.generators.chance import Longs
 from headwater.storage.generators.generator import placed, with_diffs
 from headwater.storage.offsets import NOTHING, Offsets
-from headwater.storage.source import MESSAGE, Records, Reliance
+from headwater.storage.source import MESSAGE, Piece, Records, Reliance
 from headwater.storage.sources.folders import EVERYTHING, Directory, Folder
 
 BLOCK_BYTES: Final = 1024 * 1024
@@ -150,6 +150,17 @@ class Files:
                 ) from error
             except OSError as error:
                 raise TransientError(self.name, f"cannot read {partition!r}: {error}") from error
+
+    def pieces(self, lower: Offsets, upper: Offsets) -> list[Piece]:
+        """Return the files, each by itself; a line is taken to be a hundred bytes."""
+        found = []
+        for partition, last in upper.items():
+            first = lower[partition]
+            if first < last:
+                messages = last - first if self._kind == "parquet" else (last - first) // 100
+                piece = (Offsets({partition: first}), Offsets({partition: last}))
+                found.append(Piece(*piece, messages))
+        return found
 
     def _lines(self, partition: str, first: int, last: int) -> Iterator[Records]:
         at, rest = first, b""

@@ -52,7 +52,7 @@ from headwater.base.errors import InvalidUsage
 from headwater.storage.errors import DefiniteError, TransientError
 from headwater.storage.generators.generator import placed
 from headwater.storage.offsets import NOTHING, Offsets
-from headwater.storage.source import HEADERS, MESSAGE, TIMESTAMP, Records, Reliance
+from headwater.storage.source import HEADERS, MESSAGE, TIMESTAMP, Piece, Records, Reliance
 from headwater.storage.sources.kafka_ranges import Ranges, Refused, Silent
 
 OUTPUT: Final = "messages"
@@ -62,6 +62,7 @@ TOPIC: Final = "topic "
 """What the name of the row for the topic itself begins with; partitions are numbers."""
 
 REQUEST_TIMEOUT_S: Final = 10.0
+PIECE_MESSAGES: Final = 200_000
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 
@@ -239,6 +240,30 @@ class Kafka:
         except KafkaException as failure:
             raise self._failed(failure.args[0]) from failure
         self._described()
+
+    def pieces(self, lower: Offsets, upper: Offsets) -> list[Piece]:
+        """Return every partition's range, cut where it is long."""
+        found = []
+        wanted = dict(self._wanted(lower, upper))
+        begins = self._begins([partition for partition, (first, _) in wanted.items() if not first])
+        for number, (first, last) in wanted.items():
+            partition, at = str(number), first
+            while at < last:
+                # What a topic has lost before it was ever read is of no piece but the first.
+                end = min(last, max(at, begins.get(number, 0)) + PIECE_MESSAGES)
+                piece = (Offsets({partition: at}), Offsets({partition: end}))
+                found.append(Piece(*piece, end - max(at, begins.get(number, 0))))
+                at = end
+        return found
+
+    def _begins(self, partitions: Sequence[int]) -> dict[int, int]:
+        if not partitions:
+            return {}
+        places = [TopicPartition(self._topic, partition) for partition in partitions]
+        answers = self._admins().list_offsets(
+            dict.fromkeys(places, OffsetSpec.earliest()), request_timeout=REQUEST_TIMEOUT_S
+        )
+        return {p.partition: int(self._asked(f).offset) for p, f in answers.items()}
 
     def _wanted(self, lower: Offsets, upper: Offsets) -> Iterator[tuple[int, tuple[int, int]]]:
         for partition, last in upper.items():

@@ -25,7 +25,8 @@ from typing import Final
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
-MESSAGES_AT_ONCE: Final = 10_000
+FETCHED_AT_ONCE: Final = 10_000
+MESSAGES_AT_ONCE: Final = 50_000
 BYTES_AT_ONCE: Final = 16 * 1024 * 1024
 WAIT_S: Final = 1.0
 SILENT_WAITS_MAX: Final = 30
@@ -146,7 +147,7 @@ class Ranges:
         if first is None:
             raise Silent
         # To ask for many with a time to wait would wait for all of them, also at the end.
-        rest = self._consumer.consume(MESSAGES_AT_ONCE, 0)
+        rest = self._consumer.consume(FETCHED_AT_ONCE, 0)
         found: dict[int, list[Message]] = {}
         for message in (first, *rest):
             partition, error = _partition(message), message.error()

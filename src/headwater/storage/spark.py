@@ -1,0 +1,39 @@
+"""Storage's edge to Spark: pieces of a large range, run as tasks of one job after the other.
+
+A job has at most as many tasks as there are slots for background work (two less than all), so that
+a tick always finds one free. The session may still be on its way when the first source runs; a
+range that is large enough to come here waits for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from headwater.persist.core import Core, Step
+from headwater.persist.spark import run_in_tasks, writing
+from headwater.persist.spark_parts import Writing
+
+SLOTS_LEFT_FREE = 2
+
+
+class SparkTasks:
+    """Tasks of one session, for one range."""
+
+    def __init__(self, session: Any, core: Core, step: Step) -> None:
+        self._session = session
+        self._core = core
+        self._step = step
+
+    def run(self, work: Sequence[Callable[[str], bytes]]) -> list[bytes]:
+        """Run each in a task."""
+        slots = int(self._session.sparkContext.defaultParallelism)
+        some = max(1, slots - SLOTS_LEFT_FREE)
+        found: list[bytes] = []
+        for first in range(0, len(work), some):
+            found += run_in_tasks(self._session, work[first : first + some])
+        return found
+
+    def writing(self) -> Writing:
+        """Return under which names the tasks of this range write."""
+        return writing(self._core, self._step)

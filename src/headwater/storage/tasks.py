@@ -1,0 +1,151 @@
+"""A large range read by tasks: each reads, stamps, decodes and writes its piece; none commits.
+
+    range ──▶ pieces ──▶ task: read ─▶ stamp ─▶ envelope ─▶ parts in the blob ──▶ descriptors
+              (source)                                                             (driver commits)
+
+A task is given values only: the source (which another process can open), the piece, the bindings,
+the envelopes, where each output is, and under which names it may write. So it makes of its piece
+what the server's process would have made of it, and the parts become visible by the same entry.
+
+What is small, or what only the server can do (an upsert looks its keys up in order, a truncation
+asks the output, a location in memory), never comes here: :func:`planned` says so by ``None``. A
+range that tasks fail to read is read in the server's process: what is wrong is found there, with
+its own class and remedy.
+
+Relied on by: ``storage/ingestion.py``. No Spark here; whoever has one is a :class:`Tasks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import msgspec
+import pyarrow as pa
+
+from headwater.persist.batch import Part
+from headwater.persist.evolution import ERROR_SCHEMA
+from headwater.persist.part import Pending, check_updates
+from headwater.persist.spark_parts import Target, Writing
+from headwater.storage.envelope import Changes, Envelope, Upsert
+from headwater.storage.remap import Remap
+from headwater.storage.source import Divisible, Piece, Records, Source
+from headwater.storage.stamp import since, stamped
+
+MESSAGES_MIN: Final = 200_000
+"""Below this a range is read where it is asked for: a job costs more than it saves."""
+
+
+class Written(msgspec.Struct, frozen=True):
+    """What a task has done: parts of each output and of the dead letters, and its counts."""
+
+    outputs: dict[str, tuple[Part, ...]]
+    letters: tuple[Part, ...]
+    messages: int
+    bytes: int
+    updates: int
+    dead_letters: int
+
+
+class Tasks(Protocol):
+    """Somewhere else to run things."""
+
+    def run(self, work: Sequence[Callable[[str], bytes]]) -> list[bytes]:
+        """Run each, given the name of its attempt; return what they returned, in order."""
+        ...
+
+    def writing(self) -> Writing:
+        """Return under which names the tasks of this range write."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Into:
+    """An output as a task sees it: what it is, and how far it is complete already."""
+
+    envelope: Envelope
+    target: Target
+    upper: int
+
+
+@dataclass(frozen=True, slots=True)
+class PieceTask:
+    """What one task does."""
+
+    source: Source
+    piece: Piece
+    remap: Remap
+    outputs: Mapping[str, Into]
+    letters: Target
+    letters_upper: int
+    writing: Writing
+
+    def __call__(self, attempt: str) -> bytes:
+        """Write the parts of the piece; return their descriptors."""
+        parts: dict[str, list[Part]] = {name: [] for name in self.outputs}
+        letters: list[Part] = []
+        counts = [0, 0, 0, 0]
+        try:
+            for number, records in enumerate(self._wanted()):
+                into = self.outputs[records.output]
+                changes = self._changes(into, records)
+                sides = _sides(into.target, changes)
+                dead = _pending(self.letters, changes.letters, errors=False)
+                written = self.writing.write([*sides, *dead], f"{attempt}.{number}")
+                parts[records.output] += written[: len(sides)]
+                letters += written[len(sides) :]
+                table = records.table
+                found = (table.num_rows, table.nbytes, changes.updates.num_rows)
+                for place, count in enumerate((*found, changes.letters.num_rows)):
+                    counts[place] += count
+        finally:
+            self.source.close()
+        outputs = {name: tuple(found) for name, found in parts.items()}
+        return msgspec.msgpack.encode(Written(outputs, tuple(letters), *counts))
+
+    def _wanted(self) -> Iterator[Records]:
+        for records in self.source.read(self.piece.lower, self.piece.upper):
+            if records.output in self.outputs:
+                yield records
+
+    def _changes(self, into: Into, records: Records) -> Changes:
+        envelope = into.envelope
+        assert not isinstance(envelope, Upsert), "its order is that of the whole range"
+        piece = self.piece
+        times = stamped(self.source.name, self.remap, records.table, piece.lower, piece.upper)
+        changes = envelope.changes(records.output, times)
+        return Changes(
+            since(changes.updates, into.upper),
+            since(changes.errors, into.upper),
+            since(changes.letters, self.letters_upper),
+        )
+
+
+def _sides(target: Target, changes: Changes) -> list[Pending]:
+    return [
+        *_pending(target, changes.updates, errors=False),
+        *_pending(target, changes.errors, errors=True),
+    ]
+
+
+def _pending(target: Target, updates: pa.Table, *, errors: bool) -> list[Pending]:
+    if not updates.num_rows:
+        return []
+    schema = ERROR_SCHEMA if errors else target.schema
+    checked = check_updates(target.name, updates, schema)
+    return [Pending(checked, target.version, target.layout, target.key, errors)]
+
+
+def planned(
+    source: Source, pieces_of: Callable[[Divisible], Sequence[Piece]], outputs: Mapping[str, Into]
+) -> Sequence[Piece] | None:
+    """Return the pieces that tasks should read; ``None`` if the range is better read here."""
+    if not isinstance(source, Divisible):
+        return None
+    if any(isinstance(into.envelope, Upsert) for into in outputs.values()):
+        return None
+    pieces = pieces_of(source)
+    if sum(piece.messages for piece in pieces) < MESSAGES_MIN:
+        return None
+    return pieces
