@@ -15,10 +15,12 @@ from typing import Literal
 import pytest
 
 from headwater.adapter.timeline import DEFAULT, Timeline
+from headwater.algebra.frontier import Frontier
 from headwater.base.ids import GlobalId
 from headwater.persist.client import Client
 from headwater.persist.commands import (
     Advance,
+    AllowCompaction,
     Atomic,
     OpenReader,
     Reserved,
@@ -26,6 +28,7 @@ from headwater.persist.commands import (
     SetItem,
 )
 from headwater.persist.errors import Stopped
+from headwater.persist.evolution import DIFF
 from headwater.persist.state import violations
 from headwater.storage import ingestion as module
 from headwater.storage.controller import new_collections
@@ -51,16 +54,28 @@ class Interrupted(ScriptedSource):
     """Upstream, whose reading takes so long that the timeline moves."""
 
     timeline: Timeline | None = None
+    client: Client | None = None
+
+    def compacted(self) -> None:
+        """Let the owner of remap keep no history at all, as a retention of nothing does."""
+        assert self.client is not None
+        state = self.client.core.state
+        gid = state.names[DEFINITION.remap]
+        newest = Frontier.of(state.timelines[DEFAULT].upper - 1)
+        self.client.core.submit(AllowCompaction(((gid, newest),))).result()
 
     def read(self, lower: Offsets, upper: Offsets) -> Iterator[Records]:
         assert self.timeline is not None
         for records in super().read(lower, upper):
             self.timeline._clock.sleep(0.002)
             self.timeline.tick()
+            self.compacted()
             yield records
 
 
-def start(world: World, client: Client) -> tuple[Ingestion, Timeline]:
+def start(
+    world: World, client: Client, held: tuple[str, ...] = NAMES
+) -> tuple[Ingestion, Timeline]:
     timeline = Timeline(client, world.clock)
     if DEFINITION.remap not in client.core.state.names:
         ids: dict[str, GlobalId] = {}
@@ -68,10 +83,10 @@ def start(world: World, client: Client) -> tuple[Ingestion, Timeline]:
             reserved = client.core.submit(ReserveId()).result()
             assert isinstance(reserved, Reserved)
             ids[name] = reserved.id
-        held = (OpenReader(ids[name], f"oracle/{name}", "oracle") for name in NAMES)
+        holds = (OpenReader(ids[name], f"oracle/{name}", "oracle") for name in held)
         made = new_collections(DEFINITION, DEFAULT, ids)
-        client.core.submit(Atomic((*made, *held))).result()
-    source = Interrupted(world.upstream, timeline=timeline)
+        client.core.submit(Atomic((*made, *holds))).result()
+    source = Interrupted(world.upstream, timeline=timeline, client=client)
     return Ingestion(client, DEFINITION, source, timeline), timeline
 
 
@@ -178,6 +193,37 @@ def test_who_reads_while_a_range_is_ingested_waits_for_it() -> None:
         assert seen
         assert all(plain <= binding < timeline.upper for plain, binding in seen), seen
         assert not wrong(client, world)
+        client.stop()
+
+
+class Gone(Exception):
+    """The process dies while it reads."""
+
+
+def test_no_retention_takes_what_a_restart_needs() -> None:
+    """Who keeps the history of remap keeps none, while a range is bound and not appended."""
+    world = World()
+    with stepped(Random(0)):
+        client = world.open()
+        running, _ = start(world, client, held=())
+        world.upstream.grow(Random(1), 6)
+        running.tick(world.clock.now_ms())
+        world.upstream.grow(Random(2), 6)
+        world.clock.set(world.clock.now_ms() + 50)
+        read = running.source.read
+
+        def dies(lower: Offsets, upper: Offsets) -> Iterator[Records]:
+            yield next(read(lower, upper))
+            raise Gone
+
+        running.source.read = dies  # type: ignore[method-assign]
+        with pytest.raises(Gone):
+            running.tick(world.clock.now_ms())
+        again, timeline = start(world, client, held=())
+        again.tick(world.clock.now_ms())
+        ok, errors = client.reader("plain").snapshot(timeline.upper - 1).sides()
+        there = sum(ok.column(DIFF).to_pylist()) + sum(errors.column(DIFF).to_pylist())
+        assert there == sum(world.upstream.offsets.values())
         client.stop()
 
 

@@ -97,6 +97,7 @@ def new_collections(
     beside = ((kept.remap, remap.SCHEMA), (kept.dead_letters, dead_letters.SCHEMA))
     for name, schema in beside:
         yield CreateOrLoad(name, evolution.to_bytes(schema), timeline=timeline, id=ids[name])
+    yield OpenReader(ids[kept.remap], hold_of(kept), HOLD)
     for output in kept.outputs:
         envelope, gid = output.envelope, ids[output.collection]
         yield CreateOrLoad(

@@ -16,10 +16,11 @@ import msgspec
 import pyarrow as pa
 
 from headwater.base.clock import Clock
-from headwater.base.errors import InvalidUsage
+from headwater.base.errors import HeadwaterError, InvalidUsage
 from headwater.persist import evolution
 from headwater.storage.dead_letters import Policy
 from headwater.storage.envelope import Debezium, Envelope, Plain, Rows, Upsert
+from headwater.storage.errors import TransientError
 from headwater.storage.format import Bytes, Csv, Format, Json, JsonText, Text
 from headwater.storage.generators.auction import Auctions
 from headwater.storage.generators.counter import Counter
@@ -248,11 +249,20 @@ def upstream_of(definition: SourceDefinition, clock: Clock, connections: Connect
             from headwater.storage.sources.kafka import Kafka
 
             group = f"headwater-{definition.id}"
-            return Kafka(connections(upstream.connection), upstream.topic, group=group)
+            said = _said(connections, upstream.connection, definition.id)
+            return Kafka(said, upstream.topic, group=group)
         case FromPostgres():
             tables = {
                 output.reference: evolution.from_bytes(output.decoding.schema)
                 for output in definition.outputs
             }
-            dsn = str(connections(upstream.connection)["dsn"])
+            dsn = str(_said(connections, upstream.connection, definition.id)["dsn"])
             return Postgres(dsn, upstream.publication, upstream.slot, tables)
+
+
+def _said(connections: Connections, connection: str, source: str) -> Mapping[str, Any]:
+    """Return what a connection says; what is wrong with it may be mended while we wait."""
+    try:
+        return connections(connection)
+    except HeadwaterError as error:
+        raise TransientError(source, str(error)) from error

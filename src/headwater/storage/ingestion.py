@@ -144,6 +144,8 @@ class Ingestion:
         timeline = None if following is None else following.name
         write, read = client.create_or_load(definition.remap, remap.SCHEMA, timeline=timeline)
         self._remap_kept = _Kept(write, read)
+        if following is not None:
+            self._core.submit(OpenReader(write.id, self._hold, HOLD)).result()
         write, read = client.create_or_load(
             definition.dead_letters, dead_letters.SCHEMA, timeline=timeline
         )
@@ -321,7 +323,12 @@ class Ingestion:
         since = Frontier.of(max(0, upper - 1))
         for kept in self._outputs.values():
             entry.commands.append(DowngradeReader(kept.write.id, self._hold, since))
-        entry.commands.append(AllowCompaction(((self._remap_kept.write.id, since),)))
+        remap_id = self._remap_kept.write.id
+        if self._following is None:
+            entry.commands.append(AllowCompaction(((remap_id, since),)))
+        else:
+            # Its owner keeps history for whoever looks; what resumption needs is held beside that.
+            entry.commands.append(DowngradeReader(remap_id, self._hold, since))
 
     def _appended(self, upper: int) -> None:
         for kept in self._appended_to:

@@ -13,8 +13,9 @@ from headwater.storage.envelope import Envelope
 from headwater.storage.offsets import NOTHING, Offsets
 
 HOLD: Final = "ingestion"
-"""The read capability on each output: what it had just before its upper must stay readable, for an
-upsert to look its keys up, and for a truncation to retract it."""
+"""The read capability on each output, and on a remap that somebody else compacts: what it had just
+before its upper must stay readable, for an upsert to look its keys up, for a truncation to retract
+it, and for a restart to know where to go on."""
 
 
 BOUND: Final = "bound, not appended yet"
