@@ -6,7 +6,7 @@ those of somebody else's. Kept by :meth:`CatalogQueries._showing`: the shadow sh
 a time, whoever asks says which, and it is changed when nobody is asking.
 
 The shadow is started beside everything else (:meth:`CatalogQueries.start` returns at once), and
-the first question waits for it. One that did not start is started by the next question; one that
+the first question waits for it. One that did not start is started by a later question; one that
 died is started again by :class:`~headwater.adapter.shadow.shadow.Shadow`, and the question asked
 again. It holds nothing that is not in our catalog.
 
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,6 +40,8 @@ _log = logging.getLogger(__name__)
 
 ANALYSES_MAX: Final = 1024
 """Statements whose types are remembered, until the catalog changes."""
+START_AGAIN_SECONDS: Final = 10.0
+"""For so long after it did not start nobody tries again: whoever asks is told at once."""
 
 
 class CatalogUnavailable(AdapterError):
@@ -64,6 +67,8 @@ class CatalogQueries:
         self._shadow: Shadow | None = None
         self._stopped = False
         self._starting = threading.Lock()
+        self._refused: str | None = None
+        self._refused_until = 0.0
         # Which catalog is shown, and how many are asking about it.
         self._turn = threading.Condition()
         self._shown: frozenset[tuple[str, bytes]] | None = None
@@ -98,7 +103,8 @@ class CatalogQueries:
     def analyse(self, text: str, parameter_oids: Sequence[int], state: State) -> Analysis:
         """Return what a statement is, over the catalog of ``state``; or PostgreSQL's refusal."""
         asked = (text, tuple(parameter_oids))
-        known = self._analyses.get(asked) if state.items is self._shown_items else None
+        with self._turn:
+            known = self._analyses.get(asked) if self._shows(state) else None
         if known is None:
             with _sorted_errors(), self._showing(state) as shadow:
                 try:
@@ -126,25 +132,42 @@ class CatalogQueries:
             if self._stopped:
                 raise ShadowUnavailable("the server is stopping")
             if self._shadow is None:
-                shadow = Shadow(self._directory)
-                shadow.start()
-                self._shadow = shadow
+                if self._refused is not None and time.monotonic() < self._refused_until:
+                    raise ShadowUnavailable(self._refused)
+                self._shadow = self._start()
             return self._shadow
+
+    def _start(self) -> Shadow:
+        try:
+            shadow = Shadow(self._directory)
+            shadow.start()
+        except (HeadwaterError, OSError, ImportError, LookupError) as error:
+            self._refused = f"the shadow PostgreSQL does not start: {error}"
+            self._refused_until = time.monotonic() + START_AGAIN_SECONDS
+            raise ShadowUnavailable(self._refused) from error
+        self._refused = None
+        return shadow
+
+    def _shows(self, state: State) -> bool:
+        """Whether the catalog of ``state`` is shown. With :attr:`_turn` held."""
+        if state.items is self._shown_items:
+            return True
+        if self._shown is None or catalog_key(state) != self._shown:
+            return False
+        self._shown_items = state.items  # Something else than the catalog has changed.
+        return True
 
     @contextmanager
     def _showing(self, state: State) -> Iterator[Shadow]:
         """Have the shadow show the catalog of ``state`` until the question is answered."""
         shadow = self._started()
         with self._turn:
-            if state.items is not self._shown_items:
-                wanted = catalog_key(state)
-                while self._shown != wanted and self._asking:
-                    self._turn.wait()
-                if self._shown != wanted:
-                    shadow.mirror(mirrored(state))
-                    self._shown = wanted
-                    self._analyses = {}
-                self._shown_items = state.items
+            while not self._shows(state) and self._asking:
+                self._turn.wait()
+            if not self._shows(state):
+                shadow.mirror(mirrored(state))
+                self._shown, self._shown_items = catalog_key(state), state.items
+                self._analyses = {}
             self._asking += 1
         try:
             yield shadow

@@ -2,7 +2,7 @@
 
 Parameters are PostgreSQL's to say: the shadow analyses the text over empty relations of the same
 names and types. A statement that PostgreSQL does not know (``SUBSCRIBE``, say) or refuses leaves
-them open, and the wire takes text for them.
+them open, and so does a shadow that does not start; the wire then takes text for them.
 
 Columns are said by who will make the rows, so that what is announced is what comes: the shadow for
 a question about the catalog, the table's schema for RETURNING, the evaluator for a query.
@@ -14,7 +14,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from headwater.adapter.catalog_queries import CatalogQueries, passed
+from headwater.adapter.catalog_queries import CatalogQueries, CatalogUnavailable, passed
 from headwater.adapter.pgwire.backend import Column, Description
 from headwater.adapter.pgwire.wire_types import TEXT_OID, of_oid
 from headwater.adapter.shadow.classify import is_catalog_query
@@ -42,7 +42,7 @@ def described(
     source, _ = strip_as_of(source)
     try:
         analysis = queries.analyse(source.text, parameter_oids, state)
-    except PostgresRejected:
+    except (PostgresRejected, CatalogUnavailable):
         return None
     if len(analysis.parameters) != len(parameter_oids):
         return None
