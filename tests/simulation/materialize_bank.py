@@ -39,7 +39,7 @@ from headwater.materialize.definition import (
     to_spec,
     to_validate,
 )
-from headwater.materialize.delivery import Delivery, Transaction
+from headwater.materialize.delivery import Delivery, Stream, Transaction
 from headwater.materialize.drivers.sqlite import SqliteDriver
 from headwater.materialize.key_range import KeyHash, KeyRange, key_hash
 from headwater.materialize.protocol import messages as m
@@ -123,7 +123,8 @@ class Wrong(AssertionError):
 
 def judge(path: Path, bank: Bank, standing: Mapping[KeyRange, int] | None = None) -> None:
     """Compare the endpoint with the oracle; ``standing`` is read from the fences by default."""
-    with closing(sqlite3.connect(path)) as db:
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("BEGIN")  # Of one moment: a driver in another thread may still be at work.
         balances = dict(db.execute("SELECT account, amount FROM balances").fetchall())
         log = sorted(db.execute("SELECT account, seq, amount, balance FROM log").fetchall())
         if standing is None:
@@ -217,7 +218,7 @@ class Shard:
         spec: MaterializationSpec,
         key_range: KeyRange,
         log: SharedLog,
-        stream: InProcess,
+        stream: Stream,
     ) -> None:
         self._bank, self.key_range = bank, key_range
         self.delivered_range = key_range

@@ -35,6 +35,10 @@ from headwater.persist.decision import collection_of
 
 PREFIX: Final = "materialization/"
 
+NOT_DESCRIBED: Final = (
+    "a connector of protocol 3032023 cannot say what it would do; these are its constraints alone"
+)
+
 _INCARNATION_BYTES: Final = 4
 
 
@@ -120,7 +124,7 @@ class Materializations:
             endpoint,
             tuple(bindings),
             tuple(reads),
-            hard_delete,
+            hard_delete and not endpoint.speaks_arenas,
             shards=shards,
         )
         check_shards(endpoint.driver, shards)
@@ -139,12 +143,15 @@ class Materializations:
         hard_delete: bool = True,
     ) -> DryRun:
         """Ask the driver what would be; nothing is changed, here or there."""
+        hard_delete = hard_delete and not endpoint.speaks_arenas
         definition = Definition(name, "", endpoint, tuple(bindings), (), hard_delete)
+        # Flow's protocol has no word for it, and a connector would do what it should describe.
+        described = endpoint.driver != CONNECTOR or endpoint.speaks_arenas
         stream = self._open(definition)
         try:
             spec, _, validated = validated_spec(self._client, definition, stream)
             actions = ""
-            if endpoint.driver != CONNECTOR:  # Flow's protocol has no word for it.
+            if described:
                 stream.send(Apply(spec, dry_run=True))
                 applied = stream.receive()
                 actions = applied.action_description if isinstance(applied, Applied) else ""
@@ -164,10 +171,14 @@ class Materializations:
                 for field, constraint in constraints_of(answer)
             ),
             guarantees,
-            tuple(
-                f"binding {named!r} may deliver a change more than once, and then it counts again"
-                for named, promised in guarantees
-                if promised is Guarantee.AT_LEAST_ONCE
+            (
+                *(() if described else (NOT_DESCRIBED,)),
+                *(
+                    f"binding {named!r} may deliver a change more than once, and then it counts "
+                    "again"
+                    for named, promised in guarantees
+                    if promised is Guarantee.AT_LEAST_ONCE
+                ),
             ),
         )
 

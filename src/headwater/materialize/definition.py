@@ -58,6 +58,12 @@ CONNECTOR: Final = "connector"
 """The driver that is somebody else's program; it is configured by its command and its own config.
 """
 
+FLOW: Final = "flow"
+"""Protocol 3032023, which a connector speaks unless it is said otherwise."""
+
+ARENA: Final = "arena"
+"""The protocol of document 001."""
+
 _VERSION_BYTES: Final = 8
 _DECIMAL_DIGITS_MAX: Final = 38
 
@@ -82,11 +88,16 @@ class Endpoint(msgspec.Struct, frozen=True):
     """Where to: the name of a driver, and its configuration.
 
     That of :data:`CONNECTOR` has ``command`` (a list) and perhaps ``codec``, or ``endpoint`` (an
-    address of gRPC); and ``config``.
+    address of gRPC) and perhaps ``protocol``; and ``config``.
     """
 
     driver: str
     config: Mapping[str, Any]
+
+    @property
+    def speaks_arenas(self) -> bool:
+        """Whether its connector speaks the arena protocol, which cannot delete."""
+        return self.driver == CONNECTOR and self.config.get("protocol") == ARENA
 
 
 class Binding(msgspec.Struct, frozen=True):

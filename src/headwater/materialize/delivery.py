@@ -152,11 +152,13 @@ class Delivery:
         Loads go out before the last transaction is acknowledged, and wait for that with the
         driver. The next transaction may be filled while the driver applies this one.
         """
+        position = transaction.position
+        checkpoint = position.to_checkpoint(self._source)
         self._acknowledge()
         for load in transaction.loads:
             self._stream.send(load)
         self.settle()
-        self._stream.send(Flush())
+        self._stream.send(Flush(runtime_checkpoint=checkpoint))
         loaded, flushed = self._flushed()
         # What the driver stages from now on it may need to find again, whatever comes; and a key
         # that a store without transactions may get half way must be loaded next time.
@@ -164,8 +166,7 @@ class Delivery:
         for store in transaction.stores(loaded):
             for piece in _pieces(store):
                 self._stream.send(piece)
-        position = transaction.position
-        self._stream.send(StartCommit(position.to_checkpoint(self._source)))
+        self._stream.send(StartCommit(checkpoint))
         started = self._expect(StartedCommit)
         entry = self._recovery.entry
         state = updated_state(entry.state_json, started.state)

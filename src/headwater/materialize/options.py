@@ -2,11 +2,11 @@
 
     SQLITE (PATH)   POSTGRES (DSN [, SCHEMA])   DELTA (PATH)   PARQUET (URL)
     WEBHOOK (URL [, SECRET])
-    CONNECTOR (COMMAND [, CODEC] [, CONFIG])   CONNECTOR (ENDPOINT [, CONFIG])
+    CONNECTOR (COMMAND [, CODEC] [, CONFIG])   CONNECTOR (ENDPOINT [, PROTOCOL] [, CONFIG])
 
 ``COMMAND`` is split into words as a shell would, and run without one; ``CONFIG`` is JSON, which
 only the connector understands; ``CODEC`` is ``proto`` or ``json``. ``ENDPOINT`` is ``host:port`` of
-a connector that serves gRPC.
+a connector that serves gRPC; ``PROTOCOL`` is ``flow`` or ``arena`` (that of document 001).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from headwater.base.errors import InvalidUsage
-from headwater.materialize.definition import CONNECTOR, Endpoint
+from headwater.materialize.definition import ARENA, CONNECTOR, FLOW, Endpoint
 from headwater.materialize.key_range import KeyRange
 from headwater.materialize.reduction.strategy import NAMES
 from headwater.materialize.wire.framing import Codec
@@ -49,13 +49,28 @@ def _codec(text: str) -> str:
     return Codec(text).value
 
 
+def _protocol(text: str) -> str:
+    if text not in (FLOW, ARENA):
+        raise ValueError(f"{text!r} is neither {FLOW!r} nor {ARENA!r}")
+    return text
+
+
 ENDPOINTS: Final[Mapping[str, Takes]] = {
     "sqlite": Takes({"path": str}, {}),
     "postgres": Takes({"dsn": str}, {"schema": str}),
     "delta": Takes({"path": str}, {}),
     "parquet": Takes({"url": str}, {}),
     "webhook": Takes({"url": str}, {"secret": str}),
-    CONNECTOR: Takes({}, {"command": _command, "endpoint": str, "config": _json, "codec": _codec}),
+    CONNECTOR: Takes(
+        {},
+        {
+            "command": _command,
+            "endpoint": str,
+            "protocol": _protocol,
+            "config": _json,
+            "codec": _codec,
+        },
+    ),
 }
 
 
@@ -87,6 +102,8 @@ def endpoint(kind: str, options: Mapping[str, str]) -> Endpoint:
             raise InvalidOption(f"the option {name.upper()} cannot be read: {error}") from error
     if kind.lower() == CONNECTOR and ("command" in config) == ("endpoint" in config):
         raise InvalidOption("CONNECTOR needs either the option COMMAND or the option ENDPOINT")
+    if "protocol" in config and "endpoint" not in config:
+        raise InvalidOption("CONNECTOR takes the option PROTOCOL only beside ENDPOINT")
     return Endpoint(kind.lower(), config)
 
 

@@ -99,7 +99,7 @@ def open_stream(definition: Definition) -> Stream:
         return InProcess(driver(endpoint.driver).make())
     address = endpoint.config.get("endpoint")
     if address is not None:
-        return _dial(address)
+        return _dial(address, arenas=endpoint.speaks_arenas)
     command = endpoint.config.get("command")
     if not isinstance(command, list) or not command or not all(map(_is_text, command)):
         raise InvalidUsage("a connector needs its command, as a list of texts")
@@ -107,12 +107,13 @@ def open_stream(definition: Definition) -> Stream:
     return ChildProcess(command, codec)
 
 
-def _dial(address: str) -> Stream:
+def _dial(address: str, *, arenas: bool) -> Stream:
     try:
+        from headwater.materialize.arena.stream import ArenaStream
         from headwater.materialize.transport.grpc_stream import GrpcStream
     except ModuleNotFoundError as error:
         raise InvalidUsage("gRPC is an extra: install headwater[grpc] where this runs") from error
-    return GrpcStream(address)
+    return ArenaStream(address) if arenas else GrpcStream(address)
 
 
 def _is_text(value: object) -> bool:

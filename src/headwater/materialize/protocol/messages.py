@@ -207,6 +207,8 @@ class Flush:
     state_patches_json: bytes = b""
     backfill_begin: tuple[BackfillBoundary, ...] = ()
     backfill_complete: tuple[BackfillBoundary, ...] = ()
+    runtime_checkpoint: Checkpoint | None = None
+    """With which StartCommit will be said: the arena protocol says it beforehand."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Final, Generic, TypeVar
 
 import grpc
@@ -153,3 +154,5 @@ class Call(Generic[Heard]):
         finally:
             self._said.put(None)
             self._ended.set()
+            with suppress(queue.Full):
+                self._requests.put_nowait(None)  # gRPC waits for what is said next.

@@ -94,7 +94,7 @@ def _field_written(field: Field, content: Any) -> Any:
     match field.cardinality:
         case Cardinality.ONE:
             return _value_written(field.kind, content)
-        case Cardinality.MANY:
+        case Cardinality.MANY | Cardinality.PACKED:
             return [_value_written(field.kind, item) for item in content]
         case Cardinality.BY_NAME:
             return {name: _value_written(field.kind, item) for name, item in sorted(content)}
@@ -167,7 +167,7 @@ def _field_shape(field: Field) -> Any:
         case Cardinality.ONE:
             # Raw takes everything, null too, and cannot stand in a union.
             return one if one is msgspec.Raw else one | None
-        case Cardinality.MANY:
+        case Cardinality.MANY | Cardinality.PACKED:
             return list[one] | None  # type: ignore[valid-type]
         case Cardinality.BY_NAME:
             return dict[str, one] | None  # type: ignore[valid-type]
@@ -202,7 +202,7 @@ def _converted(shaped: Any, kind: type) -> Any:
         match cardinality:
             case Cardinality.ONE:
                 values[name] = convert(content)
-            case Cardinality.MANY:
+            case Cardinality.MANY | Cardinality.PACKED:
                 values[name] = tuple(map(convert, content))
             case Cardinality.BY_NAME:
                 values[name] = tuple(sorted((key, convert(v)) for key, v in content.items()))

@@ -31,6 +31,7 @@ from headwater.materialize.wire.schema import (
     Cardinality,
     Field,
     Kind,
+    MessageSchema,
     Scalar,
 )
 
@@ -64,7 +65,12 @@ def envelope_of(side: Side) -> tuple[Field, ...]:
 
 def encode(message: Message, side: Side) -> bytes:
     """Return a message of a side, in its envelope, without framing."""
-    tag = _tags(side).get(type(message))
+    return encode_in(message, envelope_of(side))
+
+
+def encode_in(message: Any, envelope: tuple[Field, ...]) -> bytes:
+    """Return a message in an envelope."""
+    tag = _tags(envelope).get(type(message))
     if tag is None:
         raise NotOnTheWire(message, "*")
     return _delimited(tag, encode_value(message))
@@ -72,8 +78,14 @@ def encode(message: Message, side: Side) -> bytes:
 
 def decode(payload: bytes, side: Side) -> Message:
     """Return the message that a side sent; exactly one must be in the envelope."""
-    found: list[Message] = []
-    by_tag = {field.tag: field for field in envelope_of(side)}
+    message: Message = decode_in(payload, envelope_of(side))
+    return message
+
+
+def decode_in(payload: bytes, envelope: tuple[Field, ...]) -> Any:
+    """Return the one message that is in an envelope."""
+    found: list[Any] = []
+    by_tag = {field.tag: field for field in envelope}
     for tag, wire_type, value, _ in _fields(payload):
         field = by_tag.get(tag)
         if field is None:
@@ -108,6 +120,11 @@ def decode_value(payload: bytes, kind: type) -> Any:
             unknown.append(raw)
             continue
         field, expected, read = reader
+        if field.cardinality is Cardinality.PACKED:
+            # A peer may also write each of them alone.
+            packed = value if wire_type == _BYTES else bytes((value,))
+            values.setdefault(field.name, []).extend(map(bool, packed))
+            continue
         if wire_type != expected:
             raise MalformedMessage(
                 f"{kind.__name__}.{field.name} has wire type {wire_type}, not {expected}"
@@ -128,8 +145,21 @@ def decode_value(payload: bytes, kind: type) -> Any:
 
 
 @cache
-def _tags(side: Side) -> Mapping[Kind, int]:
-    return {field.kind: field.tag for field in envelope_of(side)}
+def _tags(envelope: tuple[Field, ...]) -> Mapping[Kind, int]:
+    return {field.kind: field.tag for field in envelope}
+
+
+def _fields_of(kind: type) -> tuple[Field, ...]:
+    schema = SCHEMAS.get(kind) or _others()[kind]
+    return schema.fields
+
+
+@cache
+def _others() -> Mapping[type, MessageSchema]:
+    # That protocol is written in terms of this one.
+    from headwater.materialize.arena.tables import SCHEMAS as ARENA
+
+    return ARENA
 
 
 # Writing: for each class, a list of functions from a field's value to its bytes, made once.
@@ -139,7 +169,7 @@ _Write = Callable[[Any], bytes]
 
 @cache
 def _writers(kind: type) -> list[tuple[str, _Write]]:
-    return [(field.name, _field_writer(field)) for field in SCHEMAS[kind].fields]
+    return [(field.name, _field_writer(field)) for field in _fields_of(kind)]
 
 
 def _field_writer(field: Field) -> _Write:
@@ -149,6 +179,8 @@ def _field_writer(field: Field) -> _Write:
         case Cardinality.MANY:
             item = _single_writer(field.tag, field.kind, keep_default=True)
             return lambda values: b"".join(map(item, values))
+        case Cardinality.PACKED:
+            return lambda values: _delimited(field.tag, bytes(values)) if values else b""
         case Cardinality.BY_NAME:
             value_of = _single_writer(2, field.kind, keep_default=True)
 
@@ -221,7 +253,7 @@ _Read = Callable[[Any], Any]
 @cache
 def _readers(kind: type) -> tuple[Mapping[int, tuple[Field, int, _Read]], bool]:
     by_tag = {}
-    for field in SCHEMAS[kind].fields:
+    for field in _fields_of(kind):
         if field.cardinality is Cardinality.BY_NAME:
             by_tag[field.tag] = (field, _BYTES, _entry_reader(field.kind))
         else:

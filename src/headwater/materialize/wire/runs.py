@@ -87,7 +87,7 @@ class Splitting:
         flags = message.exists.to_pylist(), message.delete.to_pylist()
         if self._codec is Codec.PROTOBUF:
             packed = message.keys_packed.to_pylist()
-            values = _packed(message.rows, selection.values)
+            values = packed_values(message.rows, selection.values)
             for key, value, exists, delete in zip(packed, values, *flags, strict=True):
                 yield Store(
                     message.binding,
@@ -107,7 +107,8 @@ class Splitting:
             )
 
 
-def _packed(rows: pa.Table, names: Sequence[str]) -> list[bytes]:
+def packed_values(rows: pa.Table, names: Sequence[str]) -> list[bytes]:
+    """Return some columns of each row as a packed tuple."""
     if not names:
         return [b""] * rows.num_rows
     columns = [rows.column(name).combine_chunks() for name in names]

@@ -40,6 +40,7 @@ class Cardinality(enum.Enum):
     ONE = "one"
     MANY = "many"
     BY_NAME = "a map from strings"
+    PACKED = "many, one byte each, in one piece"
 
 
 Kind = Scalar | type[enum.IntEnum] | type
@@ -412,5 +413,8 @@ RESPONSE: Final = (
 REFUSED: Final[Mapping[type, tuple[str, ...]]] = {m.Apply: ("dry_run",)}
 """Fields without a place on the wire that nobody may lose: encoding one that is set is an error."""
 
-LEFT_OUT: Final[Mapping[type, tuple[str, ...]]] = {m.ValidatedBinding: ("holds_data",)}
+LEFT_OUT: Final[Mapping[type, tuple[str, ...]]] = {
+    m.ValidatedBinding: ("holds_data",),
+    m.Flush: ("runtime_checkpoint",),
+}
 """Fields without a place on the wire that are information only."""
