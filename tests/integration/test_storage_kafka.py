@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from headwater.adapter.errors import AdapterError
 from headwater.base.clock import ManualClock, SystemClock
 from headwater.collection.run_layout import LAYOUTS
 from headwater.persist.blob.memory import MemoryBlob
@@ -38,6 +39,7 @@ from headwater.storage.source import HEADERS, TIMESTAMP
 from headwater.storage.sources import kafka
 from headwater.storage.sources.kafka import OUTPUT, Kafka
 from headwater.testing.kafka import Broker
+from headwater.testing.sql_server import SqlServer
 from tests.integration.kafka_killed import ingest_until_killed, ingestions, open_writer
 from tests.unit.storage.conformance import CHECKS, Rig, flat
 
@@ -488,3 +490,47 @@ def test_pieces_of_a_range_are_the_range(broker: Broker, monkeypatch: pytest.Mon
         copied.close()
     assert sorted(found) == sorted(whole)
     source.close()
+
+
+# ---- by SQL alone ----------------------------------------------------------------------------
+
+
+def test_a_topic_by_sql(broker: Broker) -> None:
+    world = World(broker, partitions=1)
+    for key, value in ((1, b'{"v": "one"}'), (2, b'{"v": "two"}'), (1, None), (3, b"bad")):
+        headers = [("h", b"x"), ("h", b"\xff")]
+        world.plain.produce(
+            world.topic, value, key=b'{"k": %d}' % key, timestamp=1_700_000_000_000, headers=headers
+        )
+    world.plain.flush()
+    with SqlServer(SystemClock()) as server:
+        sql = server.session()
+        sql(f"CREATE CONNECTION kafka TO KAFKA (BROKER '{broker.bootstrap}')")
+        sql("VALIDATE CONNECTION kafka")
+        sql(
+            f"CREATE SOURCE newest (k bigint, v text) FROM KAFKA CONNECTION kafka "
+            f"(TOPIC '{world.topic}') FORMAT JSON INCLUDE OFFSET AS at "
+            "ENVELOPE UPSERT (KEY (k)) ON ERROR SKIP"
+        )
+        sql(
+            f"CREATE SOURCE every FROM KAFKA CONNECTION kafka (TOPIC '{world.topic}') FORMAT TEXT "
+            "INCLUDE KEY, PARTITION AS p, OFFSET AS o, TIMESTAMP AS at, HEADERS ON ERROR SKIP"
+        )
+        server.ingestions.tick()
+        assert sql("SELECT k, v, at FROM newest") == [(2, "two", 1)]
+        first = "SELECT text, key, p, o, at, headers FROM every WHERE o = 0"
+        ((text, key, p, o, at, headers),) = sql(first)
+        assert (text, key, p, o) == ('{"v": "one"}', '{"k": 1}', 0, 0)
+        assert at.timestamp() == 1_700_000_000
+        assert headers == '[{"key":"h","value":"x"},{"key":"h","value":"\\\\xff"}]'
+        assert sql('SELECT partition, "offset" FROM newest_errors') == [("0", 3)]
+        progress: dict[str, int] = dict(sql('SELECT partition, "offset" FROM every_progress'))
+        assert progress.pop("0") == 4
+        assert list(progress.values()) == [1], "and the topic itself, by its id"
+        for refused in (
+            f"(TOPIC '{world.topic}') FORMAT JSON INCLUDE COLOUR",
+            f"(TOPIC '{world.topic}') FORMAT TEXT INCLUDE KEY AS text",
+            f"(TOPIC '{world.topic}', ISOLATION LEVEL 'none') FORMAT TEXT",
+        ):
+            with pytest.raises(AdapterError):
+                sql(f"CREATE SOURCE x FROM KAFKA CONNECTION kafka {refused}")

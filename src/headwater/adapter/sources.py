@@ -15,7 +15,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, cast
 
 import psycopg
 import pyarrow as pa
@@ -185,10 +185,14 @@ def _described(state: State, statement: CreateSource, oid: str, reached: Connect
             return _files(upstream, statement)
         case Connected("kafka"):
             used = connection(state, upstream.connection, "kafka").id
-            refuse_others("a source of KAFKA", upstream.options, ("topic",))
+            refuse_others("a source of KAFKA", upstream.options, ("topic", "isolation level"))
             topic = text("topic", upstream.options, "a source of KAFKA")
+            isolation = str(upstream.options.get("isolation level", "read_committed")).lower()
+            if isolation not in {"read_committed", "read_uncommitted"}:
+                raise InvalidDefinition("ISOLATION LEVEL is read_committed or read_uncommitted")
             decoding = _decoding(statement, keyed=True)
-            return Described(FromKafka(used, topic), {KAFKA_OUTPUT: decoding}, (used,))
+            read = FromKafka(used, topic, cast("Any", isolation))
+            return Described(read, {KAFKA_OUTPUT: decoding}, (used,))
         case _:
             return _postgres(state, upstream, oid, reached)
 
@@ -257,11 +261,14 @@ def _decoding(statement: CreateSource, *, keyed: bool) -> Decoding:
         key_schema,
         encoding.delimiter,
         encoding.on_error,
+        encoding.included,
     )
     try:
-        decoding.made()
+        names = decoding.made().schema.names
     except InvalidUsage as error:
         raise InvalidDefinition(str(error)) from error
+    if len(set(names)) < len(names):
+        raise InvalidDefinition("two columns have one name", hint="INCLUDE … AS another name.")
     return decoding
 
 

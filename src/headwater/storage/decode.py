@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -110,14 +111,17 @@ _TYPES: Final[dict[str, tuple[pa.DataType, ...]]] = {
     "partition": (pa.string(), pa.int32()),
     "offset": (pa.int64(),),
     "timestamp": (pa.timestamp("us", "UTC"),),
-    "headers": (HEADERS_TYPE,),
+    "headers": (HEADERS_TYPE, pa.string()),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Included:
-    """A column of the message itself: which, under what name, and as what (its first type, unless
-    it is said: a key is bytes or text, a partition text or a number)."""
+    """A column of the message itself: which, under what name, and as what.
+
+    The first type, unless it is said: a key is bytes or text, a partition text or a number, headers
+    are a list or its JSON (``[{"key": …, "value": …}, …]``; bytes that are no text as ``\\x…``).
+    """
 
     what: What
     name: str
@@ -138,7 +142,23 @@ class Included:
         """Return the column of a batch."""
         if _COLUMN[self.what] not in stamped.column_names:
             raise InvalidUsage(f"this source was not asked for the {self.what} of its messages")
-        return stamped.column(_COLUMN[self.what]).cast(self.field.type)
+        found = stamped.column(_COLUMN[self.what])
+        if self.what == "headers" and self.type == pa.string():
+            return pa.array([_json(headers) for headers in found.to_pylist()], pa.string())
+        return found.cast(self.field.type)
+
+
+def _json(headers: Sequence[dict[str, Any]]) -> str:
+    read = [{"key": each["key"], "value": _readable(each["value"])} for each in headers]
+    return msgspec.json.encode(read).decode()
+
+
+def _readable(value: bytes | None) -> str | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        assert value is not None
+        return f"\\x{value.hex()}"
 
 
 def unfit_keys(stamped: pa.Table, included: Sequence[Included]) -> Refused:

@@ -19,6 +19,7 @@ from headwater.base.clock import Clock
 from headwater.base.errors import HeadwaterError, InvalidUsage
 from headwater.persist import evolution
 from headwater.storage.dead_letters import Policy
+from headwater.storage.decode import Included, What
 from headwater.storage.envelope import Debezium, Envelope, Plain, Rows, Upsert
 from headwater.storage.errors import TransientError
 from headwater.storage.format import Bytes, Csv, Format, Json, JsonText, Text
@@ -29,7 +30,7 @@ from headwater.storage.generators.key_value import KeyValue
 from headwater.storage.generators.nexmark import Nexmark
 from headwater.storage.generators.tpch import Tpch
 from headwater.storage.outputs import Definition, Output
-from headwater.storage.source import Source
+from headwater.storage.source import HEADERS, TIMESTAMP, Source
 from headwater.storage.sources.files import Files
 from headwater.storage.sources.folders import folder_of
 from headwater.storage.sources.postgres import Postgres
@@ -80,6 +81,7 @@ class FromKafka(msgspec.Struct, frozen=True, tag="kafka"):
 
     connection: str
     topic: str
+    isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
 
 
 KAFKA_OUTPUT: Final = "messages"
@@ -99,6 +101,8 @@ class Decoding(msgspec.Struct, frozen=True):
     key_schema: bytes = b""
     delimiter: str = ","
     policy: Literal["fail", "skip"] = "fail"
+    included: tuple[tuple[What, str], ...] = ()
+    """Columns of the message itself (of a topic): which, and what each is called."""
 
     def made(self) -> Envelope:
         """Return the envelope."""
@@ -106,11 +110,18 @@ class Decoding(msgspec.Struct, frozen=True):
         if self.envelope == "rows":
             return Rows(evolution.from_bytes(self.schema))
         if self.envelope == "none":
-            return Plain(self._format(), policy)
+            return Plain(self._format(), policy, included=self._included())
         if self.envelope == "debezium":
             return Debezium(Json(evolution.from_bytes(self.schema)), policy)
         key_format = Json(evolution.from_bytes(self.key_schema)) if self.key_schema else None
-        return Upsert(self._format(), self.key, key_format, policy)
+        included = self._included()
+        return Upsert(self._format(), self.key, key_format, policy, included=included)
+
+    def _included(self) -> tuple[Included, ...]:
+        types: dict[str, pa.DataType] = {"partition": pa.int32(), "headers": pa.string()}
+        if self.format != "bytes":
+            types["key"] = pa.string()
+        return tuple(Included(what, name, types.get(what)) for what, name in self.included)
 
     def _format(self) -> Format:
         match self.format:
@@ -248,9 +259,14 @@ def upstream_of(definition: SourceDefinition, clock: Clock, connections: Connect
         case FromKafka():
             from headwater.storage.sources.kafka import Kafka
 
-            group = f"headwater-{definition.id}"
-            said = _said(connections, upstream.connection, definition.id)
-            return Kafka(said, upstream.topic, group=group)
+            asked = {what for o in definition.outputs for what, _ in o.decoding.included}
+            return Kafka(
+                _said(connections, upstream.connection, definition.id),
+                upstream.topic,
+                group=f"headwater-{definition.id}",
+                isolation=upstream.isolation,
+                include=sorted(asked & {TIMESTAMP, HEADERS}),
+            )
         case FromPostgres():
             tables = {
                 output.reference: evolution.from_bytes(output.decoding.schema)

@@ -63,6 +63,7 @@ log.cleaner.backoff.ms=100
 log.cleaner.dedupe.buffer.size=2097152
 log.initial.task.delay.ms=500
 log.retention.check.interval.ms=500
+log.retention.ms=-1
 file.delete.delay.ms=0
 """
 

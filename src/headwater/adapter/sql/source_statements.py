@@ -10,6 +10,7 @@ from typing import Literal
 import pyarrow as pa
 
 OptionValue = str | int | bool
+Included = Literal["key", "partition", "offset", "timestamp", "headers"]
 
 
 def _frozen(options: Mapping[str, OptionValue]) -> Mapping[str, OptionValue]:
@@ -54,7 +55,7 @@ Upstream = LoadGenerator | Files | Connected
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """``FORMAT … [ENVELOPE …] [ON ERROR FAIL | SKIP]``: how messages become rows."""
+    """``FORMAT … [INCLUDE …] [ENVELOPE …] [ON ERROR FAIL | SKIP]``: how messages become rows."""
 
     format: Literal["json", "csv", "text", "bytes", "parquet"]
     header: bool = False
@@ -63,6 +64,8 @@ class Encoding:
     key: tuple[str, ...] = ()
     """The columns of the key of an upsert."""
     on_error: Literal["fail", "skip"] = "fail"
+    included: tuple[tuple[Included, str], ...] = ()
+    """``INCLUDE KEY | PARTITION | OFFSET | TIMESTAMP | HEADERS [AS name], …``: of the message."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from headwater.adapter.sql.source_statements import (
     CreateSource,
     Encoding,
     Files,
+    Included,
     LoadGenerator,
     TableReference,
     Upstream,
@@ -44,6 +45,7 @@ _CONNECTED: Final[tuple[tuple[str, Literal["postgres", "kafka"]], ...]] = (
     ("KAFKA", "kafka"),
 )
 _NONE: Final = "none"
+_INCLUDED: Final[tuple[Included, ...]] = ("key", "partition", "offset", "timestamp", "headers")
 
 
 def create_source(source: Source) -> statements.Statement:
@@ -74,6 +76,7 @@ def _check(upstream: Upstream, encoding: Encoding | None, has_columns: bool) -> 
         raise InvalidDefinition("a source of FILES or KAFKA needs a FORMAT")
     if encoding is None:
         return
+    _check_included(upstream, encoding)
     needs = encoding.format in ("csv", "parquet") or encoding.envelope == "debezium"
     if needs and not has_columns:
         raise InvalidDefinition(
@@ -88,6 +91,16 @@ def _check(upstream: Upstream, encoding: Encoding | None, has_columns: bool) -> 
         raise InvalidDefinition("FORMAT PARQUET has rows, and no other envelope than NONE")
 
 
+def _check_included(upstream: Upstream, encoding: Encoding) -> None:
+    what = [each for each, _ in encoding.included]
+    if what and not isinstance(upstream, Connected):
+        raise InvalidDefinition("INCLUDE belongs to a source of KAFKA")
+    if what and encoding.envelope == "debezium":
+        raise InvalidDefinition("a row of ENVELOPE DEBEZIUM comes and goes by several messages")
+    if "key" in what and encoding.envelope == "upsert":
+        raise InvalidDefinition("the key of ENVELOPE UPSERT is in its columns already")
+
+
 def _encoding(cursor: Cursor) -> Encoding:
     format_ = next((f for f in _FORMATS if cursor.accept(f.upper())), None)
     if format_ is None:
@@ -100,6 +113,7 @@ def _encoding(cursor: Cursor) -> Encoding:
             delimiter = cursor.string()
             if len(delimiter) != 1:
                 raise InvalidDefinition("fields are delimited by one character")
+    included = _included(cursor) if cursor.accept("INCLUDE") else ()
     envelope, key = _envelope(cursor) if cursor.accept("ENVELOPE") else (_NONE, ())
     on_error: Literal["fail", "skip"] = "fail"
     if cursor.accept("ON", "ERROR"):
@@ -107,7 +121,22 @@ def _encoding(cursor: Cursor) -> Encoding:
             on_error = "skip"
         else:
             cursor.expect("FAIL")
-    return Encoding(format_, header, delimiter, envelope, key, on_error)
+    return Encoding(format_, header, delimiter, envelope, key, on_error, included)
+
+
+def _included(cursor: Cursor) -> tuple[tuple[Included, str], ...]:
+    """``KEY [AS name], PARTITION [AS name], …``."""
+    found: list[tuple[Included, str]] = []
+    while not found or cursor.accept(","):
+        what = next((each for each in _INCLUDED if cursor.accept(each.upper())), None)
+        if what is None:
+            there = ", ".join(_INCLUDED).upper()
+            raise InvalidDefinition(
+                f"INCLUDE {cursor.identifier().upper()} is nothing of a message",
+                hint=f"There are {there}.",
+            )
+        found.append((what, cursor.identifier() if cursor.accept("AS") else what))
+    return tuple(found)
 
 
 def _envelope(
