@@ -112,8 +112,8 @@ def _indexes(state: State) -> dict[str, tuple[Index, ...]]:
 
 def _relation(state: State, each: catalog.Object, indexes: tuple[Index, ...]) -> Relation | None:
     kind = _KINDS.get(each.kind)
-    if kind is None:
-        return None
+    if kind is None or not (each.collection or each.schema):
+        return None  # A source of several outputs is none itself: they are.
     if each.collection:
         gid = state.names.get(each.collection)
         if gid is None:

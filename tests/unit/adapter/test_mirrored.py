@@ -71,3 +71,11 @@ def test_a_name_that_postgresql_would_cut_is_left_out(server: SqlServer) -> None
     sql = server.session()
     sql(f"CREATE TABLE {'n' * (NAME_BYTES_MAX + 1)} (k bigint); CREATE TABLE t (k bigint)")
     assert list(shown(server)) == ["t"]
+
+
+def test_of_a_source_its_outputs_are_shown_and_no_secret(server: SqlServer) -> None:
+    server.session()(
+        "CREATE SOURCE house FROM LOAD GENERATOR AUCTION FOR ALL TABLES; CREATE SECRET s AS 'x';"
+        "CREATE CONNECTION c TO POSTGRES (HOST 'h', DATABASE 'd', USER 'u', PASSWORD SECRET s)"
+    )
+    assert set(shown(server)) == {"person", "auction", "bid", "house_progress"}
