@@ -19,9 +19,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import psycopg
@@ -90,10 +91,12 @@ class CatalogQueries:
 
     # ---- questions ---------------------------------------------------------------------------
 
-    def run(self, text: str, state: State) -> Result:
-        """Return the answer to a query about the catalog of ``state``."""
+    def run(
+        self, text: str, state: State, settings: Mapping[str, str] = MappingProxyType({})
+    ) -> Result:
+        """Return the answer to a query about the catalog of ``state``, under these settings."""
         with _sorted_errors(), self._showing(state) as shadow:
-            return _result(shadow.run_catalog_query(text))
+            return _result(shadow.run_catalog_query(text, settings=settings))
 
     def rows(self, text: str, *parameters: str | None) -> tuple[tuple[str | None, ...], ...]:
         """Return the rows of a question of our own."""

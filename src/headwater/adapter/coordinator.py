@@ -11,6 +11,7 @@ that it reads.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Final
 
@@ -18,7 +19,7 @@ import pyarrow as pa
 
 from headwater.adapter import catalog, subscribe, subscriptions, writes
 from headwater.adapter.catalog import Sources
-from headwater.adapter.catalog_queries import CatalogQueries
+from headwater.adapter.catalog_queries import CatalogQueries, CatalogUnavailable, passed
 from headwater.adapter.clients import Clients
 from headwater.adapter.connections import Connections
 from headwater.adapter.definitions import Definitions, defaults
@@ -51,7 +52,7 @@ from headwater.adapter.sql.statements import (
     Update,
 )
 from headwater.adapter.sql.types import wire_type
-from headwater.adapter.system import Seen
+from headwater.adapter.system import Seen, shadowed
 from headwater.adapter.timeline import DEFAULT, Timeline
 from headwater.adapter.transients import Followed, Transients
 from headwater.adapter.vault import Vault, default_key_file
@@ -69,6 +70,8 @@ def from_postgres(sql: str, schemas: catalog.Schemas) -> str:
     """Translate a query of PostgreSQL's dialect."""
     return to_spark(sql, schemas).text
 
+
+LOG: Final = logging.getLogger(__name__)
 
 LABEL_MAX: Final = 200
 """Characters of a query that stand for it where others see it."""
@@ -132,6 +135,7 @@ class Coordinator:
             failures=self._views.failures(),
             hydrating=self._views.hydrating(),
             deliveries=lambda oid: None if (found := running(oid)) is None else found.status,
+            sources={each.id: each for each in self.ingestions.statuses()},
             sessions=self.clients.sessions(),
             subscriptions=self.clients.subscriptions(),
         )
@@ -147,13 +151,29 @@ class Coordinator:
             raise Unsupported("a query about the catalog", detail="There is no shadow PostgreSQL.")
         return self.catalog_queries.run(query, state)
 
+    def introspect(self, statement: Select, sources: Sources, state: State) -> Result:
+        """Answer a query that reads system views alone."""
+        if self.catalog_queries is not None:
+            local = self.reads.local(sources)
+            settings = dict(shadowed.setting(name, rows) for name, rows in local.items())
+            try:
+                return self.catalog_queries.run(statement.query_sql, state, settings)
+            except CatalogUnavailable as error:
+                LOG.warning("a system view is read without the shadow PostgreSQL: %s", error)
+        time = self.timeline.upper - 1
+        return Result.of_table(self.reads.rows(statement.query_sql, sources, time))
+
     def columns(self, statement: Statement) -> tuple[Column, ...] | None:
         """Return the columns of the rows that a statement would answer with, if they are known."""
         match statement:
             case Select():
                 sources = self.reads.sources(statement.tables)
                 if sources.system:
-                    return None
+                    asked = self.catalog_queries
+                    if asked is None or sources.collections:
+                        return None
+                    analysis = asked.analyse(statement.query_sql, (), self._core.state)
+                    return tuple(map(passed, analysis.columns))
                 return tuple(map(Column.of_field, self.reads.describe(statement, sources)))
             case Insert() | Update() | Delete() if statement.returning is not None:
                 target = self.target(statement.table)

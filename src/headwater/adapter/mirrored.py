@@ -36,7 +36,7 @@ from headwater.adapter.sql.statements import (
     Value,
 )
 from headwater.adapter.sql.tokens import SCHEMA, SYSTEM_SCHEMA
-from headwater.adapter.system import SYSTEM_VIEWS, SystemView
+from headwater.adapter.system import SYSTEM_VIEWS, SystemView, shadowed
 from headwater.persist import evolution
 from headwater.persist.state import State
 
@@ -77,7 +77,14 @@ def _system_relation(view: SystemView) -> Relation:
         Column.stored(field, column.about)
         for field, column in zip(view.schema, view.columns, strict=True)
     ]
-    return Relation(SYSTEM_SCHEMA, view.name, "view", tuple(columns), comment=view.about)
+    return Relation(
+        SYSTEM_SCHEMA,
+        view.name,
+        "view",
+        tuple(columns),
+        shadowed.definition(view),
+        comment=view.about,
+    )
 
 
 def _in_order(state: State) -> Iterator[catalog.Object]:

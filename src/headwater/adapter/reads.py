@@ -178,7 +178,7 @@ class Reads:
     def rows(self, query_sql: str, sources: Sources, time: int) -> pa.Table:
         """Evaluate a query in the client's dialect at ``time``."""
         text = self.text(query_sql, sources)
-        local = self._local(sources)
+        local = self.local(sources)
         try:
             return self._evaluator.select(text, time, relations=sources.relations, local=local)
         except CollectionHasErrors as error:
@@ -186,7 +186,7 @@ class Reads:
             names = {state.collections[gid].name: n for gid, n in sources.collections.items()}
             raise CollectionFailed(names.get(error.name, error.name), error.errors[0]) from error
 
-    def _local(self, sources: Sources) -> dict[str, pa.Table]:
+    def local(self, sources: Sources) -> dict[str, pa.Table]:
         """Return the rows of the system views that are read, all of one moment."""
         if not sources.system:
             return {}

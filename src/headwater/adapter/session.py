@@ -254,8 +254,7 @@ class ClientSession:
         if sources.system and statement.as_of is not None:
             raise Unsupported("AS OF of a system view", detail="It has no history.")
         if sources.system and not sources.collections:
-            time = self._coordinator.timeline.upper - 1
-            return Result.of_table(reads.rows(statement.query_sql, sources, time))
+            return self._coordinator.introspect(statement, sources, self._state())
         if self._transaction is None or statement.as_of is not None:
             with reads.chosen(sources, isolation, statement.as_of, limit) as time:
                 return Result.of_table(reads.select(planned, time))

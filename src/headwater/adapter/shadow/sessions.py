@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import contextlib
 import queue
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 import psycopg
@@ -99,12 +100,24 @@ class Sessions:
             types = tuple(described.param_type(n) for n in range(described.nparams))
             return Analysis(_columns(described), types)
 
-    def run(self, text: str, parameters: Sequence[str | None] = ()) -> Answer:
-        """Every row of ``text``; parameters in text form, their types inferred."""
+    def run(
+        self,
+        text: str,
+        parameters: Sequence[str | None] = (),
+        settings: Mapping[str, str] = MappingProxyType({}),
+    ) -> Answer:
+        """Every row of ``text``; parameters in text form, their types inferred.
+
+        ``settings`` hold for it alone; with some, our system's relations are found.
+        """
         rows, size = [], 0
         _bytes(text)
         with self._session() as connection, psycopg.RawCursor(connection) as cursor:
             try:
+                for name, value in settings.items():
+                    cursor.execute("SELECT set_config($1, $2, false)", [name, value], prepare=False)
+                if settings:
+                    _accept(connection.pgconn.exec_(_ANALYSED_PATH))
                 # A list, even if empty, makes it the extended protocol.
                 for row in cursor.stream(text, list(parameters)):
                     rows.append(tuple(row))

@@ -10,8 +10,9 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, Self, TypeVar
 
 import psycopg
@@ -85,10 +86,15 @@ class Shadow:
         """What a statement returns, or ``PostgresRejected`` with PostgreSQL's own words."""
         return self._with_a_living(lambda: self._sessions.analyse(text, parameters))
 
-    def run_catalog_query(self, text: str, parameters: Sequence[str | None] = ()) -> Answer:
+    def run_catalog_query(
+        self,
+        text: str,
+        parameters: Sequence[str | None] = (),
+        settings: Mapping[str, str] = MappingProxyType({}),
+    ) -> Answer:
         """The answer to a query about the catalog; see :func:`.classify.is_catalog_query`."""
         spelled = _RENAMED.sub(lambda old: RENAMED[old[0]], text)
-        return self._with_a_living(lambda: self._sessions.run(spelled, parameters))
+        return self._with_a_living(lambda: self._sessions.run(spelled, parameters, settings))
 
     def _show(self, objects: Sequence[Mirrored]) -> tuple[str, ...]:
         try:

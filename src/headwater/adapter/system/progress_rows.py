@@ -51,6 +51,9 @@ def _status(seen: Seen) -> Iterator[Row]:
 
 def _status_of(seen: Seen, each: catalog.Object) -> tuple[str, str | None]:
     gid = seen.state.names.get(each.collection)
+    source = seen.sources.get(each.id)
+    if source is not None:
+        return source.status.condition.value, source.status.why or None
     if each.kind == "materialization":
         delivery = seen.deliveries(each.id)
         if delivery is None:
@@ -97,6 +100,9 @@ def _errors(seen: Seen) -> Iterator[Row]:
         for message, count in _errors_of(seen, collection):
             yield (each.id, each.name, each.kind, "data", message, count)
     for each in seen.objects():
+        source = seen.sources.get(each.id)
+        if source is not None and source.status.why:
+            yield (each.id, each.name, each.kind, "source", source.status.why, 1)
         delivery = seen.deliveries(each.id) if each.kind == "materialization" else None
         if delivery is not None and delivery.error:
             yield (each.id, each.name, each.kind, "delivery", delivery.error, 1)

@@ -16,6 +16,7 @@ from headwater.base.ids import GlobalId
 from headwater.materialize.status import Status as DeliveryStatus
 from headwater.persist.core import Core
 from headwater.persist.state import CollectionState, State
+from headwater.storage.controller import SourceStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,8 @@ class Seen:
     """Collections whose first step runs in the background, and which part of it is done."""
     deliveries: Callable[[str], DeliveryStatus | None] = lambda _: None
     """How a materialization does, by its id."""
+    sources: Mapping[str, SourceStatus] = field(default_factory=dict)
+    """How sources do, by their ids."""
     sessions: Sequence[SessionSeen] = ()
     subscriptions: Sequence[SubscriptionSeen] = ()
 
