@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from headwater.adapter.sql.statements import (
+    ExplainQuery,
     ExplainTimestamp,
     ExplainView,
     Select,
@@ -59,7 +60,7 @@ class SubscriptionSeen:
 
 def shown_text(statement: Statement, sql: str) -> str:
     """Return what others may see of a statement: all of a query, the first words of the rest."""
-    if isinstance(statement, Select | Subscribe | ExplainTimestamp | ExplainView):
+    if isinstance(statement, Select | Subscribe | ExplainTimestamp | ExplainQuery | ExplainView):
         return sql[:TEXT_MAX]
     return " ".join(sql.split(maxsplit=2)[:2])
 

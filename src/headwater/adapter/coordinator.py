@@ -18,6 +18,7 @@ from typing import Final
 import pyarrow as pa
 
 from headwater.adapter import catalog, subscribe, subscriptions, writes
+from headwater.adapter import reads as reading
 from headwater.adapter.catalog import Sources
 from headwater.adapter.catalog_queries import CatalogQueries, CatalogUnavailable, passed
 from headwater.adapter.clients import Clients
@@ -26,6 +27,7 @@ from headwater.adapter.definitions import Definitions, defaults
 from headwater.adapter.describing import returned_columns
 from headwater.adapter.dialect import to_spark
 from headwater.adapter.errors import SystemRelation, Unsupported, WrongKind
+from headwater.adapter.explaining import explained_query
 from headwater.adapter.group_commit import GroupCommit
 from headwater.adapter.holds import Holds, retained
 from headwater.adapter.keyed_reads import PROBE_INDEX, KeyedReads
@@ -193,11 +195,15 @@ class Coordinator:
         """Return what a SHOW about objects shows."""
         return shown(self._core.state, statement)
 
-    def explain(self, name: str) -> str:
-        """Say how a materialized view is kept."""
+    def explain_query(self, planned: reading.Planned) -> list[str]:
+        """Say how a query is answered."""
+        return list(explained_query(self._core.state, planned, self.reads, self._views))
+
+    def explain(self, name: str, kind: str) -> str:
+        """Say how a materialized view or an index is kept."""
         found = catalog.named(self._core.state, name)
-        if found.kind != "materialized view":
-            raise WrongKind(name, "materialized view", found.kind)
+        if found.kind != kind:
+            raise WrongKind(name, kind, found.kind)
         return self._views.explain(found.collection)
 
     def validated(self, statement: CreateMaterialization) -> pa.Table:

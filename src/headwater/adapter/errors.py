@@ -451,6 +451,10 @@ class DuplicateSchema(AdapterError):
         super().__init__(f'schema "{name}" already exists')
 
 
+def _a(kind: str) -> str:
+    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
+
+
 class WrongKind(AdapterError):
     """An object of another kind than the statement says."""
 
@@ -458,7 +462,7 @@ class WrongKind(AdapterError):
     sqlstate = "42809"
 
     def __init__(self, name: str, wanted: str, kind: str) -> None:
-        super().__init__(f'"{name}" is not a {wanted}', hint=f"It is a {kind}.")
+        super().__init__(f'"{name}" is not {_a(wanted)}', hint=f"It is {_a(kind)}.")
 
 
 class QueryRejected(AdapterError):

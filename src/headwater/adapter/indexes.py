@@ -34,6 +34,7 @@ from headwater.adapter import catalog
 from headwater.adapter.errors import InvalidDefinition, UnknownColumn
 from headwater.adapter.sql.point import PointRead
 from headwater.adapter.sql.statements import CreateIndex
+from headwater.adapter.sql.tokens import quoted
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import GlobalId
 from headwater.collection.key import key_form, keys_equal
@@ -124,12 +125,8 @@ def checked(state: State, statement: CreateIndex, name: str) -> catalog.Object:
 
 def create_sql(name: str, statement: CreateIndex) -> str:
     """Return the statement, with the name that it has now."""
-    columns = ", ".join(map(_quoted, statement.columns))
-    return f"CREATE INDEX {_quoted(name)} ON {_quoted(statement.on)} ({columns})"
-
-
-def _quoted(name: str) -> str:
-    return f'"{name.replace(chr(34), 2 * chr(34))}"'
+    columns = ", ".join(map(quoted, statement.columns))
+    return f"CREATE INDEX {quoted(name)} ON {quoted(statement.on)} ({columns})"
 
 
 # ---- use -----------------------------------------------------------------------------------------

@@ -63,6 +63,10 @@ class Evaluator(Protocol):
         """Return the views whose first step runs, and which part of it is done."""
         ...
 
+    def explain_query(self, sql: str, *, relations: Mapping[str, str]) -> str:
+        """Say by which operators a view of a query would be kept; nothing is made."""
+        ...
+
     def explain(self, name: str) -> str:
         """Say how the view in the collection ``name`` is kept, and where it stands."""
         ...

@@ -29,7 +29,7 @@ from headwater.adapter.sql.statements import AsOf, Select, Value
 from headwater.adapter.sql.tokens import SYSTEM_PREFIX
 from headwater.adapter.system import Seen, system_view
 from headwater.adapter.timeline import Timeline
-from headwater.adapter.timestamps import Choice, Input, Isolation, asks_oracle, choose
+from headwater.adapter.timestamps import Bound, Choice, Input, Isolation, asks_oracle, choose
 from headwater.base.ids import GlobalId
 from headwater.persist import evolution
 from headwater.persist.client import Client, ReadHandle
@@ -130,6 +130,12 @@ class Reads:
         state = self._core.state
         inputs = [_input(state, gid, name) for gid, name in sources.collections.items()]
         return choose(inputs, isolation, as_of, oracle)
+
+    def at(self, sources: Sources, isolation: Isolation, time: int) -> Choice:
+        """Return the choice of a transaction that reads at ``time`` already."""
+        state = self._core.state
+        inputs = tuple(_input(state, gid, name) for gid, name in sources.collections.items())
+        return Choice(time, Bound(time, "the transaction's time"), None, isolation, inputs)
 
     @contextmanager
     def chosen(

@@ -58,6 +58,7 @@ from headwater.adapter.sql.statements import (
     CreateView,
     Delete,
     Drop,
+    ExplainQuery,
     ExplainTimestamp,
     ExplainView,
     Insert,
@@ -189,8 +190,12 @@ class ClientSession:
                 return self._refresh(name, limit)
             case ExplainTimestamp(select):
                 return self._explain(select)
-            case ExplainView(name):
-                lines = pa.array(self._coordinator.explain(name).splitlines(), pa.string())
+            case ExplainQuery(select):
+                planned = self._coordinator.reads.planned(select, self._known_time(select))
+                lines = pa.array(self._coordinator.explain_query(planned), pa.string())
+                return Result.of_table(pa.table({"plan": lines}), "EXPLAIN")
+            case ExplainView(name, kind):
+                lines = pa.array(self._coordinator.explain(name, kind).splitlines(), pa.string())
                 return Result.of_table(pa.table({"view": lines}), "EXPLAIN")
             case Subscribe():
                 return self._subscribe(statement)
@@ -305,8 +310,14 @@ class ClientSession:
         return coordinator.subscribe(statement, followed, choice.time, endless, self._number, named)
 
     def _explain(self, select: Select) -> Result:
-        reads = self._coordinator.reads
-        choice = reads.choose(reads.sources(select.tables), self._settings.isolation, select.as_of)
+        reads, time = self._coordinator.reads, self._known_time(select)
+        sources = reads.planned(select, time).sources
+        if sources.system and not sources.collections:
+            raise Unsupported("EXPLAIN TIMESTAMP of system views", detail="They have no history.")
+        if select.as_of is None and time is not None:
+            choice = reads.at(sources, self._settings.isolation, time)
+        else:
+            choice = reads.choose(sources, self._settings.isolation, select.as_of)
         lines = pa.array(explained(choice, DEFAULT), pa.string())
         return Result.of_table(pa.table({"timestamp": lines}), "EXPLAIN")
 

@@ -115,6 +115,12 @@ class LazyEvaluator:
         """Drop a view."""
         return self.views.drop_view(name, also=also)
 
+    def explain_query(self, sql: str, *, relations: Mapping[str, str]) -> str:
+        """Say by which operators a view of a query would be kept; nothing is made."""
+        from headwater.compute.explain_query import explained_query
+
+        return explained_query(self._client, self._spark.session, sql, relations)
+
     def explain(self, name: str) -> str:
         """Say how the view in the collection ``name`` is kept, and where it stands."""
         if self._views is not None:

@@ -35,6 +35,7 @@ from headwater.compute import select as queries
 from headwater.compute.catalyst.compiler import Workspace
 from headwater.compute.definition import Definition
 from headwater.compute.describe import ViewDescription
+from headwater.compute.explain_query import explained_query
 from headwater.compute.install import Installer, Named, Wanted, is_internal, removal, reserving
 from headwater.compute.maintain import Maintaining, Validation, View, is_unreadable
 from headwater.compute.maintained import MaintainedView, ViewStep
@@ -396,6 +397,10 @@ class ViewController:
     def describe(self, sql: str, *, relations: Relations | None = None) -> pa.Schema:
         """Return the columns a query would have, without running it."""
         return queries.describe(self._client, self._session, sql, self._relations(relations))
+
+    def explain_query(self, sql: str, *, relations: Relations) -> str:
+        """Say by which operators a view of a query would be kept; nothing is made."""
+        return explained_query(self._client, self._session, sql, relations)
 
     # ---- names -------------------------------------------------------------------------------
 

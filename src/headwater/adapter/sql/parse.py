@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from sqlglot import exp
 
@@ -36,7 +36,7 @@ from headwater.adapter.sql import (
     sources,
     statements,
 )
-from headwater.adapter.sql.tokens import Cursor, Source, is_word, split, syntax_error
+from headwater.adapter.sql.tokens import Cursor, Source, is_word, quoted, split, syntax_error
 from headwater.adapter.sql.trees import only, parse_tree, relation, strip_as_of, time_of, tree_of
 from headwater.adapter.sql.types import arrow_type
 from headwater.adapter.sql.values import assign, evaluate
@@ -94,20 +94,31 @@ def _about_the_catalog(source: Source) -> statements.Statement:
 def _explain(source: Source) -> statements.Statement:
     cursor = Cursor(source)
     cursor.expect("EXPLAIN")
-    if cursor.accept("MATERIALIZED", "VIEW"):
+    timestamp = cursor.accept("TIMESTAMP")
+    if not timestamp:
+        cursor.accept("PLAN")
+    cursor.accept("FOR")
+    kept: tuple[tuple[str, ...], Literal["materialized view", "index"]]
+    for kept in ((("MATERIALIZED", "VIEW"), "materialized view"), (("INDEX",), "index")):
+        if not timestamp and cursor.accept(*kept[0]):
+            name = cursor.relation()
+            cursor.finish()
+            return statements.ExplainView(name, kept[1])
+    if cursor.accept("VIEW"):
         name = cursor.relation()
         cursor.finish()
-        return statements.ExplainView(name)
-    if not cursor.accept("TIMESTAMP"):
+        (select,) = parse(f"SELECT * FROM {quoted(name)}")  # noqa: S608 - quoted
+    elif any(cursor.peek(*words) for words in _QUERIES):
+        select = _select(cursor.rest())
+    else:
         raise Unsupported(
             "EXPLAIN of this",
-            detail="There is EXPLAIN TIMESTAMP query and EXPLAIN MATERIALIZED VIEW name.",
+            detail="There is EXPLAIN [TIMESTAMP] query, and EXPLAIN MATERIALIZED VIEW, VIEW and "
+            "INDEX with a name.",
         )
-    cursor.accept("FOR")
-    select = _select(cursor.rest())
     if not isinstance(select, statements.Select):
-        raise Unsupported("EXPLAIN TIMESTAMP of a query about the session")
-    return statements.ExplainTimestamp(select)
+        raise Unsupported("EXPLAIN of a query about the session or the catalog")
+    return statements.ExplainTimestamp(select) if timestamp else statements.ExplainQuery(select)
 
 
 def _create_materialized_view(source: Source) -> statements.Statement:
@@ -302,6 +313,8 @@ def _identifier_of(part: Any) -> Any:
     """A key column stands as an identifier, or inside the ordering sqlglot puts around it."""
     return part if isinstance(part, exp.Identifier) else part.find(exp.Identifier)
 
+
+_QUERIES: Final = (("SELECT",), ("WITH",), ("VALUES",), ("(", "SELECT"), ("(", "WITH"), ("(", "("))
 
 _STATEMENTS: tuple[tuple[tuple[str, ...], Callable[[Source], statements.Statement]], ...] = (
     (("SELECT",), _select),

@@ -256,10 +256,18 @@ class ExplainTimestamp:
 
 
 @dataclass(frozen=True, slots=True)
+class ExplainQuery:
+    """``EXPLAIN [PLAN FOR] query``: how it is answered, from what, and by which operators."""
+
+    select: Select
+
+
+@dataclass(frozen=True, slots=True)
 class ExplainView:
-    """``EXPLAIN MATERIALIZED VIEW name``: how it is kept, with what state, and where it is."""
+    """``EXPLAIN {MATERIALIZED VIEW | INDEX} name``: how it is kept, with what state, how far."""
 
     name: str
+    kind: Literal["materialized view", "index"] = "materialized view"
 
 
 @dataclass(frozen=True, slots=True)
@@ -433,6 +441,7 @@ Statement = (
     | Acknowledge
     | Select
     | ExplainTimestamp
+    | ExplainQuery
     | ExplainView
     | Subscribe
     | SelectSession
@@ -467,7 +476,14 @@ def returns_rows(statement: Statement) -> bool:
     match statement:
         case Insert() | Update() | Delete():
             return statement.returning is not None
-        case Select() | SelectSession() | SelectCatalog() | ExplainTimestamp() | ExplainView():
+        case (
+            Select()
+            | SelectSession()
+            | SelectCatalog()
+            | ExplainTimestamp()
+            | ExplainQuery()
+            | ExplainView()
+        ):
             return True
         case Show() | ShowTables() | ShowObjects() | ShowSchemas() | ShowColumns() | ShowCreate():
             return True

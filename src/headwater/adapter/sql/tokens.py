@@ -228,6 +228,11 @@ def syntax_error(source: Source, token: Any) -> SqlSyntaxError:
     return SqlSyntaxError(near, position=token.start + 1)
 
 
+def quoted(name: str) -> str:
+    """A name as it is written in quotes."""
+    return '"' + name.replace('"', '""') + '"'
+
+
 def unqualified(parts: Sequence[str]) -> str:
     """``[[headwater.]public.]name`` → ``name``; any other schema is refused."""
     *qualifiers, name = parts

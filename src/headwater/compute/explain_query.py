@@ -1,0 +1,33 @@
+"""How a query would be kept, if a view was made of it: nothing is made, and no job runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from headwater.compute.dataflow import bounds
+from headwater.compute.dataflow.graph import Dataflow
+from headwater.compute.dataflow.lower import lowered
+from headwater.compute.install import IN_PYTHON
+from headwater.compute.query import compiled
+from headwater.persist import evolution
+from headwater.persist.client import Client
+from headwater.persist.decision import collection_named
+
+
+def explained_query(client: Client, session: Any, sql: str, relations: Mapping[str, str]) -> str:
+    """Return the operators of a query, each with its strategy, bound, and what it would keep."""
+    state = client.core.state
+    schemas = {
+        name: evolution.from_bytes(collection_named(state, collection).schemas[-1])
+        for name, collection in relations.items()
+    }
+    plan = compiled(session, sql, schemas).plan
+    if plan.functions:
+        names = ", ".join(f"{function.name}()" for function in plan.functions)
+        return f"recomputed once per input time: {names}: {IN_PYTHON}\n"
+    flow = lowered(plan.root)
+    if isinstance(flow, Dataflow):
+        return bounds.written(flow)
+    why = f"no incremental rule yet for {flow.kind}: {flow.reason}"
+    return f"recomputed once per input time: {why}\n"
