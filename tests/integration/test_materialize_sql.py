@@ -5,6 +5,7 @@ One server process with real Spark, a real PostgreSQL to deliver into.
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -87,8 +88,10 @@ def test_sums_logs_rows_and_files(postgres: Postgres, tmp_path: Path) -> None:
             "(events AS events KEY (id) DELTA UPDATES) WITH (SHARDS 2)".encode()
         )
         db.execute(
-            f"CREATE MATERIALIZATION d INTO DELTA (PATH '{lake}') (events AS rows KEY (id), "
-            "events AS sums KEY (who) REDUCE (amount sum))".encode()
+            f"CREATE MATERIALIZATION d INTO DELTA (PATH '{lake}') ("
+            "events AS rows KEY (id) WITH (DOCUMENT 'doc'), "
+            "events AS sums KEY (who) REDUCE (amount sum)) "
+            "WITH (DELETE 'soft', MIN_DURATION '50ms', SPILL_LIMIT '1MB')".encode()
         )
         _eventually(lambda: delivered("who, amount", "sums"), [("a", 12), ("b", -2)])
         db.execute("DELETE FROM events WHERE id = 3")
@@ -114,6 +117,12 @@ def test_sums_logs_rows_and_files(postgres: Postgres, tmp_path: Path) -> None:
             return sorted((row["id"], row["_meta/op"]) for rows in found for row in rows)
 
         _eventually(in_files, log)
-        _eventually(lambda: in_the_lake("sums", "who", "amount"), [("a", 13), ("c", 1)])
-        rows = [(1, "a", 5), (2, "a", 7), (4, "a", 1), (5, "c", 1)]
-        _eventually(lambda: in_the_lake("rows", "id", "who", "amount"), rows)
+        sums = [("a", 13, "u"), ("b", 0, "d"), ("c", 1, "c")]
+        _eventually(lambda: in_the_lake("sums", "who", "amount", "_meta/op"), sums)
+        rows = [(1, "a", "c"), (2, "a", "c"), (3, "b", "d"), (4, "a", "c"), (5, "c", "c")]
+        _eventually(lambda: in_the_lake("rows", "id", "who", "_meta/op"), rows)
+        documents = [json.loads(doc) for (doc,) in in_the_lake("rows", "doc")]
+        assert sorted(document["id"] for document in documents) == [1, 2, 3, 4, 5]
+        db.execute("ALTER MATERIALIZATION d SET (MIN_DURATION '1s', MAX_DURATION '1h')")
+        with pytest.raises(psycopg.errors.InvalidTableDefinition, match="DELETE cannot be changed"):
+            db.execute("ALTER MATERIALIZATION d SET (DELETE 'hard')")

@@ -9,7 +9,7 @@ import pyarrow as pa
 from headwater.adapter import catalog
 from headwater.adapter.change import Change
 from headwater.adapter.connections import connection
-from headwater.adapter.errors import WrongKind
+from headwater.adapter.errors import InvalidDefinition, WrongKind
 from headwater.adapter.sql.materialization_statements import (
     CreateMaterialization,
     SetMaterialization,
@@ -19,7 +19,7 @@ from headwater.base.ids import GlobalId
 from headwater.materialize.controller import DryRun, Materializations
 from headwater.materialize.definition import Binding, Endpoint
 from headwater.materialize.disclosing import CONNECTION
-from headwater.materialize.options import endpoint, read_settings
+from headwater.materialize.options import endpoint, read_binding_settings, read_settings
 from headwater.persist.commands import Atomic, Command
 from headwater.persist.core import Core
 from headwater.persist.state import State
@@ -43,6 +43,7 @@ def bindings_of(state: State, statement: CreateMaterialization) -> tuple[Binding
             b.key,
             delta_updates=b.delta_updates,
             reduce=b.reduce,
+            **read_binding_settings(b.settings),
         )
         for b in statement.bindings
     )
@@ -84,11 +85,21 @@ def change(
     found = catalog.named(state, statement.name)
     if found.kind != "materialization":
         raise WrongKind(statement.name, "materialization", found.kind)
+    given = statement.settings if isinstance(statement, SetMaterialization) else {}
+    settings = read_settings(given)
+    if "hard_delete" in settings:
+        raise InvalidDefinition(
+            "DELETE cannot be changed: its tables are made for one or the other",
+            hint="Drop the materialization and create it anew, into other tables.",
+        )
 
     def changed(also: tuple[Command, ...]) -> None:
         if isinstance(statement, SetMaterialization):
-            settings = read_settings(statement.settings)
-            materializations.reshape(found.id, settings["shards"], also=also)
+            if "tuning" in settings:
+                more = () if "shards" in settings else also
+                materializations.tune(found.id, settings["tuning"], also=more)
+            if "shards" in settings:
+                materializations.reshape(found.id, settings["shards"], also=also)
             return
         match statement.action:
             case "pause":
@@ -108,7 +119,9 @@ def validated(
 ) -> pa.Table:
     """Return what a materialization would be, without making it."""
     to, _ = into(state, statement)
-    return _shown(materializations.dry_run(statement.name, to, bindings_of(state, statement)))
+    hard_delete = read_settings(statement.settings).get("hard_delete", True)
+    bindings = bindings_of(state, statement)
+    return _shown(materializations.dry_run(statement.name, to, bindings, hard_delete=hard_delete))
 
 
 def _shown(found: DryRun) -> pa.Table:

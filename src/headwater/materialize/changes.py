@@ -22,11 +22,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.base.errors import InvalidUsage
+from headwater.materialize.documents import to_documents
 from headwater.materialize.key_range import KeyRange, key_hashes
 from headwater.materialize.projections import OP, packable
 from headwater.materialize.protocol.messages import StoreMany
@@ -126,6 +128,14 @@ def with_op(store: StoreMany) -> StoreMany:
     """Return the same stores with a column that says what became of each row."""
     op = pc.if_else(store.delete, "d", pc.if_else(store.exists, "u", "c"))
     return replace(store, rows=store.rows.append_column(OP_FIELD, op))
+
+
+def with_document(store: StoreMany, field: pa.Field) -> StoreMany:
+    """Return the same stores with a column that has each row as JSON."""
+    columns = [name for name in store.rows.column_names if name != OP]
+    documents = to_documents(store.rows.select(columns))
+    texts = [msgspec.json.encode(document).decode() for document in documents]
+    return replace(store, rows=store.rows.append_column(field, pa.array(texts, field.type)))
 
 
 def deltas(

@@ -18,11 +18,11 @@ import msgspec
 import pyarrow as pa
 
 from headwater.base.errors import HeadwaterError
-from headwater.materialize.changes import changes, deltas, packed_keys, with_op
+from headwater.materialize.changes import changes, deltas, packed_keys, with_document, with_op
 from headwater.materialize.definition import Binding
 from headwater.materialize.documents import to_documents, to_rows
 from headwater.materialize.key_range import KeyRange
-from headwater.materialize.projections import OP
+from headwater.materialize.projections import DOCUMENT, OP
 from headwater.materialize.protocol.messages import Loaded, LoadedMany, LoadMany, StoreMany
 from headwater.materialize.reduced import Reducing
 from headwater.materialize.reduction.value import Json
@@ -89,8 +89,13 @@ class Bound:
 
     def __post_init__(self) -> None:
         if self.binding.reduce:
-            reducing = Reducing(self.index, self.binding, self.delivered)
+            reducing = Reducing(self.index, self.binding, self._plain)
             object.__setattr__(self, "_reducing", reducing)
+
+    @property
+    def _plain(self) -> pa.Schema:
+        """What is delivered, without the column that repeats it."""
+        return pa.schema([f for f in self.delivered if f.metadata != DOCUMENT])
 
     @property
     def loads(self) -> bool:
@@ -118,10 +123,12 @@ class Bound:
     def _marked(self, store: StoreMany) -> StoreMany:
         """Say what became of each row, where that is delivered and was not said yet."""
         named = OP in self.delivered.names and OP not in store.rows.column_names
-        return with_op(store) if named else store
+        marked = with_op(store) if named else store
+        document = self.binding.document
+        return with_document(marked, self.delivered.field(document)) if document else marked
 
     def _by_key(self, loaded: Sequence[Loaded | LoadedMany]) -> Mapping[bytes, Json]:
-        schema = pa.schema([f for f in self.delivered if f.name != OP])
+        schema = pa.schema([f for f in self._plain if f.name != OP])
         documents: list[Json] = []
         for message in loaded:
             match message:

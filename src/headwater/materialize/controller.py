@@ -8,7 +8,7 @@ the location starts all of them again; each resumes from its checkpoint.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -22,13 +22,15 @@ from headwater.materialize.definition import CONNECTOR, Binding, Definition, End
 from headwater.materialize.delivery import Stream
 from headwater.materialize.disclosing import CONNECTION, Disclose, Disclosing
 from headwater.materialize.drivers.registry import Guarantee, check_shards, guarantee
+from headwater.materialize.pace import Tuning
 from headwater.materialize.protocol.messages import Applied, Apply
 from headwater.materialize.protocol.specs import Constraint
 from headwater.materialize.recovery import shard_items
-from headwater.materialize.runtime import RETRY_SECONDS, open_stream, validated_spec
+from headwater.materialize.runtime import RETRY_SECONDS, open_stream
 from headwater.materialize.selection import constraints_of
 from headwater.materialize.shards import Materialization
 from headwater.materialize.splits import put_shards
+from headwater.materialize.validating import validated_spec
 from headwater.persist.client import Client
 from headwater.persist.commands import Atomic, Command, OpenReader, SetItem
 from headwater.persist.decision import collection_of
@@ -108,6 +110,7 @@ class Materializations:
         *,
         hard_delete: bool = True,
         shards: int = 1,
+        tuning: Mapping[str, int] | None = None,
         also: tuple[Command, ...] = (),
     ) -> None:
         """Install a materialization; refused before anything is durable if it cannot be done."""
@@ -126,6 +129,7 @@ class Materializations:
             tuple(reads),
             hard_delete and not endpoint.speaks_arenas,
             shards=shards,
+            tuning=Tuning(**(tuning or {})),
         )
         check_shards(endpoint.driver, shards)
         self._validate(definition)
@@ -215,6 +219,20 @@ class Materializations:
         running = self._running.get(name)
         if running is not None:
             running.reshape(shards)
+
+    def tune(self, name: str, tuning: Mapping[str, int], also: tuple[Command, ...] = ()) -> None:
+        """Change how large and how frequent transactions are; the next ones are so."""
+        definition = self._redefine(
+            name,
+            lambda known: msgspec.structs.replace(
+                known, tuning=msgspec.structs.replace(known.tuning, **tuning)
+            ),
+            also,
+        )
+        running = self._running.pop(name, None)
+        if running is not None:
+            running.stop()
+            self._start(definition)
 
     def _defined(self, name: str) -> Definition:
         value = self._client.core.state.items.get(PREFIX + name)

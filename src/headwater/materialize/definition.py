@@ -10,6 +10,7 @@ What a binding delivers of its collection (:func:`delivered_schema`):
     DELTA UPDATES       all columns and :data:`OP`; a row per insertion or deletion
     both                the key and the REDUCE columns; a row per key and transaction
     soft deletes        :data:`OP` too, where a key can be deleted
+    DOCUMENT            a column with the whole row as JSON, too
 
 :data:`ROWS` is what tells a key whose values sum up to nothing from one that has no rows left.
 """
@@ -26,7 +27,8 @@ import pyarrow as pa
 
 from headwater.base.errors import InvalidUsage
 from headwater.base.ids import GlobalId
-from headwater.materialize.projections import OP, collection_spec
+from headwater.materialize.pace import Tuning
+from headwater.materialize.projections import DOCUMENT, OP, collection_spec
 from headwater.materialize.protocol.messages import (
     Validate,
     ValidateBinding,
@@ -77,6 +79,15 @@ class UnknownColumn(InvalidUsage):
         )
 
 
+class DocumentTaken(InvalidUsage):
+    """A column for documents that has the name of another."""
+
+    def __init__(self, binding: str, column: str) -> None:
+        super().__init__(
+            f"binding {binding!r} has a column {column!r} already; call that of documents otherwise"
+        )
+
+
 class CannotSum(InvalidUsage):
     """A ``sum`` of what is no number."""
 
@@ -113,6 +124,8 @@ class Binding(msgspec.Struct, frozen=True):
     """Columns and the names of their strategies; empty: rows are delivered as they are."""
     append_only: bool = False
     """The user's promise that no row is ever deleted or updated, for strategies that need it."""
+    document: str = ""
+    """The column that has the whole row as JSON; empty: there is none."""
 
     @property
     def last_write_wins(self) -> bool:
@@ -144,6 +157,9 @@ class Definition(msgspec.Struct, frozen=True):
     shards: int = 1
     """How many shards are wanted; how many there are is in the log (``splits``)."""
 
+    tuning: Tuning = Tuning()
+    """How large and how frequent its transactions are."""
+
     @property
     def source(self) -> str:
         """The name under which endpoints keep its checkpoint."""
@@ -170,6 +186,10 @@ def delivered_schema(binding: Binding, schema: pa.Schema, *, hard_delete: bool) 
         not binding.delta_updates and not hard_delete
     ):
         fields.append(pa.field(OP, pa.string(), nullable=False))
+    if binding.document:
+        if binding.document in (*schema.names, *(field.name for field in fields)):
+            raise DocumentTaken(binding.name, binding.document)
+        fields.append(pa.field(binding.document, pa.string(), False, DOCUMENT))
     return pa.schema(fields)
 
 
@@ -206,6 +226,8 @@ def to_validate(
     last_version: str = "",
 ) -> Validate:
     """Return the question whether a driver can do what is wished for."""
+    if definition.endpoint.driver == CONNECTOR and any(b.document for b in definition.bindings):
+        raise InvalidUsage("a binding into CONNECTOR has no column for documents: it is given them")
     return Validate(
         definition.name,
         ConnectorType.LOCAL,

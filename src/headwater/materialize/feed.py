@@ -298,6 +298,15 @@ class Feed:
         """Whether any input has something to hand out before a target."""
         return self.first is not None or any(one.first_time < target for one in self._inputs)
 
+    def within(self, target: int, span: int) -> int:
+        """Return a target that is not so far after the first change, if one without errors is."""
+        begin = max(self.reached, min((one.first_time for one in self._inputs), default=target))
+        if self.first is not None or target - begin <= span:
+            return target
+        spans = [span for one in self._inputs for span in one.spans()]
+        nearer = last_good(begin + span, spans)
+        return nearer if nearer > self.reached else target
+
     def take(self, target: int) -> list[pa.Table]:
         """Hand out the updates of every input before a target."""
         taken = [one.take(target) for one in self._inputs]

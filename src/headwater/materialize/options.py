@@ -11,6 +11,7 @@ a connector that serves gRPC; ``PROTOCOL`` is ``flow`` or ``arena`` (that of doc
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -107,28 +108,92 @@ def endpoint(kind: str, options: Mapping[str, str]) -> Endpoint:
     return Endpoint(kind.lower(), config)
 
 
-SETTINGS: Final[Mapping[str, Callable[[str], Any]]] = {"shards": int}
+def _hard(text: str) -> bool:
+    if text.lower() not in ("hard", "soft"):
+        raise ValueError(f"{text!r} is neither 'hard' nor 'soft'")
+    return text.lower() == "hard"
+
+
+def _yes(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError(f"{text!r} is neither 'true' nor 'false'")
+    return text.lower() == "true"
+
+
+def _milliseconds(text: str) -> int:
+    return _measure(text, _MILLISECONDS, "a length of time like '500ms', '10s' or '5min'")
+
+
+def _bytes(text: str) -> int:
+    return _measure(text, _BYTES, "a size like '500kB', '64MB' or '1GB'")
+
+
+def _measure(text: str, units: Mapping[str, int], what: str) -> int:
+    found = _NUMBER_AND_UNIT.fullmatch(text.strip().lower())
+    if found is None or found[2] not in units:
+        raise ValueError(f"{text!r} is not {what}")
+    return int(found[1]) * units[found[2]]
+
+
+_NUMBER_AND_UNIT: Final = re.compile(r"([0-9]{1,12})\s*([a-z]+)")
+_MILLISECONDS: Final = {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000}
+_BYTES: Final = {"b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30}
+
+_TUNING: Final = ("min_duration", "max_duration", "spill_limit")
+
+SETTINGS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
+    "shards": ("shards", int),
+    "delete": ("hard_delete", _hard),
+    "min_duration": ("min_duration_ms", _milliseconds),
+    "max_duration": ("max_duration_ms", _milliseconds),
+    "spill_limit": ("spill_bytes", _bytes),
+}
 """What ``WITH (…)`` and ``ALTER MATERIALIZATION … SET (…)`` take, with what makes a value."""
+
+BINDING_SETTINGS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
+    "append_only": ("append_only", _yes),
+    "document": ("document", str),
+}
+"""What ``WITH (…)`` of a binding takes."""
 
 
 def read_settings(given: Mapping[str, str]) -> dict[str, Any]:
     """Return the settings of a materialization; their names in any case.
 
-    >>> read_settings({"SHARDS": "2"})
-    {'shards': 2}
+    Those of its pace are together, under ``tuning``.
+
+    >>> read_settings({"SHARDS": "2", "DELETE": "soft", "MIN_DURATION": "10s"})
+    {'shards': 2, 'hard_delete': False, 'tuning': {'min_duration_ms': 10000}}
     """
-    found = {}
-    for name, text in given.items():
-        read = SETTINGS.get(name.lower())
-        if read is None:
-            there = ", ".join(SETTINGS).upper()
-            raise InvalidOption(f"a materialization has no setting {name.upper()}, only {there}")
-        try:
-            found[name.lower()] = read(text)
-        except ValueError as error:
-            raise InvalidOption(f"the setting {name.upper()} cannot be read: {error}") from error
+    found = _read("a materialization", SETTINGS, given)
     if "shards" in found:
         KeyRange.tiling(found["shards"])
+    paced = {key: found.pop(key) for name in _TUNING if (key := SETTINGS[name][0]) in found}
+    return {**found, "tuning": paced} if paced else found
+
+
+def read_binding_settings(given: Mapping[str, str]) -> dict[str, Any]:
+    """Return the settings of a binding; their names in any case.
+
+    >>> read_binding_settings({"APPEND_ONLY": "true", "DOCUMENT": "doc"})
+    {'append_only': True, 'document': 'doc'}
+    """
+    return _read("a binding", BINDING_SETTINGS, given)
+
+
+def _read(
+    what: str, settings: Mapping[str, tuple[str, Callable[[str], Any]]], given: Mapping[str, str]
+) -> dict[str, Any]:
+    found = {}
+    for name, text in given.items():
+        if name.lower() not in settings:
+            there = ", ".join(settings).upper()
+            raise InvalidOption(f"{what} has no setting {name.upper()}, only {there}")
+        key, read = settings[name.lower()]
+        try:
+            found[key] = read(text)
+        except ValueError as error:
+            raise InvalidOption(f"the setting {name.upper()} cannot be read: {error}") from error
     return found
 
 

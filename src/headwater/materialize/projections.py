@@ -31,6 +31,10 @@ OP: Final = "_meta/op"
 """The field that says whether a row was created, updated or deleted: ``c``, ``u`` or ``d``."""
 
 
+DOCUMENT: Final = {b"headwater": b"document"}
+"""The metadata of the column that has whole rows, as the text of a JSON object."""
+
+
 def collection_spec(name: str, schema: pa.Schema, key: Sequence[str]) -> CollectionSpec:
     """Return a collection of ours as the protocol describes it."""
     projections = [
@@ -53,6 +57,8 @@ def collection_spec(name: str, schema: pa.Schema, key: Sequence[str]) -> Collect
 def inference(field: pa.Field) -> Inference:
     """Return what the protocol says of a column."""
     kind, string = _kind(field.type)
+    if field.metadata == DOCUMENT:
+        kind, string = "object", None
     return Inference(
         types=("null", kind) if field.nullable else (kind,), string=string, exists=Exists.MUST
     )

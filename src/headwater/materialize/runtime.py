@@ -38,14 +38,10 @@ from headwater.collection.capability import ReadCapability
 from headwater.materialize import first
 from headwater.materialize.agreement import Agreement, BeginAnew
 from headwater.materialize.checkpoint import Position
-from headwater.materialize.combine import Bound, ColumnsChanged, Counts
+from headwater.materialize.combine import ColumnsChanged, Counts
 from headwater.materialize.definition import (
     CONNECTOR,
     Definition,
-    config_json,
-    delivered_schema,
-    to_spec,
-    to_validate,
     version_of,
 )
 from headwater.materialize.delivery import Delivery, Stream, Transaction, UnexpectedResponse
@@ -53,31 +49,26 @@ from headwater.materialize.drivers.fences import FencedOff
 from headwater.materialize.drivers.registry import driver
 from headwater.materialize.feed import Feed
 from headwater.materialize.key_range import KeyRange
+from headwater.materialize.pace import Pace
 from headwater.materialize.protocol.messages import (
     Applied,
     Apply,
-    Spec,
-    Specified,
-    Validated,
 )
 from headwater.materialize.protocol.specs import (
     ConnectorState,
-    ConnectorType,
     MaterializationSpec,
 )
 from headwater.materialize.recovery import RecoveryEntry, ShardLog
 from headwater.materialize.reduction.merge_patch import updated_state
-from headwater.materialize.resources import resource_config
 from headwater.materialize.spill import SPILL_BYTES
 from headwater.materialize.status import State, Status
 from headwater.materialize.transport.child_process import ChildProcess
 from headwater.materialize.transport.in_process import InProcess
+from headwater.materialize.validating import validated_spec
 from headwater.materialize.wire.framing import Codec
 from headwater.materialize.wire.protobuf import decode_value, encode_value
 from headwater.persist import errors as persist_errors
-from headwater.persist import evolution
 from headwater.persist.client import Client
-from headwater.persist.decision import collection_of
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -120,46 +111,6 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str)
 
 
-def validated_spec(
-    client: Client,
-    definition: Definition,
-    stream: Stream,
-    last: MaterializationSpec | None = None,
-    last_version: str = "",
-) -> tuple[MaterializationSpec, tuple[Bound, ...], Validated]:
-    """Ask a driver whether it can; return the spec, and the bindings as combining sees them."""
-    state = client.core.state
-    schemas = [
-        evolution.from_bytes(collection_of(state, binding.collection).schemas[-1])
-        for binding in definition.bindings
-    ]
-    delivered = [
-        delivered_schema(binding, schema, hard_delete=definition.hard_delete)
-        for binding, schema in zip(definition.bindings, schemas, strict=True)
-    ]
-    stream.send(Spec(ConnectorType.LOCAL, config_json(definition)))
-    specified = stream.receive()
-    if not isinstance(specified, Specified):
-        raise UnexpectedResponse(f"{type(specified).__name__} instead of Specified")
-    resources = [
-        resource_config(specified, binding.target, delta_updates=binding.delta_updates)
-        for binding in definition.bindings
-    ]
-    asked = to_validate(definition, resources, delivered, last, last_version)
-    stream.send(asked)
-    validated = stream.receive()
-    if not isinstance(validated, Validated):
-        raise UnexpectedResponse(f"{type(validated).__name__} instead of Validated")
-    spec = to_spec(definition, asked, validated)
-    bound = tuple(
-        Bound(index, binding, found.state_key, goes, tuple(schema.names))
-        for index, (binding, found, goes, schema) in enumerate(
-            zip(definition.bindings, spec.bindings, delivered, schemas, strict=True)
-        )
-    )
-    return spec, bound, validated
-
-
 class Session:
     """One session of a shard: opened, fed, closed."""
 
@@ -197,7 +148,7 @@ class Session:
         named = [(b.name, read) for b, read in zip(definition.bindings, reads, strict=True)]
         self.feed = Feed(client, named, self._delivery.position)
         self._first: Iterator[first.Chunk] | None = None
-        self.spill_bytes = SPILL_BYTES
+        self.spill_bytes = definition.tuning.spill_bytes or SPILL_BYTES
         self.check: Callable[[], None] = lambda: None
         """Raises, where the session is to end in the middle of reading the first snapshot."""
         agreed.stands(key_range, self.position)
@@ -463,10 +414,18 @@ class Shard:
         self.status = replace(self.status, checkpoint=at.time if at and whole else None)
         settled = False
         agreed = self._agreement
+        tuning = self._definition.tuning
+        pace = Pace(tuning)
         while not self._ends(session):
             goal = agreed.next_target(session.feed.reached)
             if agreed.closed and goal is None:
                 self._stopping.wait(DRAIN_SECONDS)  # Until the others have begun.
+                continue
+            if goal is None and pace.rest_s and session.feed.first is None:
+                if not settled:
+                    session.settle()
+                    settled = True
+                self._stopping.wait(min(pace.rest_s, WAIT_SECONDS))
                 continue
             try:
                 target = session.feed.wait(WAIT_SECONDS, partial(self._ends, session), goal)
@@ -475,11 +434,16 @@ class Shard:
                 self._stall(error)
                 self._stopping.wait(self._retry_seconds)
                 continue
+            if target is not None and goal is None and tuning.max_duration_ms:
+                target = session.feed.within(target, tuning.max_duration_ms)
             if target is not None and not session.agrees(target):
                 continue
             if target is not None:
                 delivered = session.deliver(target, self.status)
-                settled = settled and delivered.transactions == self.status.transactions
+                committed = delivered.transactions > self.status.transactions
+                settled = settled and not committed
+                if committed:
+                    pace.committed()
                 self.status = replace(delivered, state=State.RUNNING, error="")
                 if agreed.closed:
                     self._client.core.wake()  # Others may wait for just this.

@@ -6,7 +6,7 @@ words. The grammar stands in the docstrings of :mod:`.statements`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from sqlglot.tokens import TokenType
 
@@ -23,6 +23,7 @@ from headwater.materialize.options import (
     ENDPOINTS,
     InvalidOption,
     endpoint,
+    read_binding_settings,
     read_settings,
     strategy_name,
 )
@@ -70,7 +71,7 @@ def _materialization(cursor: Cursor, if_not_exists: bool) -> CreateMaterializati
     while cursor.accept(","):
         bindings.append(_binding(cursor))
     cursor.expect(")")
-    given = settings(cursor) if cursor.accept("WITH") else {}
+    given = settings(cursor, read_settings) if cursor.accept("WITH") else {}
     cursor.finish()
     targets = [binding.target_table for binding in bindings]
     for index, target in enumerate(targets):
@@ -81,8 +82,10 @@ def _materialization(cursor: Cursor, if_not_exists: bool) -> CreateMaterializati
     )
 
 
-def settings(cursor: Cursor) -> dict[str, str]:
-    """``(SETTING [=] value, …)`` of a materialization: values are numbers or strings."""
+def settings(
+    cursor: Cursor, read: Callable[[Mapping[str, str]], object] = read_settings
+) -> dict[str, str]:
+    """``(SETTING [=] value, …)``: values are numbers or strings, and ``read`` knows them."""
     given: dict[str, str] = {}
     cursor.expect("(")
     while True:
@@ -96,7 +99,7 @@ def settings(cursor: Cursor) -> dict[str, str]:
             break
     cursor.expect(")")
     try:
-        read_settings(given)
+        read(given)
     except InvalidUsage as error:
         raise InvalidDefinition(str(error)) from error
     return given
@@ -118,7 +121,7 @@ def _options(cursor: Cursor) -> dict[str, str]:
 
 
 def _binding(cursor: Cursor) -> Binding:
-    """``view AS "target" KEY (column, …) [REDUCE (column strategy, …)] [DELTA UPDATES]``."""
+    """``view AS "target" KEY (column, …) [REDUCE (…)] [DELTA UPDATES] [WITH (…)]``."""
     view = cursor.relation()
     cursor.expect("AS")
     target = cursor.identifier()
@@ -137,7 +140,9 @@ def _binding(cursor: Cursor) -> Binding:
             except InvalidOption as error:
                 raise InvalidDefinition(str(error)) from error
         cursor.expect(")")
-    return Binding(view, target, key, tuple(reduce), cursor.accept("DELTA", "UPDATES"))
+    delta = cursor.accept("DELTA", "UPDATES")
+    given = settings(cursor, read_binding_settings) if cursor.accept("WITH") else {}
+    return Binding(view, target, key, tuple(reduce), delta, given)
 
 
 def set_variable(source: Source) -> statements.Statement:

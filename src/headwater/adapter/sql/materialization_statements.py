@@ -10,7 +10,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """``view AS "target" KEY (columns) [REDUCE (column strategy, …)] [DELTA UPDATES]``.
+    """``view AS "target" KEY (columns) [REDUCE (column strategy, …)] [DELTA UPDATES] [WITH (…)]``.
 
     One collection delivered to one resource of the endpoint.
     """
@@ -20,6 +20,7 @@ class Binding:
     key: tuple[str, ...]
     reduce: tuple[tuple[str, str], ...] = ()
     delta_updates: bool = False
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
