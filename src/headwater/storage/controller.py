@@ -47,6 +47,7 @@ from headwater.storage.following import Following
 from headwater.storage.ingestion import Ingestion
 from headwater.storage.outputs import BOUND, HOLD, Definition, Statistics, bound_by, hold_of
 from headwater.storage.runner import Runner, Status
+from headwater.storage.source import Reliance
 from headwater.storage.sources.postgres import drop_slot
 
 LOG: Final = logging.getLogger(__name__)
@@ -62,7 +63,9 @@ class SourceStatus:
     history: tuple[Status, ...]
     """The newest changes of status, oldest first."""
     statistics: Statistics
-    """Counters since this process began to run it, and the offsets known and durable."""
+    """Counters since this process began to run it, its snapshot, the offsets known and durable."""
+    reliance: Reliance
+    """What it needs upstream to keep."""
 
     @property
     def lag(self) -> int:
@@ -170,6 +173,7 @@ class Ingestions:
                 each.runner.status,
                 each.runner.history,
                 each.runner.statistics,
+                each.definition.reliance,
             )
             for id_, each in sorted(self._running.copy().items())
         )

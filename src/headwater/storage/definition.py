@@ -30,7 +30,7 @@ from headwater.storage.generators.key_value import KeyValue
 from headwater.storage.generators.nexmark import Nexmark
 from headwater.storage.generators.tpch import Tpch
 from headwater.storage.outputs import Definition, Output
-from headwater.storage.source import HEADERS, TIMESTAMP, Source
+from headwater.storage.source import HEADERS, TIMESTAMP, Reliance, Source
 from headwater.storage.sources.files import Files
 from headwater.storage.sources.folders import folder_of
 from headwater.storage.sources.postgres import Postgres
@@ -162,6 +162,17 @@ class SourceDefinition(msgspec.Struct, frozen=True):
         if isinstance(self.upstream, Generated):
             return min(POLL_MS, max(POLL_MIN_MS, self.upstream.tick_ms))
         return POLL_MS
+
+    @property
+    def reliance(self) -> Reliance:
+        """What it needs upstream to keep."""
+        match self.upstream:
+            case Generated():
+                return Reliance.NONE
+            case FromFiles() | FromKafka():
+                return Reliance.RETAINED
+            case FromPostgres():
+                return Reliance.BOUNDED
 
     @property
     def kind(self) -> str:

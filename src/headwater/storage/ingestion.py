@@ -90,7 +90,7 @@ from headwater.storage.outputs import (
 from headwater.storage.reclock import time_of
 from headwater.storage.remap import Minted, Probe, Remap, mint
 from headwater.storage.resumption import Resumption, Uppers, resumption
-from headwater.storage.source import Source
+from headwater.storage.source import Estimated, Source
 from headwater.storage.stamp import since, stamped
 from headwater.storage.stored_remap import read_remap
 from headwater.storage.tasks import Into, PieceTask, Tasks, Written, planned
@@ -154,6 +154,7 @@ class Ingestion:
         self._remap = Remap.empty()
         self.resumption = self._look()
         """Where this ingestion is: all of it durable before, nothing after."""
+        self.statistics.snapshot_committed = not any(map(self._is_new, self._outputs.values()))
         self._tell_upstream()
 
     # ---- starting ----------------------------------------------------------------------------
@@ -300,6 +301,8 @@ class Ingestion:
         """Append what is bound and not there yet, to everything."""
         upper = self._remap.upper
         entry = _Entry()
+        if not self.statistics.snapshot_committed and isinstance(self.source, Estimated):
+            self.statistics.snapshot_known = self.source.estimate(self._remap.latest)
         with self._core.step() as step:
             parts, letters = self._written(step, self.resumption.offsets, self._remap.latest)
             self._append_all(entry, upper, parts, letters)
@@ -335,6 +338,7 @@ class Ingestion:
             kept.upper = max(kept.upper, upper)
         self._remap = self._remap.compact(max(0, upper - 1))
         self.resumption = self._resumption()
+        self.statistics.snapshot_committed = True
         self._tell_upstream()
 
     def _tell_upstream(self) -> None:
@@ -372,8 +376,7 @@ class Ingestion:
             kept = self._outputs.get(records.output)
             if kept is None:
                 continue  # An output that nobody asked for.
-            self.statistics.messages += records.table.num_rows
-            self.statistics.bytes += records.table.nbytes
+            self._count(records.table.num_rows, records.table.nbytes)
             times = stamped(self.source.name, self._remap, records.table, lower, upper)
             envelope = envelopes[records.output]
             if isinstance(envelope, Upsert):
@@ -430,12 +433,17 @@ class Ingestion:
 
     def _gathered(self, found: Sequence[Written]) -> tuple[dict[str, list[Any]], list[Any]]:
         for each in found:
-            self.statistics.messages += each.messages
-            self.statistics.bytes += each.bytes
+            self._count(each.messages, each.bytes)
             self.statistics.updates += each.updates
             self.statistics.dead_letters += each.dead_letters
         parts = {name: [p for each in found for p in each.outputs[name]] for name in self._outputs}
         return parts, [part for each in found for part in each.letters]
+
+    def _count(self, messages: int, size: int) -> None:
+        self.statistics.messages += messages
+        self.statistics.bytes += size
+        if not self.statistics.snapshot_committed:
+            self.statistics.snapshot_staged += messages
 
     def _is_new(self, kept: _Kept) -> bool:
         """Whether nothing was ever appended."""

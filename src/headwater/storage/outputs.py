@@ -72,6 +72,12 @@ class Statistics:
     bytes: int = 0
     updates: int = 0
     dead_letters: int = 0
+    snapshot_known: int | None = None
+    """About how many records were upstream when the source was first read; NULL: nobody asked."""
+    snapshot_staged: int = 0
+    """How many of them were read in this process."""
+    snapshot_committed: bool = False
+    """Whether all of them are durable."""
     offsets_known: Offsets = NOTHING
     offsets_committed: Offsets = NOTHING
     races_lost: int = 0

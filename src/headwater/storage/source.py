@@ -97,6 +97,15 @@ class Divisible(Protocol):
         ...
 
 
+@runtime_checkable
+class Estimated(Protocol):
+    """A source that knows about how much there is, for whoever waits for its snapshot."""
+
+    def estimate(self, upper: Offsets) -> int:
+        """Return about how many records there are before ``upper``."""
+        ...
+
+
 class Source(Protocol):
     """Something outside that can be read from any place on."""
 

@@ -99,3 +99,30 @@ def test_a_second_runner_fences_the_first(tmp_path: Path) -> None:
         clock.set(2_000)
         assert runners[0].once() is None
         assert now(runners[0]) == "fenced"
+
+
+def test_statistics_tell_of_the_snapshot_and_of_what_came_since(tmp_path: Path) -> None:
+    clock = ManualClock(1_000)
+    line = b'{"n": 1, "and": "%s"}\n' % (b"x" * 79)
+    (tmp_path / "a").write_bytes(line * 3 + b"bad\n")
+    with opened(clock) as client:
+        ingestion = Ingestion(client, DEFINITION, Files(tmp_path, "lines"))
+        found = ingestion.statistics
+        assert (found.snapshot_known, found.snapshot_committed) == (None, False)
+        assert ingestion.tick(clock.now_ms())
+        assert (found.snapshot_known, found.snapshot_staged, found.snapshot_committed) == (
+            3,
+            4,
+            True,
+        )
+        assert (found.messages, found.updates, found.dead_letters, found.lag) == (4, 3, 1, 0)
+        with (tmp_path / "a").open("ab") as file:
+            file.write(line)
+        clock.set(2_000)
+        assert ingestion.tick(clock.now_ms())
+        assert (found.messages, found.snapshot_staged) == (5, 4)
+        assert found.offsets_known == found.offsets_committed == ingestion.resumption.offsets
+        ingestion.stop()
+        again = Ingestion(client, DEFINITION, Files(tmp_path, "lines"))
+        assert again.statistics.snapshot_committed
+        again.stop()

@@ -95,6 +95,10 @@ class Generator:
                 if len(at):
                     yield Records(output, placed(GENERATED, at, payload))
 
+    def estimate(self, upper: Offsets) -> int:
+        """Return how many places there are."""
+        return upper[GENERATED]
+
     def commit(self, offsets: Offsets) -> None:
         """Nothing is kept; but what was there once stays there."""
         if self._resumes and offsets[GENERATED] > self._reached:

@@ -256,6 +256,10 @@ class Kafka:
                 at = end
         return found
 
+    def estimate(self, upper: Offsets) -> int:
+        """Return how many offsets the topic retains before ``upper``."""
+        return sum(piece.messages for piece in self.pieces(NOTHING, upper))
+
     def _begins(self, partitions: Sequence[int]) -> dict[int, int]:
         if not partitions:
             return {}

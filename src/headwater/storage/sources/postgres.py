@@ -273,6 +273,19 @@ class Postgres:
             replication.finish()
         yield from self._changes(last, lsn(position), undo=True)
 
+    def estimate(self, upper: Offsets) -> int:
+        """Return how many rows the server believes the tables to have."""
+        del upper
+        with self._connected() as connection:
+            rows = connection.execute(
+                "SELECT coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint FROM pg_class c "
+                "JOIN pg_namespace n ON n.oid = c.relnamespace "
+                "WHERE n.nspname || '.' || c.relname = ANY(%s)",
+                (list(self._tables),),
+            ).fetchone()
+        assert rows is not None
+        return int(rows[0])
+
     # ---- committing --------------------------------------------------------------------------
 
     def commit(self, offsets: Offsets) -> None:
