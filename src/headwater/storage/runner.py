@@ -6,9 +6,9 @@ away.
                    ├──▶ failed              a definite error: the same for ever, with its remedy
                    └──▶ stopped, fenced
 
-A stall is visible at once and ends with the next tick that works; what was durable stays, and can be
-read: on a timeline also at later times, where nothing more is bound. The status changes are kept as a history,
-with the time of each, for the system views.
+A stall is visible at once and ends with the next tick that works. What was durable stays, and can
+be read: on a timeline also at later times, where nothing more is bound. The status changes are
+kept as a history, with the time of each, for the system views.
 """
 
 from __future__ import annotations
