@@ -35,6 +35,7 @@ wanted, fixed when the source is created; each is an output, with the envelope `
 from __future__ import annotations
 
 import contextlib
+import secrets
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -60,6 +61,9 @@ from headwater.storage.sources.pg_types import (
 
 LOG: Final = "wal"
 """The one partition."""
+
+NAME_MAX: Final = 50
+"""So much of a slot's name, with what follows it, fits into the 63 bytes of a name."""
 
 FLUSH_ATTEMPTS_MAX: Final = 100
 DROP_ATTEMPTS_MAX: Final = 100
@@ -262,7 +266,9 @@ class Postgres:
         """Return the contents at ``last``: those of a snapshot, without what came since."""
         replication = replication_connection(self._dsn)
         try:
-            position, snapshot = exported_snapshot(replication, f"{self._slot}_snapshot")
+            # A name of its own: the slot of a reader that died stays until the server notices.
+            temporary = f"{self._slot[:NAME_MAX]}_{secrets.token_hex(4)}"
+            position, snapshot = exported_snapshot(replication, temporary)
             with psycopg.connect(self._dsn, autocommit=True) as copying:
                 copying.execute(SESSION)
                 copying.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
