@@ -3,8 +3,9 @@
 Two collections are written in one entry per transfer: ``transfers``, which only grows, and
 ``accounts``, whose rows are replaced. They are delivered into PostgreSQL by three bindings: the sum
 of the amounts per account, a log of all transfers, and the accounts as they are. All three tell the
-balance of every account, each in its own way. Whoever starts it reads a line per transfer, and ends
-it by a kill, or by closing its input, upon which it delivers all it has and exits.
+balance of every account, each in its own way. Every now and then its shards become more or fewer.
+Whoever starts it reads a line per transfer, and ends it by a kill, or by closing its input, upon
+which it delivers all it has and exits.
 """
 
 from __future__ import annotations
@@ -38,6 +39,9 @@ BALANCES = pa.schema(
 )
 PAUSE_SECONDS = 0.002
 RETRY_SECONDS = 0.05
+SHARDS = (1, 2, 3, 4)
+TRANSFERS_BETWEEN = 15
+"""How many are booked before the number of shards changes again."""
 
 
 def rows_at(read: ReadHandle, time: int) -> list[tuple[Any, ...]]:
@@ -56,7 +60,7 @@ def _updates(schema: pa.Schema, time: int, changes: Sequence[tuple[tuple[Any, ..
     return pa.table(columns, schema=updates_schema(schema))
 
 
-def _book(client: Client, seed: int, ended: threading.Event) -> int:
+def _book(client: Client, running: Materializations, seed: int, ended: threading.Event) -> int:
     random = Random(seed)
     transfers, read = client.create_or_load("transfers", TRANSFERS)
     accounts, _ = client.create_or_load("accounts", BALANCES, key=("account",))
@@ -83,6 +87,8 @@ def _book(client: Client, seed: int, ended: threading.Event) -> int:
         write.compare_and_append(accounts, _updates(BALANCES, upper, replaced), upper, upper + 1)
         write.commit().result()
         upper += 1
+        if not upper % TRANSFERS_BETWEEN:
+            running.reshape("m", random.choice(SHARDS))
         print(upper, flush=True)
         sleep(PAUSE_SECONDS)
     return upper
@@ -126,7 +132,7 @@ def main(root: str, dsn: str, schema: str, seed: str) -> None:
             ended.set()
 
         threading.Thread(target=wait_for_the_end, daemon=True).start()
-        upper = _book(client, int(seed), ended)
+        upper = _book(client, running, int(seed), ended)
         while found.status.checkpoint != upper:
             sleep(PAUSE_SECONDS)
         running.stop()

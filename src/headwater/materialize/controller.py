@@ -18,7 +18,13 @@ import msgspec
 from headwater.base.errors import InvalidUsage
 from headwater.collection.capability import ReadCapability, from_text, new_token
 from headwater.collection.commands import drop_command
-from headwater.materialize.definition import CONNECTOR, Binding, Definition, Endpoint
+from headwater.materialize.definition import (
+    CONNECTOR,
+    Binding,
+    Definition,
+    Endpoint,
+    version_of,
+)
 from headwater.materialize.delivery import Stream
 from headwater.materialize.disclosing import CONNECTION, Disclose, Disclosing
 from headwater.materialize.drivers.registry import Guarantee, check_shards, guarantee
@@ -156,7 +162,7 @@ class Materializations:
             spec, _, validated = validated_spec(self._client, definition, stream)
             actions = ""
             if described:
-                stream.send(Apply(spec, dry_run=True))
+                stream.send(Apply(spec, version_of(spec), dry_run=True))
                 applied = stream.receive()
                 actions = applied.action_description if isinstance(applied, Applied) else ""
             stream.end()

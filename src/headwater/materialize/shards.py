@@ -107,8 +107,10 @@ class Materialization:
         found = [shard.status for shard in shards] or [Status()]
         worst = min(found, key=lambda status: _WORST_FIRST.index(status.state))
         error = next((s.error for s in found if s.state is worst.state and s.error), "")
+        drained = worst.state is State.STOPPED and not self._stopping.is_set()
         return replace(
             worst,
+            state=State.STARTING if drained else worst.state,
             error=error or self._reshaping_error,
             checkpoint=_oldest([status.checkpoint for status in found]),
             reached=_oldest([status.reached for status in found]),
