@@ -144,3 +144,19 @@ def test_a_wait_is_ended_by_cancel_and_by_timeout(
     waiting.join(WAIT_SECONDS)
     assert isinstance(outcome[0], psycopg.errors.QueryCanceled)
     assert connection.execute("select count(*) from t").fetchone() == (0,)
+
+
+def test_a_server_that_was_replaced_ends_its_connections() -> None:
+    """Drivers take 57P01 for a lost connection and connect again, to whoever serves now."""
+    with (
+        SqlServer(SystemClock()) as core,
+        WireServer("127.0.0.1", 0, core.coordinator) as wire,
+        connect(wire) as reader,
+        connect(wire) as writer,
+    ):
+        reader.execute("create table t (k bigint)")
+        with SqlServer(SystemClock(), on=core, take_over=True):
+            for lost, statement in ((reader, "select * from t"), (writer, "delete from t")):
+                with pytest.raises(psycopg.errors.AdminShutdown, match="no longer has"):
+                    lost.execute(statement)
+                assert lost.broken

@@ -36,6 +36,17 @@ class SystemClock:
         time.sleep(seconds)
 
 
+class ShiftedClock(SystemClock):
+    """The machine's clock as another machine would have it: ahead of ours, or behind."""
+
+    def __init__(self, shift_ms: int) -> None:
+        self._shift_ms = shift_ms
+
+    def now_ms(self) -> int:
+        """Milliseconds since the Unix epoch, by that clock."""
+        return super().now_ms() + self._shift_ms
+
+
 class ManualClock:
     """A clock that moves only when told to, or when somebody sleeps on it."""
 

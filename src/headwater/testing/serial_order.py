@@ -16,6 +16,8 @@ happened at any time after it began; else it counts as not having happened.
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
@@ -82,15 +84,31 @@ def _edges(
                 yield writer[found[-1]], number, f"wr {key}"
             if len(found) < len(whole):
                 yield number, writer[whole[len(found)]], f"rw {key}"
-    for earlier in happened:
-        end = history[earlier].end
-        for later in happened:
-            if end is not None and end < history[later].begin:
-                yield earlier, later, "rt"
+    yield from _real_time(history, happened)
+
+
+def _real_time(history: Sequence[Happened], happened: set[int]) -> Iterator[Edge]:
+    """Order those that were answered before others began, through moments in between.
+
+    A moment is a negative number. There are as many as answers, each after the one before, so that
+    the edges are as many as transactions, not as pairs of them.
+    """
+    answered = sorted((end, n) for n in happened if (end := history[n].end) is not None)
+    for place, (_, number) in enumerate(answered):
+        yield number, -1 - place, "rt"
+        if place:
+            yield -place, -1 - place, "rt"
+    ends = [end for end, _ in answered]
+    for number in happened:
+        # The last moment strictly before it began.
+        place = bisect_left(ends, history[number].begin) - 1
+        if place >= 0:
+            yield -1 - place, number, "rt"
 
 
 def _cycle(history: Sequence[Happened], happened: set[int], edges: Sequence[Edge]) -> str | None:
-    graph: dict[int, set[int]] = {number: set() for number in happened}
+    graph: defaultdict[int, set[int]] = defaultdict(set)
+    graph.update((number, set()) for number in happened)
     why: dict[tuple[int, int], str] = {}
     for before, after, kind in edges:
         if before != after:
@@ -101,7 +119,9 @@ def _cycle(history: Sequence[Happened], happened: set[int], edges: Sequence[Edge
     except CycleError as error:
         found = list(error.args[1])
         steps = [
-            f"  {why.get((a, b)) or why.get((b, a))}: {history[a]}" for a, b in pairwise(found)
+            f"  {why.get((a, b)) or why.get((b, a))}: {history[a]}"
+            for a, b in pairwise(found)
+            if a >= 0
         ]
         return "\n".join(["a cycle of transactions:", *steps])
     return None

@@ -28,7 +28,7 @@ from headwater.adapter.catalog_queries import CatalogQueries
 from headwater.adapter.coordinator import Coordinator
 from headwater.adapter.session import ClientSession
 from headwater.adapter.sql.parse import parse_with_text
-from headwater.adapter.timeline import DEFAULT, Timeline
+from headwater.adapter.timeline import DEFAULT, TICK_SECONDS, Timeline
 from headwater.adapter.vault import Vault
 from headwater.base.clock import Clock, ManualClock
 from headwater.base.ids import GlobalId
@@ -175,6 +175,7 @@ class SqlServer:
         on: SqlServer | None = None,
         take_over: bool = False,
         shadow: Path | None = None,
+        tick_seconds: float = TICK_SECONDS,
     ) -> None:
         self.clock = clock or ManualClock(1_000)
         if client is None:
@@ -189,7 +190,7 @@ class SqlServer:
                 take_over=take_over,
             )
         self.client = client
-        self.timeline = Timeline(client, self.clock)
+        self.timeline = Timeline(client, self.clock, tick_seconds)
         self.evaluator = DuckRows(client)
         # Sources run when the test says so.
         self.ingestions = Ingestions(client, self.timeline, self.clock, threads=False)

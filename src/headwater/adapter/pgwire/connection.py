@@ -35,6 +35,7 @@ from headwater.adapter.pgwire.refusals import placed
 from headwater.adapter.pgwire.rows import row_description
 from headwater.adapter.pgwire.wire_statements import parse_text
 from headwater.adapter.pgwire.wire_types import TEXT_OID
+from headwater.persist.errors import Fenced, Stopped
 
 LOG = logging.getLogger(__name__)
 
@@ -57,18 +58,26 @@ class Connection:
                 tag, payload = await self._next_message()
             except AdapterError as error:
                 # The framing is lost, or the client kept a transaction for too long.
-                self._stream.write(refusals.response(error, "FATAL"))
-                await self._calls.end_reading()
-                await self._stream.linger()
+                await self._end(error)
                 return
             if tag == frontend.TERMINATE:
                 return
             if not self._skipping or tag == frontend.SYNC:
-                await self._answer(tag, payload)
+                try:
+                    await self._answer(tag, payload)
+                except refusals.Replaced as error:
+                    await self._end(error)
+                    return
             if self._calls.waits():
                 await self._stream.drain()
             else:
                 await self._stream.flush()
+
+    async def _end(self, error: AdapterError) -> None:
+        """Tell the client why this connection ends."""
+        self._stream.write(refusals.response(error, "FATAL"))
+        await self._calls.end_reading()
+        await self._stream.linger()
 
     async def _next_message(self) -> tuple[bytes, bytes]:
         limit = None
@@ -87,6 +96,10 @@ class Connection:
             self._refuse(error)
         except (Disconnected, ConnectionError):
             raise
+        except (Fenced, Stopped) as error:
+            # Nothing can be answered here any more. What was to be committed may be there or not,
+            # which is what a client takes a lost connection for.
+            raise refusals.Replaced from error
         except Exception as error:
             # Our mistake, not the client's: it is told so, and the trace is ours to read.
             LOG.exception("a statement failed with an unexpected error")

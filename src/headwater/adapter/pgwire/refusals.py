@@ -151,6 +151,20 @@ class ShuttingDown(AdapterError):
         super().__init__("terminating connection due to administrator command")
 
 
+class Replaced(AdapterError):
+    """Another process has taken this server's place, or it stops."""
+
+    condition = "SERVER_REPLACED"
+    sqlstate = "57P01"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "terminating connection: this server no longer has the location",
+            detail="Another server took its place, or it is being stopped.",
+            hint="Connect again, to the server that has it now.",
+        )
+
+
 class IdleInTransaction(AdapterError):
     """A client kept a transaction open and said nothing."""
 
