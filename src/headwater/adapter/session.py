@@ -167,7 +167,8 @@ class ClientSession:
                 self._transaction = Transaction(
                     self._settings.read_only if read_only is None else read_only
                 )
-                return Result("BEGIN")
+                started = sql.lstrip().upper().startswith("START")
+                return Result("START TRANSACTION" if started else "BEGIN")
             case SetTransaction():
                 return self._set_transaction(statement)
             case Commit():

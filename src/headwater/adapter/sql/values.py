@@ -54,7 +54,8 @@ def evaluate(expression: Any) -> Value:
         if operand is None:
             return None
         if isinstance(operand, Decimal):
-            return operand.copy_negate()  # Unary minus would round to the context's 28 digits.
+            # Unary minus would round to the context's 28 digits. A numeric has no zero below zero.
+            return operand.copy_negate() if operand else operand
         if isinstance(operand, int | float) and not isinstance(operand, bool):
             return -operand
     if isinstance(expression, exp.Cast) and not isinstance(expression, exp.TryCast):

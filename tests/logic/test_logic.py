@@ -1,0 +1,72 @@
+"""SQL logic tests: several hundred statements over the wire, each with the answer it must have.
+
+``portable`` files say what PostgreSQL says: they are run against a real PostgreSQL as well, so what
+is expected of us is what it answers (``REWRITE=1`` with ``-k postgres`` writes that down). ``ours``
+files have what PostgreSQL does not: times, subscriptions, views that are kept. Here queries are
+evaluated by DuckDB behind the real core and the real wire; ``tests/spark/test_logic_spark.py`` runs
+the same files on Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from headwater.adapter.pgwire import WireServer
+from headwater.base.clock import SystemClock
+from headwater.testing.datadriven import collect, run_file
+from headwater.testing.servers import postgres_server
+from headwater.testing.sql_server import SqlServer
+from tests.logic.story import WireStory
+
+pytestmark = pytest.mark.server
+
+FOLDER = Path(__file__).parent
+PORTABLE = collect(FOLDER / "portable")
+ON_SPARK = collect(FOLDER / "portable_on_spark")
+OURS = collect(FOLDER / "ours")
+
+
+@contextmanager
+def served() -> Iterator[WireStory]:
+    with SqlServer(SystemClock()) as core, WireServer("127.0.0.1", 0, core.coordinator) as wire:
+        core.timeline.start()
+        story = WireStory(host=wire.host, port=wire.port, user="headwater")
+        try:
+            yield story
+        finally:
+            story.close()
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[str]:
+    with postgres_server() as dsn:
+        yield dsn
+
+
+@pytest.mark.parametrize("path", [*PORTABLE, *ON_SPARK], ids=lambda path: path.stem)
+def test_postgres_says_so(postgres: str, path: Path) -> None:
+    # A database of its own, by byte order, as ours is.
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE IF EXISTS {path.stem}")
+        connection.execute(f"CREATE DATABASE {path.stem} TEMPLATE template0 LC_COLLATE 'C'")
+    story = WireStory(conninfo=postgres, dbname=path.stem)
+    try:
+        run_file(path, story.handle)
+    finally:
+        story.close()
+
+
+@pytest.mark.parametrize("path", [*PORTABLE, *OURS], ids=lambda path: path.stem)
+def test_over_the_wire(path: Path) -> None:
+    with served() as story:
+        run_file(path, story.handle)
+
+
+def test_there_are_several_hundred() -> None:
+    text = [path.read_text(encoding="utf-8") for path in (*PORTABLE, *ON_SPARK, *OURS)]
+    assert sum(line.endswith(";") for each in text for line in each.splitlines()) > 300
