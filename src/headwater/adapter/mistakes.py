@@ -20,6 +20,20 @@ from headwater.compute.select import QueryFailed
 POSTGRES_SAYS: Final = {"DIVIDE_BY_ZERO": "division by zero"}
 """By condition: what clients of PostgreSQL know, and look for."""
 
+STATES: Final = {"INVALID_WHERE_CONDITION": "42803"}
+"""By condition: the SQLSTATE that PostgreSQL has for it, where Spark has another."""
+
+RAISED: Final = (
+    ("invalid input syntax", "22P02"),
+    ("out of range", "22003"),
+    ("returned more than one row", "21000"),
+    ("negative substring length", "22011"),
+    ("square root of a negative number", "2201F"),
+)
+"""What the dialect raises by itself, and Spark only knows as raised: what it says, its SQLSTATE."""
+
+_USER_RAISED: Final = "USER_RAISED_EXCEPTION"
+
 _CONDITION: Final = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
 _SQLSTATE: Final = re.compile(r"\s*SQLSTATE: [0-9A-Z]{5}\s*$")
 _ADVICE: Final = re.compile(
@@ -35,13 +49,25 @@ def users_mistakes() -> Iterator[None]:
         yield
     except (NotUnderstood, QueryFailed) as error:
         said = sentence(str(error), error.condition)
-        raise QueryRejected(said, error.condition, error.sqlstate) from error
+        state = sqlstate(said, error.condition, error.sqlstate)
+        raise QueryRejected(said, error.condition, state) from error
     except Refused as error:
         raise CannotBeMaintained(
             f"{error.construct} cannot be kept in a view",
             detail=f"{error.reason}.",
             hint=error.hint or None,
         ) from error
+
+
+def sqlstate(said: str, condition: str | None, told: str | None) -> str | None:
+    """Return PostgreSQL's SQLSTATE of a mistake; Spark's where they agree.
+
+    >>> sqlstate('invalid input syntax for type integer: "x"', "USER_RAISED_EXCEPTION", "P0001")
+    '22P02'
+    """
+    if condition is not None and condition.startswith(_USER_RAISED):
+        return next((state for words, state in RAISED if words in said), told)
+    return STATES.get(condition or "", told)
 
 
 def sentence(message: str, condition: str | None) -> str:
