@@ -376,6 +376,25 @@ def test_asyncpg(door: Door) -> None:
     asyncio.run(story())
 
 
+def test_a_prepared_statement_whose_rows_change_is_prepared_anew(door: Door) -> None:
+    async def story() -> None:
+        connection = await asyncpg.connect(f"postgresql://headwater@{door.url}")
+        await connection.execute("CREATE TABLE changing (v bigint)")
+        await connection.execute("INSERT INTO changing VALUES (7)")
+        kept = await connection.prepare("SELECT v FROM changing")
+        assert await kept.fetchval() == 7
+        await connection.execute("DROP TABLE changing")
+        await connection.execute("CREATE TABLE changing (v text)")
+        await connection.execute("INSERT INTO changing VALUES ('seven')")
+        with pytest.raises(asyncpg.InvalidCachedStatementError):
+            await kept.fetchval()  # In binary a text would be read as some number.
+        assert await connection.fetchval("SELECT v FROM changing") == "seven"
+        await connection.execute("DROP TABLE changing")
+        await connection.close()
+
+    asyncio.run(story())
+
+
 # --- SQLAlchemy -----------------------------------------------------------------------------------
 
 

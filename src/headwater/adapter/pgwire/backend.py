@@ -74,6 +74,11 @@ class Column:
         """The type under which its values are sent."""
         return of_arrow(self.type) if self.sql_type is None else self.sql_type
 
+    @property
+    def sent_oid(self) -> int:
+        """The OID under which its values are sent."""
+        return self.sent_as.oid if self.passed is None else self.passed.oid
+
     @classmethod
     def of_field(cls, told: pa.Field) -> Column:
         """The column of an Arrow field; its metadata tells jsonb and uuid from text."""

@@ -30,7 +30,7 @@ from headwater.adapter.pgwire.backend import Column, Describes
 from headwater.adapter.pgwire.calls import Calls
 from headwater.adapter.pgwire.execution import IDLE, Execution
 from headwater.adapter.pgwire.framing import Disconnected, Stream
-from headwater.adapter.pgwire.portals import Portal, Prepared, bound
+from headwater.adapter.pgwire.portals import Portal, Prepared, bound, check_announced
 from headwater.adapter.pgwire.refusals import placed
 from headwater.adapter.pgwire.rows import row_description
 from headwater.adapter.pgwire.wire_statements import parse_text
@@ -244,6 +244,9 @@ class Connection:
                 with self._calls.statement(self._execution.variables):
                     columns = await self._execution.columns_without_running(portal)
             self._write_columns(columns, ())
+            if columns is not None:
+                told = replace(prepared, announced=tuple(columns))
+                self._execution.prepared[message.name] = told
             return
         portal = self._portal(message.name)
         with placed(_start(portal)), self._calls.statement(self._execution.variables):
@@ -269,6 +272,7 @@ class Connection:
         self._execution.check_not_failed(None if portal.failed else portal.statement)
         with placed(_start(portal)), self._calls.statement(self._execution.variables):
             await self._execution.run(portal)
+            check_announced(portal)
             tag = await self._execution.send(portal, message.rows_max)
         if tag is None:
             self._stream.write(messages.PORTAL_SUSPENDED_MESSAGE)

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from headwater.adapter.pgwire import parameters
 from headwater.adapter.pgwire.backend import Column
 from headwater.adapter.pgwire.copy_format import CopyFormat
-from headwater.adapter.pgwire.rows import RowStream
+from headwater.adapter.pgwire.refusals import ResultTypeChanged
+from headwater.adapter.pgwire.rows import BINARY_FORMAT, RowStream, format_of
 from headwater.adapter.pgwire.wire_statements import AnyStatement, parse_text
 from headwater.adapter.sql.tokens import Source
 
@@ -24,7 +25,7 @@ class Prepared:
 
     ``source`` None is the empty statement, which PostgreSQL lets one prepare too. ``statement`` is
     what it says without its parameters, None if that cannot be told. ``columns`` is what the
-    session said they are, if it was asked and knew.
+    session said they are, if it was asked and knew; ``announced`` what the client was told.
     """
 
     source: Source | None
@@ -32,6 +33,7 @@ class Prepared:
     statement: AnyStatement | None = None
     described: bool = False
     columns: tuple[Column, ...] | None = None
+    announced: tuple[Column, ...] | None = None
 
 
 @dataclass(slots=True)
@@ -68,6 +70,24 @@ class Portal:
     done: bool = False
     failed: bool = False
     """Its transaction failed after it was made: not even a ROLLBACK of it can be run."""
+
+
+def check_announced(portal: Portal) -> None:
+    """Refuse rows that a client would take for others: it was told of other columns.
+
+    A table was dropped and made again, say, since the statement was prepared. In text a value of
+    another type is still what it says; in binary it would be read as something else.
+    """
+    announced = None if portal.prepared is None else portal.prepared.announced
+    rows = None if portal.answer is None else portal.answer.rows
+    if announced is None or rows is None:
+        return
+    changed = len(announced) != len(rows.columns) or any(
+        format_of(portal.formats, place) == BINARY_FORMAT and told.sent_oid != sent.sent_oid
+        for place, (told, sent) in enumerate(zip(announced, rows.columns, strict=True))
+    )
+    if changed:
+        raise ResultTypeChanged
 
 
 def bound(prepared: Prepared, values: Sequence[str | None], formats: Sequence[int]) -> Portal:

@@ -175,6 +175,18 @@ class IdleInTransaction(AdapterError):
         super().__init__("terminating connection due to idle-in-transaction timeout")
 
 
+class ResultTypeChanged(AdapterError):
+    """A statement whose rows are of other types than when it was prepared; drivers prepare anew."""
+
+    condition = "RESULT_TYPE_CHANGED"
+    sqlstate = "0A000"
+    routine = "RevalidateCachedQuery"
+    """Of PostgreSQL's, where it says so: by this asyncpg and pgjdbc tell it from other refusals."""
+
+    def __init__(self) -> None:
+        super().__init__("cached plan must not change result type")
+
+
 def fields(error: AdapterError, severity: str = "ERROR") -> Mapping[str, str]:
     """The fields of an ErrorResponse."""
     told = {
@@ -185,6 +197,7 @@ def fields(error: AdapterError, severity: str = "ERROR") -> Mapping[str, str]:
         "D": error.detail,
         "H": error.hint,
         "P": None if error.position is None else str(error.position),
+        "R": error.routine if isinstance(error, ResultTypeChanged) else None,
     }
     return {code: value for code, value in told.items() if value is not None}
 
