@@ -13,6 +13,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+import urllib.request
 from contextlib import closing
 from pathlib import Path
 from random import Random
@@ -43,6 +44,8 @@ class Served:
         line = self.process.stdout.readline()
         assert line.startswith("listening on "), line
         self.port = int(line.rsplit(":", 1)[1])
+        self.process.stdout.readline()  # How to connect.
+        self.console = self.process.stdout.readline().removeprefix("console at ").strip()
 
     def psql(self, sql: str) -> list[list[str]]:
         """Run a statement with the real psql; return its rows as text."""
@@ -66,9 +69,15 @@ class Served:
         self._reap()
 
     def stop(self) -> None:
-        if self.process.poll() is None:
+        running = self.process.poll() is None
+        if running:
             self.process.terminate()
         self._reap()
+        assert not running or self.process.returncode == 0, "SIGTERM is a clean end"
+
+    def get(self, path: str) -> str:
+        with urllib.request.urlopen(self.console + path, timeout=DEADLINE_SECONDS) as answer:
+            return str(answer.read().decode())
 
     def _reap(self) -> None:
         self.process.wait(timeout=DEADLINE_SECONDS)
@@ -125,6 +134,10 @@ def test_a_table_a_view_a_delivery_a_kill_and_a_resume(tmp_path: Path) -> None:
         run("INSERT INTO customers VALUES (1, 'north'), (2, 'south'), (3, 'north')")
         run("INSERT INTO orders VALUES (1, 10), (2, 5), (9, 99), (NULL, 1), (3, NULL)")
         served.psql(f"CREATE MATERIALIZED VIEW totals {kept} AS {VIEW}")
+        assert '"status":"ok"' in served.get("/healthz")
+        assert 'headwater_object_updates{kind="table",object="orders"} 5.0' in served.get(
+            "/metrics"
+        )
         # Strictly serializable: what was acknowledged is in the view that is read next.
         assert selected("SELECT region, total, orders FROM totals") == expected()
         served.psql(

@@ -50,7 +50,8 @@ def application(
 
     @app.get("/api/picture")
     def picture() -> Response:
-        return Response(msgspec.json.encode(sight.picture()), media_type="application/json")
+        drawn = msgspec.json.encode(sight.picture(), enc_hook=str)
+        return Response(drawn, media_type="application/json")
 
     if pages:
         _add_pages(app, sight)

@@ -19,7 +19,7 @@ demo's summary.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,6 +32,8 @@ from headwater.materialize.status import State as DeliveryState
 from headwater.materialize.status import Status as Delivery
 from headwater.persist.batch import Times
 from headwater.persist.state import State
+from headwater.storage.controller import SourceStatus
+from headwater.storage.runner import Condition
 
 FRESH_MS: Final = 2_000
 """Up to this much behind nobody is told: a step takes its time."""
@@ -70,6 +72,7 @@ class Node:
     why: str
     """Why it is not well; empty if it is."""
     delivery: Delivery | None = None
+    ingestion: SourceStatus | None = None
 
     @property
     def stored(self) -> bool:
@@ -126,12 +129,13 @@ class Picture:
         return ""
 
 
-def pictured(seen: Seen) -> Picture:
-    """Return what is drawn of a moment."""
+def pictured(seen: Seen, ingestions: Sequence[SourceStatus] = ()) -> Picture:
+    """Return what is drawn of a moment; ``ingestions`` say how sources are."""
+    running = {each.id: each for each in ingestions}
     state, upper = seen.state, seen.oracle_upper
     objects = [each for each in catalog.objects(state) if _is_drawn(state, each)]
     objects.sort(key=lambda each: (DRAWN.index(each.kind), each.name))
-    nodes = tuple(_node(seen, each) for each in objects)
+    nodes = tuple(_node(seen, each, running.get(each.of or each.id)) for each in objects)
     known = {each.id for each in objects}
     edges = tuple(
         (used, each.id) for each in objects for used in sorted(set(each.uses)) if used in known
@@ -205,7 +209,7 @@ def _is_drawn(state: State, each: Object) -> bool:
     )
 
 
-def _node(seen: Seen, each: Object) -> Node:
+def _node(seen: Seen, each: Object, ingestion: SourceStatus | None) -> Node:
     state = seen.state
     since = upper = None
     rows = in_bytes = 0
@@ -220,8 +224,12 @@ def _node(seen: Seen, each: Object) -> Node:
         upper = delivery.reached if delivery.reached is not None else delivery.checkpoint
     behind = 0 if upper is None else max(0, seen.oracle_upper - upper)
     health, why = _health(seen, each, gid, delivery, behind)
+    if ingestion is not None and health in (Health.OK, Health.BEHIND):
+        health, why = _ingested(ingestion, health)
     return Node(
-        each.id, each.name, each.kind, since, upper, behind, rows, in_bytes, health, why, delivery
+        *(each.id, each.name, each.kind, since, upper, behind, rows, in_bytes, health, why),
+        delivery,
+        ingestion,
     )
 
 
@@ -235,6 +243,19 @@ def _health(
     if each.kind == "materialization":
         return _delivered(delivery, behind_ms)
     return (Health.BEHIND if behind_ms > FRESH_MS else Health.OK), ""
+
+
+def _ingested(ingestion: SourceStatus, otherwise: Health) -> tuple[Health, str]:
+    status = ingestion.status
+    match status.condition:
+        case Condition.RUNNING:
+            return otherwise, ""
+        case Condition.STARTING:
+            return Health.STARTING, status.why or "it has not read anything yet"
+        case Condition.STOPPED:
+            return Health.PAUSED, status.why or "it is stopped"
+        case Condition.STALLED | Condition.FAILED | Condition.FENCED:
+            return Health.STALLED, status.why or status.condition.value
 
 
 def _delivered(delivery: Delivery | None, behind_ms: int) -> tuple[Health, str]:

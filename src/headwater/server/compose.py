@@ -35,6 +35,7 @@ from headwater.server import metrics, preflight
 from headwater.server.config import Address, ServerConfig
 from headwater.server.http import HttpServer, health
 from headwater.server.logs import tell
+from headwater.server.watch import Watch
 from headwater.storage.controller import Ingestions
 
 __all__ = ["Server", "ServerConfig"]
@@ -96,7 +97,8 @@ class Server:
             vault=Vault.of_file(config.secrets_key or default_key_file()),
         )
         self.wire = WireServer(config.host, config.port, coordinator, users=users, tls=encryption)
-        self.sight = Sight(coordinator.seen, coordinator.open_session)
+        self.sight = Sight(coordinator.seen, coordinator.open_session, self.ingestions.statuses)
+        self.watch = Watch(self.sight.picture)
 
     def start(self) -> Self:
         """Start everything; when this returns, clients can connect."""
@@ -111,6 +113,7 @@ class Server:
             self.stop()
             raise preflight.cannot_listen(self.config.address, "--listen", error) from None
         tell("clients may connect", address=Address(self.wire.host, self.wire.port))
+        self.watch.start()
         if self.console is not None:
             self.console.start()
             tell("the console is served", url=self.console.url)
@@ -132,6 +135,7 @@ class Server:
         """Stop in the opposite order."""
         if self.console is not None:
             self.console.stop()
+        self.watch.stop()
         self.wire.stop()
         self.catalog_queries.stop()
         self.ingestions.stop()

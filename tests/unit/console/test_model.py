@@ -16,6 +16,11 @@ from headwater.console.sight import Sight
 from headwater.materialize.status import State as DeliveryState
 from headwater.materialize.status import Status
 from headwater.persist.commands import Atomic, CreateOrLoad, SetItem
+from headwater.server.watch import changes
+from headwater.storage.controller import SourceStatus
+from headwater.storage.outputs import Statistics
+from headwater.storage.runner import Condition
+from headwater.storage.runner import Status as SourceCondition
 from headwater.testing.sql_server import SqlServer
 
 
@@ -134,6 +139,27 @@ def test_hydration_says_how_far_it_is(server: SqlServer) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("condition", "health"),
+    [
+        (Condition.RUNNING, Health.OK),
+        (Condition.STARTING, Health.STARTING),
+        (Condition.STALLED, Health.STALLED),
+        (Condition.FAILED, Health.STALLED),
+        (Condition.STOPPED, Health.PAUSED),
+    ],
+)
+def test_how_a_source_is(server: SqlServer, condition: Condition, health: Health) -> None:
+    orders = catalog.named(server.client.core.state, "orders")
+    ingestion = SourceStatus(
+        orders.id, "kafka", SourceCondition(condition, 0, "no broker"), (), Statistics()
+    )
+    node = pictured(facts(server), [ingestion]).node("orders")
+    assert node is not None
+    assert node.health is health
+    assert node.why == ("" if health is Health.OK else "no broker")
+
+
 def test_spans_of_everything_that_has_frontiers(server: SqlServer) -> None:
     spans = {span.name: span for span in pictured(facts(server)).spans}
     assert {"orders", "totals"} <= set(spans)
@@ -155,3 +181,15 @@ def test_a_sight_of_a_server_has_what_system_views_say(server: SqlServer) -> Non
     assert sight.picture().node("delivery") is not None
     assert [row["kind"] for row in sight.about("hw_status", "orders")] == ["table"]
     assert sight.about("hw_no_such", "orders") == []
+
+
+def test_the_log_is_told_once_of_each_change(server: SqlServer) -> None:
+    known: dict[str, str] = {}
+    seen = facts(server)
+    gid = seen.state.names["u90"]
+    unwell = pictured(replace(seen, failures={gid: "division by zero"}))
+    told = [("delivery", "materialization"), ("totals", "materialized view")]
+    assert sorted((name, kind) for name, kind, _ in changes(known, unwell)) == told
+    assert list(changes(known, unwell)) == []
+    well = pictured(replace(seen, deliveries=lambda _: Status(DeliveryState.RUNNING)))
+    assert sorted(changes(known, well)) == [("delivery", "", ""), ("totals", "", "")]

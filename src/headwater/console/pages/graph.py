@@ -161,8 +161,8 @@ def _where(node: Node) -> str:
     if node.delivery is not None:
         done = node.delivery.rows_stored + node.delivery.rows_deleted
         return f"{node.delivery.transactions:,} transactions, {done:,} rows"
-    if node.kind == "source" and not node.stored:
-        return "its tables are made of it"
+    if node.ingestion is not None and not node.stored:
+        return f"{node.ingestion.kind}, {node.ingestion.statistics.messages:,} messages"
     if node.since is None:
         return "computed when it is read"
     upper = "closed" if node.upper is None else f"upper {clock(node.upper)}"

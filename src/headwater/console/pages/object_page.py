@@ -6,6 +6,7 @@ when something changed, and the changes are those of a subscription, which ends 
 
 from __future__ import annotations
 
+import html
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -27,22 +28,23 @@ from headwater.console.pages.frame import (
     table,
 )
 from headwater.console.sight import Sight
+from headwater.storage.offsets import Offsets
 
 SAMPLE_ROWS: Final = 50
 SAMPLE_SECONDS: Final = 3.0
 CHANGES_SHOWN: Final = 40
+PARTITIONS_SHOWN: Final = 4
 _HIDDEN: Final = ("object_id", "name", "kind")
+_HIDDEN_OF_OTHERS: Final = ("object_id", "kind", "on_id", "on_name", "on_kind")
 
-PANELS: Final[tuple[tuple[str, str], ...]] = (
-    ("Deliveries", "hw_materializations"),
-    ("Bindings", "hw_materialization_bindings"),
-    ("Source", "hw_sources"),
-    ("Offsets", "hw_source_offsets"),
-    ("Operators", "hw_operators"),
-    ("What they keep", "hw_arrangements"),
-    ("Indexes", "hw_indexes"),
+PANELS: Final[tuple[tuple[str, str, str], ...]] = (
+    ("Delivery", "hw_materializations", "name"),
+    ("Bindings", "hw_materialization_bindings", "name"),
+    ("Operators", "hw_operators", "name"),
+    ("What they keep", "hw_arrangements", "name"),
+    ("Indexes", "hw_indexes", "on_name"),
 )
-"""Titles, and the system views whose rows of the object stand below them."""
+"""Titles, the system views whose rows of the object stand below them, and where its name is."""
 
 
 def draw(request: Request, sight: Sight, name: str) -> None:
@@ -74,7 +76,7 @@ class _Page:
         with ui.element("div").classes("hw-card"):
             self._facts = ui.html(sanitize=False).classes("hw-facts")
         self._links = ui.element("div").classes("hw-row hw-soft")
-        self._panels = {title: _Panel(title, view, sight, name) for title, view in PANELS}
+        self._panels = [_Panel(title, view, sight, name, by) for title, view, by in PANELS]
         self._draw_definition(node)
         self._errors = _Panel("Errors", "hw_errors", sight, name)
         self._sample: _Sample | None = None
@@ -105,7 +107,7 @@ class _Page:
         self._why.set_visibility(bool(why))
         self._facts.set_content(_facts(node))
         self._draw_links(picture, node)
-        for panel in (*self._panels.values(), self._errors):
+        for panel in (*self._panels, self._errors):
             panel.refresh()
         if self._changes is not None:
             self._changes.refresh()
@@ -155,6 +157,15 @@ def _facts(node: Node) -> str:
             ("rows stored", f"{done.rows_stored:,}"),
             ("rows deleted", f"{done.rows_deleted:,}"),
         ]
+    elif node.ingestion is not None:
+        read = node.ingestion.statistics
+        facts = [
+            *(facts if node.stored else ()),
+            ("messages read", f"{read.messages:,}"),
+            ("offsets durable", _offsets(read.offsets_committed)),
+            ("offsets known upstream", _offsets(read.offsets_known)),
+            ("dead letters", f"{read.dead_letters:,}"),
+        ]
     elif not node.stored:
         facts = [("kept", "no: it is computed when it is read")]
     return "".join(
@@ -162,11 +173,19 @@ def _facts(node: Node) -> str:
     )
 
 
+def _offsets(offsets: Offsets) -> str:
+    """Return the offsets of a source; of many partitions, their sum."""
+    found = dict(offsets.items())
+    if len(found) > PARTITIONS_SHOWN:
+        return f"{sum(found.values()):,} in {len(found)} partitions"
+    return ", ".join(f"{html.escape(str(name))}: {at:,}" for name, at in found.items()) or "none"
+
+
 class _Panel:
     """What a system view says of the object; not there while it says nothing."""
 
-    def __init__(self, title: str, view: str, sight: Sight, name: str) -> None:
-        self._view, self._sight, self._name = view, sight, name
+    def __init__(self, title: str, view: str, sight: Sight, name: str, by: str = "name") -> None:
+        self._view, self._sight, self._name, self._by = view, sight, name, by
         self._shown: object = None
         with ui.element("div").classes("hw-card") as self._card:
             ui.html(f"<h2>{title}</h2>", sanitize=False)
@@ -174,13 +193,14 @@ class _Panel:
         self._card.set_visibility(False)
 
     def refresh(self) -> None:
-        rows = self._sight.about(self._view, self._name)
+        rows = self._sight.about(self._view, self._name, self._by)
         if rows == self._shown:
             return
         self._shown = rows
         self._card.set_visibility(bool(rows))
         if rows:
-            names = [name for name in rows[0] if name not in _HIDDEN]
+            hidden = _HIDDEN if self._by == "name" else _HIDDEN_OF_OTHERS
+            names = [name for name in rows[0] if name not in hidden]
             self._table.set_content(table([_title(name) for name in names], _cells(names, rows)))
 
 
