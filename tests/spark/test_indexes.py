@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -11,7 +12,7 @@ import pytest
 
 from headwater.adapter import catalog
 from headwater.adapter.coordinator import Coordinator
-from headwater.adapter.errors import AdapterError
+from headwater.adapter.errors import AdapterError, QueryCanceled
 from headwater.adapter.timeline import Timeline
 from headwater.adapter.transients import transients
 from headwater.base.clock import SystemClock
@@ -139,3 +140,30 @@ def test_a_query_is_followed_and_nothing_is_left_of_it(server: Server) -> None:
         (1, "p", 6),
     ]
     assert not list(transients(server.client.core.state))
+
+
+def test_a_cancelled_query_ends_its_jobs_and_no_others(server: Server) -> None:
+    slow, other = server.session(), server.session()
+    slow("CREATE TABLE n (k bigint); INSERT INTO n VALUES (1)")
+    # So many rows that it would not end within the test.
+    query = (
+        "SELECT count(*) FROM generate_series(1, 1000000) AS a(x), "
+        "generate_series(1, 1000000) AS b(y), n WHERE (x * 7 + y * 13) % 1009 = k"
+    )
+    outcome: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            slow(query)
+        except BaseException as error:  # noqa: BLE001 - told below
+            outcome.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert other("SELECT count(*) FROM n WHERE k > 0") == [(1,)]
+    while thread.is_alive():
+        slow.session.cancel()
+        thread.join(0.2)
+    (error,) = outcome
+    assert isinstance(error, QueryCanceled), error
+    assert slow("SELECT k + 1 FROM n") == [(2,)]

@@ -142,6 +142,10 @@ class Coordinator:
             subscriptions=self.clients.subscriptions(),
         )
 
+    def cancel_jobs(self, group: str) -> None:
+        """End what is computed for a statement."""
+        self._views.cancel(group)
+
     def wake(self) -> None:
         """Let whoever waits look whether it was cancelled."""
         self._core.wake()

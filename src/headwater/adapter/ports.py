@@ -25,8 +25,16 @@ class Evaluator(Protocol):
         *,
         relations: Mapping[str, str] | None = None,
         local: Mapping[str, pa.Table] | None = None,
+        group: str = "",
     ) -> pa.Table:
-        """Return the rows of a query over collections, all at ``as_of``, and over these tables."""
+        """Return the rows of a query over collections, all at ``as_of``, and over these tables.
+
+        Its jobs have the name ``group``; :meth:`cancel` ends them.
+        """
+        ...
+
+    def cancel(self, group: str) -> None:
+        """End the jobs of this name that run now; the query then fails. From any thread."""
         ...
 
     def describe(self, sql: str, *, relations: Mapping[str, str] | None = None) -> pa.Schema:

@@ -24,6 +24,7 @@ from headwater.adapter.indexes import Indexes, Probe, merged, tail, tail_is_shor
 from headwater.adapter.keyed_reads import PROBE_INDEX, KeyedReads
 from headwater.adapter.limit import Limit
 from headwater.adapter.ports import Evaluator
+from headwater.adapter.running import evaluating
 from headwater.adapter.sql.point import point_read
 from headwater.adapter.sql.statements import AsOf, Select, Value
 from headwater.adapter.sql.tokens import SYSTEM_PREFIX
@@ -186,7 +187,10 @@ class Reads:
         text = self.text(query_sql, sources)
         local = self.local(sources)
         try:
-            return self._evaluator.select(text, time, relations=sources.relations, local=local)
+            with evaluating() as group:
+                return self._evaluator.select(
+                    text, time, relations=sources.relations, local=local, group=group
+                )
         except CollectionHasErrors as error:
             state = self._core.state
             names = {state.collections[gid].name: n for gid, n in sources.collections.items()}

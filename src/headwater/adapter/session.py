@@ -29,6 +29,7 @@ from headwater.adapter.limit import Limit
 from headwater.adapter.mistakes import users_mistakes
 from headwater.adapter.pgwire.backend import Column, Description, Result
 from headwater.adapter.refining import refined
+from headwater.adapter.running import Running, running
 from headwater.adapter.savepoints import Savepoints
 from headwater.adapter.settings import Settings, is_ours
 from headwater.adapter.sql.connection_statements import (
@@ -105,6 +106,7 @@ class ClientSession:
         self._savepoints = Savepoints()
         self._cancelled = threading.Event()
         self._reason = "request"
+        self._running = Running()
         self._number = coordinator.clients.opened(coordinator.now_ms())
 
     def introduce(self, about: Mapping[str, str]) -> None:
@@ -116,8 +118,9 @@ class ClientSession:
         self._cancelled.clear()
         limit = Limit(self._settings.statement_timeout_ms, self._cancelled, lambda: self._reason)
         self._note("active", shown_text(statement, sql))
+        self._running = Running(f"session-{self._number}", limit)
         try:
-            with users_mistakes():
+            with running(self._running), users_mistakes():
                 return self._execute(statement, sql, limit)
         except AdapterError as error:
             queries = self._coordinator.catalog_queries
@@ -155,6 +158,7 @@ class ClientSession:
         self._reason = reason
         self._cancelled.set()
         self._coordinator.wake()
+        self._running.end_jobs(self._coordinator.cancel_jobs)
 
     def close(self) -> None:
         """Nothing of a session outlives it."""

@@ -63,6 +63,7 @@ class LazyEvaluator:
         *,
         relations: Mapping[str, str] | None = None,
         local: Mapping[str, pa.Table] | None = None,
+        group: str = "",
     ) -> pa.Table:
         """Return the rows of a query over collections, all at ``as_of``, and over these tables."""
         known, given = relations or {}, local or {}
@@ -74,7 +75,13 @@ class LazyEvaluator:
             return shown.of(repeat_rows(snapshot.to_table(), shown.relation))
         from headwater.compute import select as queries
 
-        return queries.select(self._client, self._spark.session, sql, as_of, known, given)
+        return queries.select(self._client, self._spark.session, sql, as_of, known, given, group)
+
+    def cancel(self, group: str) -> None:
+        """End the jobs of this name that run now."""
+        from headwater.compute import select as queries
+
+        queries.cancel(self._spark.session, group)
 
     def describe(self, sql: str, *, relations: Mapping[str, str] | None = None) -> pa.Schema:
         """Return the columns a query would have."""

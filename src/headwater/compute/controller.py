@@ -384,15 +384,21 @@ class ViewController:
         *,
         relations: Relations | None = None,
         local: Mapping[str, pa.Table] | None = None,
+        group: str = "",
     ) -> pa.Table:
         """Run a query of Spark SQL over collections, all of them at ``as_of``.
 
         Waits until each of them is sealed there. ``local`` are relations that are no collections,
-        by name. What Spark refuses, or fails at, raises
-        :class:`~headwater.compute.select.QueryFailed` with Spark's condition and SQLSTATE.
+        by name; ``group`` names the jobs, for :meth:`cancel`. What Spark refuses, or fails at,
+        raises :class:`~headwater.compute.select.QueryFailed` with Spark's condition and SQLSTATE.
         """
         known = self._relations(relations)
-        return queries.select(self._client, self._session, sql, as_of, known, local or {})
+        given = local or {}
+        return queries.select(self._client, self._session, sql, as_of, known, given, group)
+
+    def cancel(self, group: str) -> None:
+        """End the jobs of this name that run now: their query fails. From any thread."""
+        queries.cancel(self._session, group)
 
     def describe(self, sql: str, *, relations: Relations | None = None) -> pa.Schema:
         """Return the columns a query would have, without running it."""

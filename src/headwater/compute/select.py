@@ -13,7 +13,7 @@ snapshot is.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import MappingProxyType
 from typing import Any
 
@@ -30,6 +30,7 @@ from headwater.compute.catalyst.render import execute
 from headwater.compute.catalyst.user_functions import session_of
 from headwater.compute.ir.plan import Plan
 from headwater.compute.ir.refusal import NotUnderstood, Refused
+from headwater.compute.step import job_group
 from headwater.persist import evolution
 from headwater.persist.client import Client
 from headwater.persist.decision import collection_named
@@ -52,9 +53,30 @@ def select(
     as_of: int,
     relations: Mapping[str, str],
     local: Mapping[str, pa.Table] = MappingProxyType({}),
+    group: str = "",
 ) -> pa.Table:
-    """Return the rows of the query, in its order. ``local`` are relations besides collections."""
+    """Return the rows of the query, in its order. ``local`` are relations besides collections.
+
+    ``group`` names its jobs, for :func:`cancel`.
+    """
     own = session_of(session)
+    with job_group(own, group, "query") if group else nullcontext():
+        return _selected(client, own, sql, as_of, relations, local)
+
+
+def cancel(session: Any, group: str) -> None:
+    """End the jobs of a group that run now."""
+    session.sparkContext.cancelJobGroup(group)
+
+
+def _selected(
+    client: Client,
+    own: Any,
+    sql: str,
+    as_of: int,
+    relations: Mapping[str, str],
+    local: Mapping[str, pa.Table],
+) -> pa.Table:
     # Kept until the query has run: they keep what it reads from being collected.
     snapshots: dict[str, Snapshot] = {}
     with _failures():

@@ -55,6 +55,9 @@ class DuckRows:
     def __init__(self, client: Client) -> None:
         self._client = client
         self.views = DuckViews(client, self._answered)
+        self.group = ""
+        """Under which name the last query ran."""
+        self.cancelled: list[str] = []
         self.evaluated = 0
         """How many queries came here: those that need more than a probe."""
 
@@ -65,9 +68,11 @@ class DuckRows:
         *,
         relations: Mapping[str, str] | None = None,
         local: Mapping[str, pa.Table] | None = None,
+        group: str = "",
     ) -> pa.Table:
         """Return the rows of a query of Spark SQL."""
         self.evaluated += 1
+        self.group = group
         return self._answered(sql, as_of, relations or {}, local or {})
 
     def _answered(
@@ -88,6 +93,10 @@ class DuckRows:
             return duck.answer(sql)
         finally:
             duck.close()
+
+    def cancel(self, group: str) -> None:
+        """Note whose jobs were to be ended."""
+        self.cancelled.append(group)
 
     def describe(self, sql: str, *, relations: Mapping[str, str] | None = None) -> pa.Schema:
         """Return the columns of a query."""
