@@ -95,6 +95,14 @@ def test_followed_restarted_and_dropped(logical: Postgres) -> None:
             sql(
                 "CREATE SOURCE s FROM POSTGRES CONNECTION pg (PUBLICATION 'nothing') FOR ALL TABLES"
             )
+        shop.execute(f"ALTER TABLE {shop.name}.a REPLICA IDENTITY DEFAULT")
+        with pytest.raises(AdapterError, match="cannot be followed") as refused:
+            sql(
+                f"CREATE SOURCE s FROM POSTGRES CONNECTION pg (PUBLICATION '{shop.name}') "
+                "FOR ALL TABLES"
+            )
+        assert f"ALTER TABLE {shop.name}.a REPLICA IDENTITY FULL" in str(refused.value.hint)
+        shop.execute(f"ALTER TABLE {shop.name}.a REPLICA IDENTITY FULL")
         sql(
             f"CREATE SOURCE s FROM POSTGRES CONNECTION pg (PUBLICATION '{shop.name}') "
             f"FOR TABLES ({shop.name}.a AS one, {shop.name}.b AS other)"
@@ -181,6 +189,12 @@ def test_a_secret_that_is_wrong_is_told_and_mended(logical: Postgres) -> None:
         with pytest.raises(ConnectionFailed, match="cannot be made"):
             sql("CREATE SOURCE s FROM POSTGRES CONNECTION pg (PUBLICATION 'p') FOR ALL TABLES")
         assert sql("SHOW SOURCES") == []
+        with pytest.raises(ConnectionFailed, match="cannot be made"):
+            sql(
+                "CREATE TABLE t (k int); CREATE MATERIALIZATION m INTO POSTGRES CONNECTION pg "
+                '(t AS "public.t" KEY (k))'
+            )
+        assert sql("SHOW MATERIALIZATIONS") == []
 
 
 def test_files_and_their_dead_letters(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from headwater.adapter.errors import (
     ReservedName,
     SystemRelation,
     UnknownRelation,
+    Unsupported,
 )
 from headwater.adapter.sql.tokens import SYSTEM_PREFIX
 from headwater.base.ids import GlobalId
@@ -127,7 +128,18 @@ def relation(state: State, name: str) -> tuple[Object, GlobalId]:
     found = named(state, name)
     if not found.collection or found.kind == "index":
         raise UnknownRelation(name, hint=f"There is a {found.kind} of that name.")
-    return found, state.names[found.collection]
+    return found, gid_of(state, found)
+
+
+def gid_of(state: State, each: Object) -> GlobalId:
+    """Return the collection of an object, which the transaction that creates it may not have."""
+    gid = state.names.get(each.collection)
+    if gid is None:
+        raise Unsupported(
+            f'{each.kind} "{each.name}" in the transaction that creates it',
+            hint="COMMIT first.",
+        )
+    return gid
 
 
 def objects(state: State) -> Iterator[Object]:
@@ -160,7 +172,7 @@ def schemas(state: State, names: Sequence[str]) -> dict[str, pa.Schema]:
     for name in names:
         each = named(state, name)
         if each.collection and each.kind != "index":
-            collection = state.collections[state.names[each.collection]]
+            collection = state.collections[gid_of(state, each)]
             found[name] = evolution.from_bytes(collection.schemas[-1])
         elif each.schema:
             found[name] = evolution.from_bytes(each.schema)
@@ -242,7 +254,7 @@ def quoted(name: str) -> str:
 def _read(state: State, each: Object, found: Sources, known_as: str) -> str:
     if not each.collection:
         raise UnknownRelation(each.name, hint=f"There is a {each.kind} of that name.")
-    gid = state.names[each.collection]
+    gid = gid_of(state, each)
     found.collections[gid] = known_as
     _add_tables(state, each, found)
     if each.kind != "table":

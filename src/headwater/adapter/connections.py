@@ -33,7 +33,7 @@ from headwater.persist.state import State
 
 SECRET: Final = "secret/"  # noqa: S105 - where they are, not what
 CONNECTION: Final = "connection/"
-CONNECT_SECONDS: Final = 5
+CONNECT_SECONDS: Final = 10
 HIDDEN: Final = "********"
 
 _OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -179,6 +179,7 @@ class Connections:
         if definition.kind == "kafka":
             return {_LIBRDKAFKA[name]: value for name, value in options.items()}
         given: dict[str, Any] = {_LIBPQ.get(name, name): v for name, v in options.items()}
+        given["connect_timeout"] = CONNECT_SECONDS  # Who waits may have to stop.
         return {"dsn": psycopg.conninfo.make_conninfo("", **given)}
 
     def _secret(self, state: State, oid: str) -> str:

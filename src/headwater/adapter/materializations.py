@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pyarrow as pa
 
@@ -10,11 +11,13 @@ from headwater.adapter import catalog
 from headwater.adapter.change import Change
 from headwater.adapter.connections import connection
 from headwater.adapter.errors import InvalidDefinition, WrongKind
+from headwater.adapter.object_errors import ConnectionFailed
 from headwater.adapter.sql.materialization_statements import (
     CreateMaterialization,
     SetMaterialization,
     TurnMaterialization,
 )
+from headwater.base.errors import ExternalError, InvalidUsage
 from headwater.base.ids import GlobalId
 from headwater.materialize.controller import DryRun, Materializations
 from headwater.materialize.definition import Binding, Endpoint
@@ -70,9 +73,21 @@ def create(
     settings = read_settings(statement.settings)
 
     def install(also: tuple[Command, ...]) -> None:
-        materializations.install(oid, to, bindings, also=also, **settings)
+        with _endpoint_refuses(statement.endpoint):
+            materializations.install(oid, to, bindings, also=also, **settings)
 
     return Change(tag, (catalog.put(named),), (install,))
+
+
+@contextmanager
+def _endpoint_refuses(kind: str) -> Iterator[None]:
+    """Tell what an endpoint says before anything is durable as the statement's mistake."""
+    try:
+        yield
+    except ExternalError as error:
+        raise ConnectionFailed("a connection", str(error).strip(), kind) from error
+    except InvalidUsage as error:
+        raise InvalidDefinition(str(error)) from error
 
 
 def change(
@@ -121,7 +136,9 @@ def validated(
     to, _ = into(state, statement)
     hard_delete = read_settings(statement.settings).get("hard_delete", True)
     bindings = bindings_of(state, statement)
-    return _shown(materializations.dry_run(statement.name, to, bindings, hard_delete=hard_delete))
+    with _endpoint_refuses(statement.endpoint):
+        found = materializations.dry_run(statement.name, to, bindings, hard_delete=hard_delete)
+    return _shown(found)
 
 
 def _shown(found: DryRun) -> pa.Table:

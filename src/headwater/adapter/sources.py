@@ -56,7 +56,7 @@ from headwater.storage.definition import (
 )
 from headwater.storage.sources.files import OUTPUT as FILES_OUTPUT
 from headwater.storage.sources.pg_types import Unreadable
-from headwater.storage.sources.postgres import discover
+from headwater.storage.sources.postgres import discover, obstacles
 
 PROGRESS: Final = "progress"
 ERRORS: Final = "errors"
@@ -194,17 +194,26 @@ def _described(state: State, statement: CreateSource, oid: str, reached: Connect
             read = FromKafka(used, topic, cast("Any", isolation))
             return Described(read, {KAFKA_OUTPUT: decoding}, (used,))
         case _:
-            return _postgres(state, upstream, oid, reached)
+            return _postgres(state, upstream, statement.tables, oid, reached)
 
 
-def _postgres(state: State, upstream: Connected, oid: str, reached: Connections) -> Described:
+def _postgres(
+    state: State,
+    upstream: Connected,
+    wanted: Sequence[TableReference] | None,
+    oid: str,
+    reached: Connections,
+) -> Described:
     used = connection(state, upstream.connection, "postgres").id
     refuse_others("a source of POSTGRES", upstream.options, ("publication", "slot"))
     publication = text("publication", upstream.options, "a source of POSTGRES")
     # Of this source alone: a name that is used again would find another's slot.
     slot = str(upstream.options.get("slot") or f"headwater_{oid}_{secrets.token_hex(4)}")
+    dsn = str(reached(used)["dsn"])
     try:
-        tables = discover(str(reached(used)["dsn"]), publication)
+        tables = discover(dsn, publication)
+        named = [table.reference for table in wanted or () if table.reference in tables]
+        wrong = obstacles(dsn, publication, named or tables)
     except (psycopg.Error, Unreadable) as error:
         raise ConnectionFailed(
             f'connection "{upstream.connection}"', str(error).strip(), "postgres"
@@ -214,6 +223,8 @@ def _postgres(state: State, upstream: Connected, oid: str, reached: Connections)
             f'publication "{publication}" has no tables, or does not exist',
             hint=f"Upstream: CREATE PUBLICATION {publication} FOR TABLE …",
         )
+    if wrong:
+        raise InvalidDefinition("upstream cannot be followed yet", hint="; ".join(wrong) + ".")
     outputs = {name: Decoding("rows", evolution.to_bytes(s)) for name, s in tables.items()}
     return Described(FromPostgres(used, publication, slot), outputs, (used,))
 

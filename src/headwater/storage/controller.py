@@ -50,6 +50,9 @@ from headwater.storage.runner import Runner, Status
 from headwater.storage.source import Reliance
 from headwater.storage.sources.postgres import drop_slot
 
+STOP_SECONDS: Final = 20.0
+"""How long a source is waited for when it is to stop."""
+
 LOG: Final = logging.getLogger(__name__)
 
 
@@ -82,7 +85,9 @@ class _Running:
     def end(self) -> None:
         """Wait until it has stopped; without a thread, stop it here."""
         if self.thread is not None:
-            self.thread.join()
+            # It may be in the middle of a call to somebody who does not answer. What it commits
+            # after that is refused: the role, or the collections, are not there any more.
+            self.thread.join(STOP_SECONDS)
             return
         with suppress(HeadwaterError):  # Fenced, or the location is closed: nothing to give back.
             self.runner.finish()

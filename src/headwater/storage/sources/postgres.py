@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 import psycopg
@@ -85,6 +85,32 @@ def discover(dsn: str, publication: str) -> dict[str, pa.Schema]:
         field = pa.field(column, arrow_type(oid, modifier), nullable=not required)
         tables.setdefault(table, []).append(field)
     return {table: pa.schema(fields) for table, fields in tables.items()}
+
+
+def obstacles(dsn: str, publication: str, tables: Collection[str]) -> list[str]:
+    """Return what keeps these tables from being followed, each with its remedy."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        (level,) = _one(connection, "SELECT current_setting('wal_level')")
+        identities: dict[str, str] = dict(
+            connection.execute(
+                "SELECT p.schemaname || '.' || p.tablename, c.relreplident::text "
+                "FROM pg_publication_tables p JOIN pg_class c "
+                "ON c.oid = format('%%I.%%I', p.schemaname, p.tablename)::regclass "
+                "WHERE p.pubname = %s",
+                (publication,),
+            ).fetchall()
+        )
+    found = []
+    if level != "logical":
+        found.append(
+            f"wal_level is {level}: ALTER SYSTEM SET wal_level = 'logical', and restart upstream"
+        )
+    found += [
+        f"table {table} does not log the rows that go: ALTER TABLE {table} REPLICA IDENTITY FULL"
+        for table in tables
+        if identities.get(table) != "f"
+    ]
+    return found
 
 
 def drop_slot(dsn: str, slot: str) -> None:
