@@ -312,7 +312,7 @@ REFUSED: list[tuple[str, str, int | None]] = [
     ("create materialization m into sqlite (path 'x') (a as b key (k)) x", "42601", 66),
     # --- SQL, but not ours
     ("create sequence s", "0A000", 1),
-    ("explain select 1", "0A000", None),
+    ("explain analyze select 1", "0A000", None),
     ("update t set (a, b) = (1, 2)", "0A000", None),
     ("update t set a = 1 from u", "0A000", None),
     ("update t set a = 1, a = 2", "42701", None),
