@@ -3,6 +3,9 @@ SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
+# Modules are compiled once, not anew by each of the hundreds of processes that the tests start,
+# also where the machine's environment has it otherwise.
+export PYTHONDONTWRITEBYTECODE :=
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -46,7 +49,7 @@ test: java $(READY) psql dbt chromium ## lint, then every test but the soak
 	@mkdir -p build
 	@scripts/kafka --quiet
 	@$(BIN)/python -m pytest -m "$(FAST)" $(SLOW_ONLY) -n $(WORKERS) --dist worksteal 2>&1 | tee build/test-fast.log
-	@$(BIN)/python -m pytest -m "$(SLOW)" 2>&1 | tee build/test-slow.log
+	@$(BIN)/python -m pytest -m "$(SLOW)" -n $(WORKERS) --dist loadfile 2>&1 | tee build/test-slow.log
 	@echo "without Spark and servers: $$(tail -n 1 build/test-fast.log)"
 	@echo "with Spark and servers:    $$(tail -n 1 build/test-slow.log)"
 
@@ -55,7 +58,7 @@ test-fast: $(READY) ## only the tests without Spark and servers (under a minute)
 
 test-slow: java $(READY) psql dbt chromium ## only the tests with Spark and servers
 	@scripts/kafka --quiet
-	@$(BIN)/python -m pytest -m "$(SLOW)"
+	@$(BIN)/python -m pytest -m "$(SLOW)" -n $(WORKERS) --dist loadfile
 
 lint: $(READY) ## ruff, mypy --strict, import-linter
 	@$(BIN)/ruff check --quiet
