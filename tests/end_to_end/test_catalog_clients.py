@@ -225,6 +225,12 @@ def test_variables_that_drivers_set(door: Door) -> None:
         assert connection.info.parameter_status("application_name") == "me"
         connection.execute("SET my.own = 'x'")
         assert one("SHOW my.own") == "x"
+        assert one("SELECT current_setting('my.own', true)") == "x"
+        assert one("SELECT current_setting('my.other', true)") is None
+        asked = connection.execute("SELECT current_setting(%s)", ("my.own",), prepare=True)
+        assert asked.fetchall() == [("x",)]
+        with pytest.raises(psycopg.errors.UndefinedObject):
+            connection.execute("SELECT current_setting('my.other')")
         assert one("SELECT pg_advisory_unlock_all()") == ""
         shown = dict(row[:2] for row in connection.execute("SHOW ALL").fetchall())
         assert shown["application_name"] == "me"

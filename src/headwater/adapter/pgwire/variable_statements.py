@@ -111,7 +111,7 @@ class VariableStatements:
                 value = await self._set_config(column, in_transaction=in_transaction)
             elif column.function == "current_setting":
                 assert column.argument is not None
-                value = await self._shown(column.argument)
+                value = await self._shown(column.argument, missing_ok=column.missing_ok)
             else:
                 value = self._value(column.function)
             values.append((column.name, value))
@@ -132,10 +132,15 @@ class VariableStatements:
             await self.assign(wanted, text, in_transaction=in_transaction)
         return column.value
 
-    async def _shown(self, name: str) -> str | None:
+    async def _shown(self, name: str, *, missing_ok: bool) -> str | None:
         if self._variables.holds(name):
             return self._variables.show(name)
-        answer = await self.show(name, f"SHOW {name}")
+        try:
+            answer = await self.show(name, f"SHOW {name}")
+        except UnknownSetting:
+            if not missing_ok:
+                raise
+            return None
         assert answer.rows is not None
         return answer.rows.first_text()
 

@@ -96,11 +96,14 @@ def _session_column(expression: Any) -> SessionColumn | None:
             function = name
         elif (
             name == "current_setting"
-            and len(arguments) == 1
+            and len(arguments) in (1, 2)
             and isinstance(arguments[0], exp.Literal)
             and arguments[0].is_string
+            and all(isinstance(each, exp.Boolean) for each in arguments[1:])
         ):
-            function, argument = name, str(arguments[0].this).lower()
+            argument = str(arguments[0].this).lower()
+            missing_ok = any(each.this for each in arguments[1:])
+            return SessionColumn(name, argument, alias or name, missing_ok=missing_ok)
         elif name == "set_config":
             return _set_config(arguments, alias or name)
     return None if function is None else SessionColumn(function, argument, alias or function)

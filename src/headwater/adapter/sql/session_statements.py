@@ -16,6 +16,8 @@ class SessionColumn:
     """What ``set_config`` sets the argument to."""
     local: bool = False
     """Whether it does so for the transaction only."""
+    missing_ok: bool = False
+    """Whether ``current_setting`` of a variable that nobody has set is NULL, and no mistake."""
 
 
 @dataclass(frozen=True, slots=True)
