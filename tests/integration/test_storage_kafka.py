@@ -335,6 +335,7 @@ def test_an_address_without_a_broker_stalls_with_the_reason(
     clock.set(1_000)
     assert runner.once() is not None
     assert stalled(runner)
+    assert "no broker answers at 127.0.0.1:1: " in runner.status.why
     assert "Connection refused" in runner.status.why
     assert runner.once() is not None
     assert not stalled(runner)
@@ -458,7 +459,7 @@ def killed_again_and_again(broker: Broker, root: Path, kills: str) -> None:
 
 
 def test_kills_under_load(broker: Broker, tmp_path: Path) -> None:
-    killed_again_and_again(broker, tmp_path, "ib")
+    killed_again_and_again(broker, tmp_path, "b")
 
 
 @pytest.mark.soak

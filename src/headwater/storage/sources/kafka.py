@@ -150,7 +150,9 @@ class Kafka:
         return self._consumer
 
     def _note(self, error: KafkaError) -> None:
-        self._last_error = error.str()
+        # That all brokers are down says less than why one of them is.
+        if error.code() != KafkaError._ALL_BROKERS_DOWN or not self._last_error:
+            self._last_error = error.str()
 
     def _asked(self, future: Future[Any]) -> Any:
         """Return an answer; a failure is transient, and says what the client has seen."""
@@ -171,8 +173,11 @@ class Kafka:
                 "drop the source"
             )
             return TransientError(self.name, why)
-        seen = f" ({self._last_error})" if self._last_error and error.code() in _AWAY else ""
-        return TransientError(self.name, f"{error.str()}{seen}")
+        if error.code() in _AWAY:
+            where = self._options["bootstrap.servers"]
+            why = f"no broker answers at {where}: {self._last_error or error.str()}"
+            return TransientError(self.name, why)
+        return TransientError(self.name, error.str())
 
     def close(self) -> None:
         """Close the clients; what they fetched ahead is fetched again."""
