@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
@@ -37,6 +38,7 @@ from headwater.materialize.definition import (
 from headwater.materialize.delivery import Delivery
 from headwater.materialize.delivery import Transaction as Delivered
 from headwater.materialize.drivers.delta import STAGED, DeltaDriver, StagedWorkLost
+from headwater.materialize.drivers.delta_staging import statistics, statistics_json
 from headwater.materialize.drivers.delta_tables import Tables, Work
 from headwater.materialize.drivers.responder import Responder
 from headwater.materialize.drivers.sql import KeyTaken
@@ -282,12 +284,25 @@ def test_a_zombie_applies_nothing_twice(tmp_path: Path, commits: int) -> None:
     _judge(url, bank, TIMES)
 
 
-def test_two_that_apply_the_same_work_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["append", "merge", "file"])
+def test_two_that_apply_the_same_work_at_once(tmp_path: Path, how: str) -> None:
     """Both have seen that it is not there yet: delta-rs lets one of them commit."""
     schema = pa.schema([pa.field("k", pa.int64(), nullable=False)])
     DeltaTable.create(tmp_path / "t", schema)
-    rows = pa.table({"k": [1, 2], "__headwater_delete": [False, False]})
-    work = Work("t", ("k",), merge=False, app="a", version=0, owner="o", generation=0)
+    rows = pa.table({"k": [1, 2]})
+    marked = rows.append_column("__headwater_delete", pa.array([False, False]))
+    work = Work("t", ("k",), merge=how == "merge", app="a", version=0, owner="o", generation=0)
+    if how == "file":
+        pq.write_table(rows, tmp_path / "t" / "f.parquet")
+        known = statistics_json([statistics(rows)])
+        size = (tmp_path / "t" / "f.parquet").stat().st_size
+        work = msgspec.structs.replace(work, added=known, size=size)
+
+    def apply(tables: Tables) -> None:
+        if how == "file":
+            tables.add_file(work, "f.parquet")
+        else:
+            tables.apply(work, marked if work.merge else rows)
 
     class Beaten(Tables):
         """Another comes first, after it has looked."""
@@ -295,10 +310,10 @@ def test_two_that_apply_the_same_work_at_once(tmp_path: Path) -> None:
         def is_applied(self, work: Work) -> bool:
             found = super().is_applied(work)
             if not found:
-                Tables(str(tmp_path)).apply(work, rows)
+                apply(Tables(str(tmp_path)))
             return found
 
-    Beaten(str(tmp_path)).apply(work, rows)
+    apply(Beaten(str(tmp_path)))
     assert _read(str(tmp_path), "t", "k") == [(1,), (2,)]
 
 
@@ -462,6 +477,8 @@ def _doubles(tmp_path: Path) -> bool:
     harm to a driver that does not ask."""
     url, bank, log = str(tmp_path), Bank(3), SharedLog()
     spec = _spec(url)
+    # Rows are appended here; a file is in its table once, also if it is added twice.
+    DeltaTable(tmp_path / "log").alter.add_constraint({"counted": "seq > 0"})
 
     def lost(message: m.Message) -> None:
         if isinstance(message, m.Acknowledged):
@@ -556,6 +573,49 @@ BINDING = Binding("orders", GlobalId(1), "target", ("k",))
 
 def _session(spec: MaterializationSpec, log: Memory) -> Delivery:
     return Delivery(InProcess(DeltaDriver()), spec, "v1", FULL, log, source=NAME)
+
+
+def test_files_of_new_rows_are_not_written_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In pieces: what is new alone becomes a file of the table, what is mixed is merged."""
+    monkeypatch.setattr("headwater.materialize.delivery.ROWS_AT_ONCE", 3)
+    url, log = str(tmp_path), Memory()
+    delivery = _session(_spec(url, [BINDING], [SCHEMA]), log)
+    story: list[list[tuple[Row, int, int]]] = [
+        [((k, f"v{k}"), 1, 1) for k in range(8)],
+        [*(((k, "n"), 2, 1) for k in range(-6, 0)), ((7, "v7"), 2, -1), ((7, "w"), 2, 1)],
+    ]
+    for upper, triples in enumerate(story, 2):
+        store = changes(0, ["k"], _updates(SCHEMA, *triples), upper, FULL)
+        delivery.transact(Delivered.of([store], Position(upper)))
+        delivery.settle()
+        files = [Path(file).name for file in DeltaTable(tmp_path / "target").file_uris()]
+        if upper == 2:
+            (only,) = files
+            assert only.startswith("headwater-")
+            actions = DeltaTable(tmp_path / "target").get_add_actions(flatten=True)
+            (known,) = pa.table(actions).to_pylist()
+            assert (known["num_records"], known["min.k"], known["max.k"]) == (8, 0, 7)
+            assert (known["min.v"], known["null_count.v"]) == ("v0", 0)
+    delivery.end()
+    expected = [*((k, "n") for k in range(-6, 0)), *((k, f"v{k}") for k in range(7)), (7, "w")]
+    assert sorted(_read(url, "target", "k", "v")) == expected
+
+
+def test_a_table_that_is_not_plain_gets_rows_not_files(tmp_path: Path) -> None:
+    url = str(tmp_path)
+    DeltaTable.create(tmp_path / "target", SCHEMA, partition_by=["v"])
+    constrained = DeltaTable.create(tmp_path / "t1", SCHEMA)
+    constrained.alter.add_constraint({"positive": "k > 0"})
+    for target in ("target", "t1", "Upper"):
+        delivery = _session(_spec(url, [replace_target(target)], [SCHEMA]), Memory())
+        store = changes(0, ["k"], _updates(SCHEMA, ((1, "a"), 1, 1)), 2, FULL)
+        delivery.transact(Delivered.of([store], Position(2)))
+        delivery.end()
+        assert _read(url, target, "k", "v") == [(1, "a")]
+        files = [Path(file).name for file in DeltaTable(tmp_path / target).file_uris()]
+        assert not any(name.startswith("headwater-") for name in files)
 
 
 def test_insert_update_delete(tmp_path: Path) -> None:

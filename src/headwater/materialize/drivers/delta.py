@@ -5,7 +5,9 @@
 
 A transaction writes its rows into staged files, one per binding, and says in StartedCommit what is
 to become of each (:class:`~.delta_tables.Work`). That commits with the checkpoint. Acknowledge then
-applies them, each by one commit of its table: new rows are appended, other changes merged by key.
+applies them, each by one commit of its table: new rows are appended, other changes merged by key. A
+file of new rows is written below its table at once, where nobody sees it before the commit; one of
+a transaction that never committed is left to ``VACUUM``, like any writer's.
 The commit has an application transaction, which is read before: so work is in the table once,
 however often a session tries (``delta_tables``). A driver that opens applies first what its state
 names, and answers no Load before; other staged files of its key range are of transactions that
@@ -42,7 +44,8 @@ from headwater.materialize.drivers.columns import (
     columns_of,
     constraints,
 )
-from headwater.materialize.drivers.delta_tables import GONE, Tables, Work, arrow_type, holds
+from headwater.materialize.drivers.delta_staging import Staging
+from headwater.materialize.drivers.delta_tables import Tables, Work, arrow_type, holds
 from headwater.materialize.drivers.delta_tables import native_type as native
 from headwater.materialize.drivers.responder import NotServed
 from headwater.materialize.drivers.sql import HARD_DELETE_SCHEMA, KeyTaken, backfilled
@@ -82,12 +85,11 @@ from headwater.materialize.protocol.specs import (
     MaterializationSpec,
 )
 from headwater.materialize.tuples import pack_columns, unpack
-from headwater.persist.blob import open_blob
+from headwater.persist.blob import check_key, open_blob
 from headwater.persist.location import Blob
 
 STAGED: Final = "_staged"
 _NAME_BYTES: Final = 8
-_COMPRESSION: Final = "zstd"
 _TARGET: Final = re.compile(r"[A-Za-z0-9._=-]+(?:/[A-Za-z0-9._=-]+)*\Z")
 _NOT_IN_NAMES: Final = frozenset(" ,;{}()\n\t=")
 """What Delta's readers cannot have in the name of a column."""
@@ -139,7 +141,7 @@ class DeltaDriver:
         self._range = ""
         self._states: dict[str, ShardState] = {}
         self._loads: dict[int, list[bytes]] = {}
-        self._staging: dict[int, _Staging] = {}
+        self._staging: dict[int, Staging] = {}
 
     def respond(self, request: Request) -> Iterator[Response]:
         """Act upon a request; yield the responses to it."""
@@ -297,6 +299,12 @@ class DeltaDriver:
         return _patch(done) if done else None
 
     def _apply(self, file: str, work: Work) -> None:
+        if work.added:
+            if not self._tables.is_applied(work):
+                if self._place.get_range(file, 0, 1) is None:
+                    raise StagedWorkLost(file, work.table)
+                self._tables.add_file(work, file.removeprefix(f"{work.table}/"))
+            return
         content = self._place.get(file)
         if content is not None:
             self._tables.apply(work, pq.read_table(pa.BufferReader(content)))
@@ -347,7 +355,7 @@ class DeltaDriver:
             self._refuse_taken(request.binding, request.keys_packed.filter(new))
         staging = self._staging.get(request.binding)
         if staging is None:
-            staging = self._staging[request.binding] = _Staging(rows.schema)
+            staging = self._staging[request.binding] = Staging(rows.schema)
         # What is new is only added, unless the row of a key that was deleted softly is there.
         added = binding.delta_updates or (self._hard_delete and pc.all(new).as_py())
         staging.write(rows, gone, merge=not added)
@@ -375,8 +383,16 @@ class DeltaDriver:
             table = binding.resource_path[-1]
             app = f"headwater/{owner}/{binding.state_key}/{self._range}"
             assert binding.field_selection is not None
-            name = f"{self._directory}{secrets.token_hex(_NAME_BYTES)}.parquet"
-            self._place.create(name, staging.content())
+            token = secrets.token_hex(_NAME_BYTES)
+            content = staging.content()
+            # Where the rows are all new, and the table is plain, the file is at its place already.
+            plain = not staging.merge and _is_key(table) and self._tables.takes_files(table)
+            name = (
+                f"{table}/headwater-{token}.parquet"
+                if plain
+                else f"{self._directory}{token}.parquet"
+            )
+            self._place.create(name, content)
             staged[name] = Work(
                 table,
                 binding.field_selection.keys,
@@ -385,34 +401,21 @@ class DeltaDriver:
                 self._tables.next_version(table, app),
                 owner,
                 self._tables.generation(table, owner),
+                staging.statistics() if plain else "",
+                len(content),
             )
         self._staging.clear()
         self._states = {self._range: ShardState(staged)}
         return _patch(self._states)
 
 
-class _Staging:
-    """The rows of one binding in the transaction in hand."""
-
-    def __init__(self, schema: pa.Schema) -> None:
-        self.merge = False
-        self._stream = pa.BufferOutputStream()
-        self._writer = pq.ParquetWriter(
-            self._stream,
-            schema.append(pa.field(GONE, pa.bool_(), nullable=False)),
-            compression=_COMPRESSION,
-        )
-
-    def write(self, rows: pa.Table, gone: pa.BooleanArray, *, merge: bool) -> None:
-        self.merge = self.merge or merge
-        self._writer.write_table(
-            rows.append_column(pa.field(GONE, pa.bool_(), nullable=False), gone)
-        )
-
-    def content(self) -> bytes:
-        self._writer.close()
-        content: bytes = self._stream.getvalue().to_pybytes()
-        return content
+def _is_key(table: str) -> bool:
+    """Whether our own files can be below a table's directory."""
+    try:
+        check_key(table)
+    except InvalidUsage:
+        return False
+    return True
 
 
 def _patch(changed: Mapping[str, Any]) -> ConnectorState:

@@ -1,7 +1,8 @@
 """Delta tables as the driver uses them: made, widened, emptied, read by key, and changed once.
 
-A piece of *work* is a file of staged rows and what is to become of them in one table. It carries an
-application transaction: the id of whoever made it, and a number. A table remembers the greatest
+A piece of *work* is a file of staged rows and what is to become of them in one table: they are
+merged or appended, or the file itself becomes one of the table's. It carries an application
+transaction: the id of whoever made it, and a number. A table remembers the greatest
 number of each id in the same commit as the rows.
 
 Invariant:      however often, by however many sessions, and in whatever order work is applied, a
@@ -30,6 +31,7 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.schema import Field
+from deltalake.transaction import AddAction
 
 from headwater.base.errors import Determinate, Indeterminate
 from headwater.materialize.drivers.columns import Column, Kind
@@ -57,6 +59,10 @@ _NATIVE: Final[Mapping[Kind, tuple[str, pa.DataType]]] = {
     Kind.LOCAL_TIMESTAMP: ("timestamp_ntz", pa.timestamp("us")),
     Kind.JSON: ("string", pa.string()),
 }
+_PLAIN_VERSION: Final = 2
+"""The last version of Delta's protocol in which writers had nothing to do but to write rows."""
+_PLAIN_FEATURES: Final = frozenset({"timestampNtz", "appendOnly", "invariants"})
+_NOT_PLAIN: Final = ("delta.constraints.", "delta.columnMapping.", "delta.generat")
 _DIGITS: Final[Mapping[Kind, tuple[int, int]]] = {Kind.DECIMAL: (38, 9), Kind.WHOLE: (38, 0)}
 """Of a decimal of which nothing is said."""
 
@@ -72,6 +78,10 @@ class Work(msgspec.Struct, frozen=True):
     version: int
     owner: str
     generation: int
+    added: str = ""
+    """Of a file that is to become one of the table's: its statistics, as Delta has them."""
+    size: int = 0
+    """And how many bytes it has."""
 
 
 def arrow_type(column: Column) -> pa.DataType:
@@ -221,21 +231,50 @@ class Tables:
         generation = found.transaction_version(work.owner) or 0
         return generation != work.generation or (known is not None and known >= work.version)
 
+    def takes_files(self, table: str) -> bool:
+        """Whether a file may become one of a table's as it is: nothing is to be checked or kept
+        beside its rows, and it is not divided."""
+        found = self.named(table)
+        metadata, protocol = found.metadata(), found.protocol()
+        features = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
+        return (
+            not metadata.partition_columns
+            and not any(name.startswith(_NOT_PLAIN) for name in metadata.configuration)
+            and (protocol.min_writer_version <= _PLAIN_VERSION or features <= _PLAIN_FEATURES)
+            and "delta.invariants" not in found.schema().to_json()
+        )
+
+    def add_file(self, work: Work, path: str) -> None:
+        """Let a file below a table's directory be one of its own, unless it is."""
+
+        def commit(found: DeltaTable, marks: CommitProperties) -> None:
+            now = int(time.time() * 1_000)
+            added = AddAction(path, work.size, {}, now, data_change=True, stats=work.added)
+            found.create_write_transaction(
+                [added], "append", found.schema(), commit_properties=marks
+            )
+
+        self._apply(work, commit)
+
     def apply(self, work: Work, rows: pa.Table) -> None:
         """Let a table have some work, unless it has it."""
 
-        def commit(found: DeltaTable) -> None:
-            if self.is_applied(work):
-                return
-            found = self.named(work.table)
-            marks = [Transaction(work.app, work.version), Transaction(work.owner, work.generation)]
-            commit = CommitProperties(app_transactions=marks)
+        def commit(found: DeltaTable, commit: CommitProperties) -> None:
             if work.merge:
                 _merge(found, work.keys, rows, commit)
             else:
-                live = rows.filter(pc.invert(rows[GONE])).drop_columns([GONE])
-                added = _widened(live, pa.schema(found.schema()))
+                added = _widened(rows, pa.schema(found.schema()))
                 write_deltalake(found, added, mode="append", commit_properties=commit)
+
+        self._apply(work, commit)
+
+    def _apply(self, work: Work, change: Callable[[DeltaTable, CommitProperties], None]) -> None:
+        def commit(_: DeltaTable) -> None:
+            if not self.is_applied(work):
+                app = Transaction(work.app, work.version)
+                marks = [app, Transaction(work.owner, work.generation)]
+                # Upon the version that was looked at.
+                change(self.named(work.table), CommitProperties(app_transactions=marks))
 
         self._committing(work.table, commit)
 
@@ -245,6 +284,8 @@ class Tables:
             for attempt in range(_ATTEMPTS_MAX):
                 try:
                     commit(self.newest(table))
+                    # Not every commit is seen by the handle that made it; the next look is fresh.
+                    self._open.pop(table, None)
                     return
                 except CommitFailedError:
                     if attempt + 1 == _ATTEMPTS_MAX:
