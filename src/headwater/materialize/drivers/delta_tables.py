@@ -20,7 +20,6 @@ Names are quoted in every expression. A table is read by its own engine (``scan`
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -33,6 +32,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.schema import Field
 from deltalake.transaction import AddAction
 
+from headwater.base.clock import Clock, SystemClock
 from headwater.base.errors import Determinate, Indeterminate
 from headwater.materialize.drivers.columns import Column, Kind
 
@@ -132,7 +132,8 @@ def _told(error: Exception) -> str:
 class Tables:
     """The tables below one directory or bucket prefix."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
         self._root = root.rstrip("/")
         self._options = _S3_OPTIONS if root.startswith("s3://") else None
         self._open: dict[str, DeltaTable] = {}
@@ -248,7 +249,7 @@ class Tables:
         """Let a file below a table's directory be one of its own, unless it is."""
 
         def commit(found: DeltaTable, marks: CommitProperties) -> None:
-            now = int(time.time() * 1_000)
+            now = self._clock.now_ms()
             added = AddAction(path, work.size, {}, now, data_change=True, stats=work.added)
             found.create_write_transaction(
                 [added], "append", found.schema(), commit_properties=marks
@@ -290,7 +291,7 @@ class Tables:
                 except CommitFailedError:
                     if attempt + 1 == _ATTEMPTS_MAX:
                         raise
-                    time.sleep(_PAUSE_SECONDS * (attempt + 1))
+                    self._clock.sleep(_PAUSE_SECONDS * (attempt + 1))
 
     def scan(
         self, table: str, columns: Sequence[str], bounds: tuple[str, Any, Any] | None
