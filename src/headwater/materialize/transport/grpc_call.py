@@ -113,7 +113,10 @@ class Call(Generic[Heard]):
 
     def end(self) -> None:
         """Say no more, and wait until the peer has ended, too."""
-        self._requests.put(None)
+        try:
+            self._requests.put(None, timeout=END_SECONDS)
+        except queue.Full as error:
+            raise PeerFailed(self._address, "takes nothing any more") from error
         if not self._ended.wait(END_SECONDS):
             raise PeerFailed(self._address, "did not end the call")
         while (left := self._said.get()) is not None:
