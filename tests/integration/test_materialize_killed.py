@@ -16,20 +16,21 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import msgspec
 import psycopg
+import pyarrow as pa
 import pytest
 from psycopg import sql
 
 from headwater.materialize.checkpoint import from_checkpoint, from_text
 from headwater.materialize.controller import PREFIX
 from headwater.materialize.definition import Definition
-from headwater.materialize.key_range import KeyHash, KeyRange, key_hash, tiles
+from headwater.materialize.key_range import KeyHash, KeyRange, key_hashes, tiles
 from headwater.materialize.tuples import pack
 from headwater.persist.client import open_location
 from headwater.testing.servers import postgres_server
@@ -62,9 +63,10 @@ class Standing:
         narrow = [r for r in ranges if not any(r.covers(o) and o != r for o in ranges)]
         self.times = {upper for each, upper in self._fences if each in narrow or not tiles(narrow)}
 
-    def upper(self, *key: Any) -> int:
-        hashed = key_hash(pack(key))
-        return next(upper for key_range, upper in self._fences if key_range.owns(hashed))
+    def uppers(self, keys: Sequence[tuple[Any, ...]]) -> Iterator[int]:
+        packed = pa.array([pack(key) for key in keys], pa.large_binary())
+        for hashed in key_hashes(packed).tolist():
+            yield next(upper for key_range, upper in self._fences if key_range.owns(hashed))
 
 
 class Story:
@@ -148,12 +150,13 @@ class Story:
 
             def view(name: str, *key: int) -> list[tuple[Any, ...]]:
                 """Return the rows of a collection, each as of where its key stands."""
-                return sorted(
-                    row
-                    for upper in standing.times - {0}
-                    for row in rows_at(client.reader(name), upper - 1)
-                    if standing.upper(*(row[at] for at in key)) == upper
-                )
+                found = []
+                for upper in standing.times - {0}:
+                    rows = rows_at(client.reader(name), upper - 1)
+                    keys = [tuple(row[at] for at in key) for row in rows]
+                    owned = zip(rows, standing.uppers(keys), strict=True)
+                    found += [row for row, stands in owned if stands == upper]
+                return sorted(found)
 
             assert log == view("transfers", 0, 1)
             assert accounts == view("accounts", 0)

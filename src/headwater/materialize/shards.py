@@ -120,6 +120,7 @@ class Materialization:
             rows_deleted=self._before.rows_deleted + sum(s.rows_deleted for s in found),
             shards=len(shards),
             aligned=agreement.aligned,
+            ranges=tuple((str(shard.key_range), shard.status) for shard in shards),
         )
 
     def _start_shards(self) -> None:

@@ -38,3 +38,5 @@ class Status:
     shards: int = 1
     aligned: bool = False
     """Whether all shards stand at one checkpoint."""
+    ranges: tuple[tuple[str, Status], ...] = ()
+    """Of the whole: each key range, and how its shard is."""

@@ -45,6 +45,26 @@ def _materializations(seen: Seen) -> Iterator[Row]:
         )
 
 
+def _shards(seen: Seen) -> Iterator[Row]:
+    for oid, name, kind, _ in _defined(seen):
+        status = seen.deliveries(oid)
+        for key_range, shard in () if status is None else status.ranges:
+            yield (
+                oid,
+                name,
+                kind,
+                key_range,
+                shard.state.value,
+                shard.checkpoint,
+                shard.reached,
+                shard.transactions,
+                shard.rows_loaded,
+                shard.rows_stored,
+                shard.rows_deleted,
+                shard.error or None,
+            )
+
+
 def _bindings(seen: Seen) -> Iterator[Row]:
     names = {seen.state.names[each.collection]: each for each, _ in seen.collections()}
     for oid, name, kind, defined in _defined(seen):
@@ -88,6 +108,23 @@ VIEWS: Final = (
             Column("aligned", "boolean", "whether all shards stand at one time"),
         ),
         _materializations,
+    ),
+    SystemView(
+        "hw_materialization_shards",
+        "The key ranges of each delivery. Counts are since the ranges are as they are.",
+        (
+            *OBJECT,
+            Column("key_range", "text", "first and last key hash, in hexadecimal"),
+            Column("status", "text", "`starting`, `running`, `stalled`, `fenced`, `stopped`"),
+            Column("last_transaction", "bigint", "everything before this time was committed"),
+            Column("delivered", "bigint", "its keys are exact at every time up to before it"),
+            Column("transactions", "bigint", "transactions committed"),
+            Column("rows_loaded", "bigint", "rows read back from the endpoint"),
+            Column("rows_stored", "bigint", "rows inserted or replaced there"),
+            Column("rows_deleted", "bigint", "rows deleted there"),
+            Column("last_error", "text", "why it is not running"),
+        ),
+        _shards,
     ),
     SystemView(
         "hw_materialization_bindings",
