@@ -100,3 +100,17 @@ def test_a_query_is_followed_by_copy_and_by_cursor(door: Door) -> None:
         assert found[0][1] is True
         assert sorted(row[2:] for row in found[1:]) == [(1, "p", 6), (1, "q", 7)]
         assert session.execute("SELECT * FROM hw_subscriptions").fetchall() == []
+
+
+def test_sparks_dialect_over_the_wire(door: Door) -> None:
+    with door.connect() as session:
+        session.execute("SET dialect = spark")
+        assert session.execute("SHOW dialect").fetchone() == ("spark",)
+        assert session.execute('SELECT `k` FROM t WHERE g = "q"').fetchall() == [(2,)]
+        # Prepared, with a parameter, by the extended protocol.
+        found = session.execute("SELECT k / 2 AS `a half` FROM t WHERE g = %s", ("q",))
+        assert found.fetchall() == [(1.0,)]
+        assert session.execute("SELECT count(*) FROM pg_catalog.pg_class").fetchone() is not None
+        session.execute("RESET dialect")
+        assert session.execute("SELECT k / 2 FROM t WHERE k = 1").fetchall() == [(0,)]
+    assert "(1 row)" in door.psql("SET dialect = spark", 'SELECT `g` FROM t WHERE g = "q"')

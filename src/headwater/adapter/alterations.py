@@ -66,7 +66,7 @@ def comment(state: State, statement: CommentOn) -> Change:
         columns = catalog.schemas(state, (statement.name,))[statement.name].names
         assert statement.column is not None
         if statement.column not in columns:
-            raise UnknownColumn(statement.column, statement.name)
+            raise UnknownColumn(statement.column, statement.name, columns)
         comments = {**found.column_comments}
         comments.pop(statement.column, None)
         if statement.text is not None:

@@ -159,7 +159,7 @@ class Coordinator:
 
     def introspect(self, statement: Select, sources: Sources, state: State) -> Result:
         """Answer a query that reads system views alone."""
-        if self.catalog_queries is not None:
+        if self.catalog_queries is not None and statement.dialect == "postgres":
             local = self.reads.local(sources)
             settings = dict(shadowed.setting(name, rows) for name, rows in local.items())
             try:
@@ -167,7 +167,8 @@ class Coordinator:
             except CatalogUnavailable as error:
                 LOG.warning("a system view is read without the shadow PostgreSQL: %s", error)
         time = self.timeline.upper - 1
-        return Result.of_table(self.reads.rows(statement.query_sql, sources, time))
+        rows = self.reads.rows(statement.query_sql, sources, time, statement.dialect)
+        return Result.of_table(rows)
 
     def columns(self, statement: Statement) -> tuple[Column, ...] | None:
         """Return the columns of the rows that a statement would answer with, if they are known."""
@@ -176,7 +177,7 @@ class Coordinator:
                 sources = self.reads.sources(statement.tables)
                 if sources.system:
                     asked = self.catalog_queries
-                    if asked is None or sources.collections:
+                    if asked is None or sources.collections or statement.dialect != "postgres":
                         return None
                     analysis = asked.analyse(statement.query_sql, (), self._core.state)
                     return tuple(map(passed, analysis.columns))
@@ -233,7 +234,7 @@ class Coordinator:
             return Followed(sources, name, None, sources.text(query))
         # Of the views themselves, not of their indexes, which may be dropped meanwhile.
         sources = catalog.sources(state, statement.query.tables)
-        text = self.reads.text(statement.query.query_sql, sources)
+        text = self.reads.text(statement.query.query_sql, sources, statement.query.dialect)
         return Followed(sources, name[:LABEL_MAX], None, text)
 
     def subscribe(
@@ -320,7 +321,8 @@ class Coordinator:
         if statement.query is not None:
             assert sources is not None
             assert time is not None
-            selected = self.reads.rows(statement.query.query_sql, sources, time)
+            query = statement.query
+            selected = self.reads.rows(query.query_sql, sources, time, query.dialect)
         rows = writes.given_rows(statement, target, selected)
         conflict = statement.on_conflict
         if conflict is None or not conflict.assignments:

@@ -224,6 +224,12 @@ class Definitions:
         named = catalog.Object(statement.name, "table", sql, name, id=name, retain_ms=retain_ms)
         return Change(tag, (create, catalog.put(named)))
 
+    def _in_spark(self, state: State, statement: CreateView | CreateMaterializedView) -> str:
+        """Return the query of a view in Spark's dialect, in which views are kept."""
+        if statement.dialect == "spark":
+            return statement.query_sql
+        return self._translate(statement.query_sql, catalog.schemas(state, statement.tables))
+
     def _create_view(self, state: State, statement: CreateView, sql: str) -> Change:
         if statement.or_replace:
             found = catalog.find(state, statement.name)
@@ -234,7 +240,7 @@ class Definitions:
         else:
             catalog.refuse_duplicate(state, statement.name)
         sources = catalog.sources(state, statement.tables)
-        query = self._translate(statement.query_sql, catalog.schemas(state, statement.tables))
+        query = self._in_spark(state, statement)
         schema = self._views.describe(sources.text(query), relations=sources.relations)
         if statement.columns is not None:
             if len(statement.columns) > len(schema.names):
@@ -264,7 +270,7 @@ class Definitions:
             return Change(tag)
         catalog.refuse_duplicate(state, statement.name)
         sources = catalog.sources(state, statement.tables)
-        query = self._translate(statement.query_sql, catalog.schemas(state, statement.tables))
+        query = self._in_spark(state, statement)
         uses = tuple(catalog.named(state, name).id for name in statement.tables)
         name = f"u{self._collections.new_id()}"
         retain_ms = alterations.retained(statement.retain_ms)

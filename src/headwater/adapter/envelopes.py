@@ -46,7 +46,7 @@ def fields(envelope: Envelope, data: pa.Schema, name: str) -> list[pa.Field]:
     """Return the columns after the time: state, key, values."""
     for column in envelope.key:
         if column not in data.names:
-            raise UnknownColumn(column, name)
+            raise UnknownColumn(column, name, data.names)
     keys = [data.field(column) for column in envelope.key]
     others = [field.with_nullable(True) for field in data if field.name not in envelope.key]
     state = pa.field(STATE, pa.string())

@@ -14,6 +14,9 @@ because it is our mistake and not the client's.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 from headwater.base.errors import HeadwaterError
 
 
@@ -137,8 +140,12 @@ class UnknownColumn(AdapterError):
     condition = "UNDEFINED_COLUMN"
     sqlstate = "42703"
 
-    def __init__(self, column: str, relation: str) -> None:
-        super().__init__(f'column "{column}" of relation "{relation}" does not exist')
+    def __init__(self, column: str, relation: str, known: Iterable[str] = ()) -> None:
+        near = get_close_matches(column, known, n=1)
+        super().__init__(
+            f'column "{column}" of relation "{relation}" does not exist',
+            hint=f'Perhaps you meant "{near[0]}".' if near else None,
+        )
         self.column = column
         self.relation = relation
 

@@ -33,11 +33,13 @@ def explained_query(
         yield "answered by: PostgreSQL's evaluator, over rows of this moment; no Spark job"
         yield f"reads: {', '.join(sources.system)}"
         return
-    text = reads.text(planned.statement.query_sql, sources)
+    dialect = planned.statement.dialect
+    text = reads.text(planned.statement.query_sql, sources, dialect)
     yield "answered by: Spark, over snapshots at one time"
     yield from _relations(state, planned)
     if sources.system:
         yield f"reads: {', '.join(sources.system)}, of this moment"
+    yield f"dialect: {dialect}"
     yield f"Spark SQL: {_plainly(state, text, sources.relations)}"
     if sources.system:
         return

@@ -112,7 +112,7 @@ def checked(state: State, statement: CreateIndex, name: str) -> catalog.Object:
     schema = catalog.schemas(state, (statement.on,))[statement.on]
     for column in statement.columns:
         if column not in schema.names:
-            raise UnknownColumn(column, statement.on)
+            raise UnknownColumn(column, statement.on, schema.names)
         try:
             key_form(schema.field(column).type)
         except HeadwaterError as error:

@@ -26,7 +26,7 @@ from headwater.adapter.limit import Limit
 from headwater.adapter.ports import Evaluator
 from headwater.adapter.running import evaluating
 from headwater.adapter.sql.point import point_read
-from headwater.adapter.sql.statements import AsOf, Select, Value
+from headwater.adapter.sql.statements import AsOf, Dialect, Select, Value
 from headwater.adapter.sql.tokens import SYSTEM_PREFIX
 from headwater.adapter.system import Seen, system_view
 from headwater.adapter.timeline import Timeline
@@ -95,7 +95,8 @@ class Reads:
         """Return what a query reads, and the probe that answers it, if one does."""
         sources = self.sources(statement.tables, at)
         probe = None
-        if len(statement.tables) == 1 and not sources.system:
+        # Literals of Spark's dialect are Spark's to read.
+        if len(statement.tables) == 1 and not sources.system and statement.dialect == "postgres":
             probe = self._probe(statement, sources, at)
         if probe is not None:
             sources.collections = {probe.waited: probe.relation}
@@ -178,13 +179,17 @@ class Reads:
             if limit.is_over():
                 raise limit.error(f'"{name}" to be complete at time {time}')
 
-    def text(self, query_sql: str, sources: Sources) -> str:
+    def text(self, query_sql: str, sources: Sources, dialect: Dialect = "postgres") -> str:
         """Return a query as the evaluator takes it, with its views in front."""
+        if dialect == "spark":
+            return sources.text(query_sql)
         return sources.text(self._translate(query_sql, sources.schemas))
 
-    def rows(self, query_sql: str, sources: Sources, time: int) -> pa.Table:
+    def rows(
+        self, query_sql: str, sources: Sources, time: int, dialect: Dialect = "postgres"
+    ) -> pa.Table:
         """Evaluate a query in the client's dialect at ``time``."""
-        text = self.text(query_sql, sources)
+        text = self.text(query_sql, sources, dialect)
         local = self.local(sources)
         try:
             with evaluating() as group:
@@ -205,14 +210,15 @@ class Reads:
 
     def describe(self, statement: Select, sources: Sources) -> pa.Schema:
         """Return the columns of a query's rows, without reading any."""
-        text = sources.text(self._translate(statement.query_sql, sources.schemas))
+        text = self.text(statement.query_sql, sources, statement.dialect)
         return self._evaluator.describe(text, relations=sources.relations)
 
     def select(self, planned: Planned, time: int) -> pa.Table:
         """Answer a query at ``time``, which is held and complete."""
         if planned.probe is not None:
             return self._probed(planned.probe, time)
-        return self.rows(planned.statement.query_sql, planned.sources, time)
+        statement = planned.statement
+        return self.rows(statement.query_sql, planned.sources, time, statement.dialect)
 
     def _probed(self, probe: Probe, time: int) -> pa.Table:
         """Return the rows of a probe at ``time``, at which what it waits for is complete."""

@@ -58,6 +58,7 @@ from headwater.adapter.sql.statements import (
     CreateTable,
     CreateView,
     Delete,
+    Dialect,
     Drop,
     ExplainQuery,
     ExplainTimestamp,
@@ -109,6 +110,11 @@ class ClientSession:
         self._running = Running()
         self._number = coordinator.clients.opened(coordinator.now_ms())
 
+    @property
+    def dialect(self) -> Dialect:
+        """In which dialect the queries of this session are."""
+        return self._settings.dialect
+
     def introduce(self, about: Mapping[str, str]) -> None:
         """Note whose it is."""
         self._coordinator.clients.told(self._number, about)
@@ -144,7 +150,7 @@ class ClientSession:
     def describe(self, sql: str, parameter_oids: tuple[int, ...]) -> Description | None:
         """Return what is known of a statement by its text."""
         queries = self._coordinator.catalog_queries
-        if queries is None:
+        if queries is None or self._settings.dialect == "spark":
             return None
         return described(queries, self._state(), sql, parameter_oids)
 

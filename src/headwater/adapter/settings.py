@@ -4,6 +4,7 @@
 ``transaction_isolation``     ``strict serializable`` (default), ``serializable``, or
                               ``bounded staleness <duration>``
 ``statement_timeout``         how long a statement may wait; 0, the default: for ever
+``dialect``                   ``postgres`` (default), or ``spark``: queries are Spark SQL, as it is
 ============================  =====================================================================
 
 A duration is written as PostgreSQL writes one: ``500``, ``'500ms'``, ``'10s'``, ``'5 minutes'``.
@@ -15,12 +16,13 @@ from dataclasses import dataclass, replace
 
 from headwater.adapter.errors import InvalidSetting, UnknownSetting
 from headwater.adapter.sql.durations import duration_ms
+from headwater.adapter.sql.statements import Dialect
 from headwater.adapter.timestamps import STRICT, BoundedStaleness, Isolation, Serializable
 
 
 def is_ours(name: str) -> bool:
     """Whether a variable is one that the adapter acts on."""
-    return name in ("transaction_isolation", "statement_timeout")
+    return name in ("transaction_isolation", "statement_timeout", "dialect")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,8 @@ class Settings:
     statement_timeout_ms: int = 0
     read_only: bool = False
     """Whether transactions only read, unless they say otherwise."""
+    dialect: Dialect = "postgres"
+    """In which queries are."""
 
     def show(self, name: str) -> str:
         """The value now, as text."""
@@ -39,6 +43,8 @@ class Settings:
                 return str(self.isolation)
             case "statement_timeout":
                 return f"{self.statement_timeout_ms}ms" if self.statement_timeout_ms else "0"
+            case "dialect":
+                return self.dialect
             case _:
                 raise UnknownSetting(name)
 
@@ -53,6 +59,15 @@ class Settings:
                 if timeout is None:
                     raise InvalidSetting(f'invalid value for parameter "{name}": "{value}"')
                 return replace(self, statement_timeout_ms=timeout)
+            case "dialect" if text in (None, "postgres", "postgresql"):
+                return replace(self, dialect="postgres")
+            case "dialect" if text == "spark":
+                return replace(self, dialect="spark")
+            case "dialect":
+                raise InvalidSetting(
+                    f'invalid value for parameter "dialect": "{value}"',
+                    hint="It is postgres or spark.",
+                )
             case _:
                 raise UnknownSetting(name)
 

@@ -178,7 +178,7 @@ def check_returning(returning: Sequence[Returned] | None, target: Target) -> Non
     """Refuse what cannot be returned, before anything is written."""
     for each in returning or ():
         if each.column not in ("*", *target.schema.names):
-            raise UnknownColumn(each.column, target.name)
+            raise UnknownColumn(each.column, target.name, target.schema.names)
 
 
 def check_conflict_key(on_conflict: OnConflict, target: Target) -> None:

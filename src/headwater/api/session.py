@@ -58,7 +58,7 @@ class Session:
             text = bound(text, params)
         answer = Answer("", None, self._engine.spark)
         with self._turn:
-            for statement, words in parse_with_text(text):
+            for statement, words in parse_with_text(text, self._inner.dialect):
                 answer = self._answer(statement, words)
         return answer
 

@@ -152,7 +152,7 @@ class SqlSession:
     def __call__(self, sql: str) -> Rows:
         """Execute statements; return the rows of all of them, sorted."""
         rows: Rows = []
-        for statement, text in parse_with_text(sql):
+        for statement, text in parse_with_text(sql, self.session.dialect):
             result = self.session.execute(statement, text)
             for batch in result.batches:
                 rows.extend(zip(*(column.to_pylist() for column in batch.columns), strict=True))
@@ -160,14 +160,14 @@ class SqlSession:
 
     def open(self, sql: str) -> Generator[pa.RecordBatch, None, None]:
         """Execute one statement; return its batches, to be read one by one and closed."""
-        ((statement, text),) = parse_with_text(sql)
+        ((statement, text),) = parse_with_text(sql, self.session.dialect)
         batches = self.session.execute(statement, text).batches
         assert isinstance(batches, Generator)
         return batches
 
     def tag(self, sql: str) -> str:
         """Execute one statement; return its tag."""
-        ((statement, text),) = parse_with_text(sql)
+        ((statement, text),) = parse_with_text(sql, self.session.dialect)
         return self.session.execute(statement, text).tag
 
 

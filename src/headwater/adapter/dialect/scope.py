@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any
 
 from headwater.adapter.dialect.literals import identifier
@@ -113,7 +114,24 @@ class Scope:
                 position=position(node),
             )
         quoted = shown if qualifier is not None else f'"{shown}"'
-        raise UndefinedColumn(f"column {quoted} does not exist", position=position(node))
+        near = get_close_matches(name, self._names(qualifier), n=1)
+        raise UndefinedColumn(
+            f"column {quoted} does not exist",
+            hint=f'Perhaps you meant "{near[0]}".' if near else None,
+            position=position(node),
+        )
+
+    def _names(self, qualifier: Any) -> list[str]:
+        """The columns that a name could have meant."""
+        wanted = None if qualifier is None else folded(qualifier)
+        found: dict[str, None] = {}
+        scope: Scope | None = self
+        while scope is not None:
+            for source in scope.sources:
+                if wanted in (None, source.name):
+                    found.update((column.name, None) for column in source.columns)
+            scope = scope.outer
+        return list(found)
 
     def _own(self, node: Any, name: str, qualifier: str | None) -> Typed | None:
         if qualifier is None and name in self.merged:

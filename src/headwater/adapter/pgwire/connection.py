@@ -146,7 +146,7 @@ class Connection:
     async def _query(self, sql: str) -> None:
         self._execution.close_portal("")
         self._execution.prepared.pop("", None)  # As PostgreSQL: the unnamed ones end here.
-        parsed = parse_text(sql)
+        parsed = parse_text(sql, self._execution.variables.dialect)
         if not parsed:
             self._stream.write(messages.EMPTY_QUERY_MESSAGE)
         async with self._execution.grouped(parsed) as group:
@@ -179,7 +179,8 @@ class Connection:
         given = message.parameter_oids[:total]
         given += (0,) * (total - len(given))
         # A type left open is text: the literal it becomes is of unknown type anyway.
-        found = Prepared(source, tuple(oid or TEXT_OID for oid in given))
+        dialect = self._execution.variables.dialect
+        found = Prepared(source, tuple(oid or TEXT_OID for oid in given), dialect)
         if source is not None:
             try:
                 found = replace(found, statement=bound(found, [None] * total, ()).statement)

@@ -16,6 +16,7 @@ from headwater.adapter.pgwire.copy_format import CopyFormat
 from headwater.adapter.pgwire.refusals import ResultTypeChanged
 from headwater.adapter.pgwire.rows import BINARY_FORMAT, RowStream, format_of
 from headwater.adapter.pgwire.wire_statements import AnyStatement, parse_text
+from headwater.adapter.sql.statements import Dialect
 from headwater.adapter.sql.tokens import Source
 
 
@@ -30,6 +31,7 @@ class Prepared:
 
     source: Source | None
     parameter_oids: tuple[int, ...]
+    dialect: Dialect = "postgres"
     statement: AnyStatement | None = None
     described: bool = False
     columns: tuple[Column, ...] | None = None
@@ -95,5 +97,5 @@ def bound(prepared: Prepared, values: Sequence[str | None], formats: Sequence[in
     if prepared.source is None:
         return Portal(None, "", formats)
     sql = parameters.bind(prepared.source, values, prepared.parameter_oids)
-    ((statement, text),) = parse_text(sql)
+    ((statement, text),) = parse_text(sql, prepared.dialect)
     return Portal(statement, text, formats, prepared=prepared)

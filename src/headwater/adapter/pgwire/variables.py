@@ -16,6 +16,7 @@ from types import MappingProxyType
 
 from headwater.adapter.errors import InvalidSetting
 from headwater.adapter.pgwire.durations import duration_ms
+from headwater.adapter.sql.statements import Dialect
 
 SERVER_VERSION = (
     "18.0 (Headwater)"  # Of the catalog we answer with, so that clients ask the right way.
@@ -54,7 +55,13 @@ FREE = MappingProxyType(
         "synchronize_seqscans": "on",
     }
 )
-SHARED = MappingProxyType({"statement_timeout": "0", "transaction_isolation": "serializable"})
+SHARED = MappingProxyType(
+    {
+        "dialect": "postgres",
+        "statement_timeout": "0",
+        "transaction_isolation": "serializable",
+    }
+)
 TIMEOUTS = frozenset({"idle_in_transaction_session_timeout", "lock_timeout", "statement_timeout"})
 # Free ones that clients follow: told when they change.
 FOLLOWED = ("application_name", "default_transaction_read_only", "search_path")
@@ -105,6 +112,11 @@ class SessionVariables:
     def names(self) -> Iterable[str]:
         """Every variable that is the wire's own, or remembered here."""
         return (*FIXED, *self._free)
+
+    @property
+    def dialect(self) -> Dialect:
+        """In which dialect the queries of this connection are."""
+        return "spark" if self._free["dialect"].lower() == "spark" else "postgres"
 
     def holds(self, name: str) -> bool:
         """Whether the variable is the wire's own."""

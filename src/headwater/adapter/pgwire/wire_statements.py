@@ -103,16 +103,18 @@ AnyStatement = statements.Statement | WireStatement
 _ROWS: Final = ("SELECT", "WITH", "VALUES", "TABLE", "SUBSCRIBE", "SHOW", "(")
 
 
-def parse_text(sql: str) -> tuple[tuple[AnyStatement, str], ...]:
-    """The statements of ``sql``, each with the text it came from."""
-    sources = split(sql)
+def parse_text(
+    sql: str, dialect: statements.Dialect = "postgres"
+) -> tuple[tuple[AnyStatement, str], ...]:
+    """The statements of ``sql``, each with the text it came from; its queries in this dialect."""
+    sources = split(sql, dialect)
     if not any(_reader(source) for source in sources):
-        return parse_with_text(sql)
+        return parse_with_text(sql, dialect)
     parsed: list[tuple[AnyStatement, str]] = []
     for source in sources:
         read = _reader(source)
         if read is None:
-            parsed += parse_with_text(_alone(source))
+            parsed += parse_with_text(_alone(source), dialect)
         else:
             parsed.append((read(source), source.text))
     return tuple(parsed)
@@ -169,7 +171,7 @@ def _copy(source: Source) -> WireStatement:
         sql = f"SELECT {named} FROM {_quoted(table)}"  # noqa: S608, names quoted
     else:
         sql = _rows_only(query)
-    ((statement, text),) = parse_with_text(sql)
+    ((statement, text),) = parse_with_text(sql, "postgres" if query is None else source.dialect)
     return CopyTo(statement, text, chosen)
 
 
@@ -193,7 +195,7 @@ def _parenthesized(source: Source, cursor: Cursor) -> tuple[Source, Cursor]:
             inside = source.tokens[cursor.index + 1 : index]
             if not inside:
                 raise Cursor(source, index).error()
-            return Source(source.whole, inside), Cursor(source, index + 1)
+            return Source(source.whole, inside, source.dialect), Cursor(source, index + 1)
     raise Cursor(source, len(source.tokens)).error()
 
 
@@ -283,7 +285,7 @@ def _declare(source: Source) -> WireStatement:
     else:
         cursor.accept("WITHOUT", "HOLD")
     cursor.expect("FOR")
-    ((statement, text),) = parse_with_text(_rows_only(cursor.rest()))
+    ((statement, text),) = parse_with_text(_rows_only(cursor.rest()), source.dialect)
     return DeclareCursor(name, statement, text, binary, hold)
 
 

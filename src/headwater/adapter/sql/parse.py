@@ -34,6 +34,7 @@ from headwater.adapter.sql import (
     objects,
     query,
     sources,
+    spark_text,
     statements,
 )
 from headwater.adapter.sql.tokens import Cursor, Source, is_word, quoted, split, syntax_error
@@ -47,9 +48,23 @@ def parse(sql: str) -> tuple[statements.Statement, ...]:
     return tuple(statement for statement, _ in parse_with_text(sql))
 
 
-def parse_with_text(sql: str) -> tuple[tuple[statements.Statement, str], ...]:
-    """The statements of ``sql``, each with the text it came from."""
-    return tuple((_statement(source), source.text) for source in split(sql))
+def parse_with_text(
+    sql: str, dialect: statements.Dialect = "postgres"
+) -> tuple[tuple[statements.Statement, str], ...]:
+    """The statements of ``sql``, each with the text it came from; its queries in this dialect."""
+    read = _statement if dialect == "postgres" else _with_spark_query
+    return tuple((read(source), source.text) for source in split(sql, dialect))
+
+
+def _with_spark_query(source: Source) -> statements.Statement:
+    if spark_text.holds_query(source) and not is_catalog_query(source.text):
+        return _select(source) if spark_text.is_query(source) else _statement(source)
+    inserted = spark_text.insert(source)
+    if inserted is not None:
+        return inserted
+    # The same in both dialects. At its place, so that positions are those of the whole text.
+    ((statement, _),) = parse_with_text(" " * source.tokens[0].start + source.text)
+    return statement
 
 
 def _statement(source: Source) -> statements.Statement:
@@ -69,6 +84,8 @@ def _statement(source: Source) -> statements.Statement:
 
 
 def _select(source: Source) -> statements.Statement:
+    if source.dialect == "spark":
+        return spark_text.select(source)
     if is_catalog_query(source.text):
         return _about_the_catalog(source)
     source, as_of = strip_as_of(source)
@@ -108,7 +125,9 @@ def _explain(source: Source) -> statements.Statement:
         name = cursor.relation()
         cursor.finish()
         (select,) = parse(f"SELECT * FROM {quoted(name)}")  # noqa: S608 - quoted
-    elif any(cursor.peek(*words) for words in _QUERIES):
+    elif any(cursor.peek(*words) for words in _QUERIES) or (
+        source.dialect == "spark" and cursor.peek("FROM")
+    ):
         select = _select(cursor.rest())
     else:
         raise Unsupported(
@@ -130,7 +149,9 @@ def _create_materialized_view(source: Source) -> statements.Statement:
         raise Unsupported("a column list of a materialized view", hint="Name columns with AS.")
     retain_ms = objects.retention(cursor) if cursor.accept("WITH") else None
     body, tables = _body(cursor, "a materialized view")
-    return statements.CreateMaterializedView(name, body, tables, if_not_exists, retain_ms)
+    return statements.CreateMaterializedView(
+        name, body, tables, if_not_exists, retain_ms, source.dialect
+    )
 
 
 def _create_view(source: Source) -> statements.Statement:
@@ -141,7 +162,7 @@ def _create_view(source: Source) -> statements.Statement:
     name = cursor.relation()
     columns = cursor.names() if cursor.peek("(") else None
     body, tables = _body(cursor, "a view")
-    return statements.CreateView(name, body, tables, columns, or_replace)
+    return statements.CreateView(name, body, tables, columns, or_replace, source.dialect)
 
 
 def _body(cursor: Cursor, what: str) -> tuple[str, tuple[str, ...]]:
@@ -151,6 +172,8 @@ def _body(cursor: Cursor, what: str) -> tuple[str, tuple[str, ...]]:
     without_time, as_of = strip_as_of(body)
     if as_of is not None:
         raise Unsupported(f"AS OF in {what}")
+    if body.dialect == "spark":
+        return body.text, spark_text.tables(body)
     return body.text, query.tables(tree_of(without_time))
 
 

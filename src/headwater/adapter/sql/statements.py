@@ -57,6 +57,9 @@ __all__ = [
     "SelectSession", "SessionColumn", "SetTransaction",
 ]  # fmt: skip
 
+Dialect = Literal["postgres", "spark"]
+"""In which a query is written."""
+
 Value = None | bool | int | Decimal | float | str | bytes | date | datetime
 """A literal. A ``str`` is of unknown type until it meets its column, as in PostgreSQL."""
 
@@ -196,6 +199,7 @@ class CreateMaterializedView:
     tables: tuple[str, ...]
     if_not_exists: bool = False
     retain_ms: int | None = None
+    dialect: Dialect = "postgres"
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +211,7 @@ class CreateView:
     tables: tuple[str, ...]
     columns: tuple[str, ...] | None = None
     or_replace: bool = False
+    dialect: Dialect = "postgres"
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +251,7 @@ class Select:
     query_sql: str
     as_of: AsOf | None
     tables: tuple[str, ...]
+    dialect: Dialect = "postgres"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ Positions are characters from 0 in the whole text the client sent; errors report
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
 
-from sqlglot.dialects import Postgres
+from sqlglot.dialects import Postgres, Spark
 from sqlglot.errors import TokenError
 from sqlglot.tokens import TokenType
 
@@ -39,12 +39,21 @@ class _Tokenizer(Postgres.Tokenizer):  # type: ignore[misc]  # sqlglot is Any he
     COMMANDS: ClassVar[set[Any]] = set()
 
 
+class _SparkTokenizer(Spark.Tokenizer):  # type: ignore[misc]  # sqlglot is Any here
+    COMMANDS: ClassVar[set[Any]] = set()
+
+
+Dialect = Literal["postgres", "spark"]
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """One statement's text: the tokens of it, and the whole text their positions refer to."""
 
     whole: str
     tokens: tuple[Any, ...]
+    dialect: Dialect = "postgres"
+    """In which dialect queries in it are."""
 
     @property
     def text(self) -> str:
@@ -52,10 +61,13 @@ class Source:
         return self.whole[self.tokens[0].start : self.tokens[-1].end + 1]
 
 
-def split(sql: str) -> tuple[Source, ...]:
+def split(sql: str, dialect: Dialect = "postgres") -> tuple[Source, ...]:
     """The statements of ``sql``; empty ones (``;;``, comments only) are none."""
     try:
-        tokens = _Tokenizer(dialect=Postgres()).tokenize(sql)
+        if dialect == "spark":
+            tokens = _SparkTokenizer(dialect=Spark()).tokenize(sql)
+        else:
+            tokens = _Tokenizer(dialect=Postgres()).tokenize(sql)
     except TokenError as error:
         # The tokenizer gives up at the end of an unterminated string or comment.
         raise SqlSyntaxError(None, detail="A quoted string or comment does not end.") from error
@@ -65,10 +77,10 @@ def split(sql: str) -> tuple[Source, ...]:
         if token.token_type != TokenType.SEMICOLON:
             current.append(token)
         elif current:
-            statements.append(Source(sql, tuple(current)))
+            statements.append(Source(sql, tuple(current), dialect))
             current = []
     if current:
-        statements.append(Source(sql, tuple(current)))
+        statements.append(Source(sql, tuple(current), dialect))
     return tuple(statements)
 
 
@@ -198,7 +210,7 @@ class Cursor:
         inside = tuple(self._tokens[first : self._next - 1])
         if not inside:
             raise syntax_error(self._source, self._tokens[first])
-        return Source(self._source.whole, inside)
+        return replace(self._source, tokens=inside)
 
     def finish(self) -> None:
         """Complain unless every token has been passed."""
@@ -213,7 +225,7 @@ class Cursor:
         """What has not been passed, as a text of its own."""
         if self.at_end:
             raise self.error()
-        return Source(self._source.whole, tuple(self._tokens[self._next :]))
+        return replace(self._source, tokens=tuple(self._tokens[self._next :]))
 
     def error(self) -> SqlSyntaxError:
         """The complaint about the next token."""

@@ -7,6 +7,7 @@ is refused, never dropped. ``AS OF`` is not in its grammar and is cut off first.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from sqlglot import exp
@@ -30,7 +31,7 @@ def strip_as_of(source: Source) -> tuple[Source, statements.AsOf | None]:
         at_least = cursor.accept("AT", "LEAST")
         as_of = statements.AsOf(time_of(cursor), at_least)
         cursor.finish()
-        return Source(source.whole, source.tokens[:index]), as_of
+        return replace(source, tokens=source.tokens[:index]), as_of
     return source, None
 
 

@@ -227,7 +227,7 @@ def check_columns(table: str, named: Sequence[str], schema: pa.Schema) -> None:
     """Refuse a column that the table does not have, and one that is named twice."""
     for index, column in enumerate(named):
         if column not in schema.names:
-            raise UnknownColumn(column, table)
+            raise UnknownColumn(column, table, schema.names)
         if column in named[:index]:
             raise DuplicateColumn(column)
 

@@ -1,0 +1,94 @@
+"""Queries in Spark's own dialect: taken as they are, after ``SET dialect = spark``.
+
+Only what we must know of a query is read: which relations it reads (by sqlglot's Spark dialect),
+and an ``AS OF`` behind it, which is ours. The text goes to Spark unchanged. Names without quotes
+are in lower case, as everywhere here; Spark does not tell cases apart.
+
+What holds a query is read from Spark's tokens too (CREATE VIEW, EXPLAIN, SUBSCRIBE, INSERT of a
+query); every other statement is the same in both dialects and is read as PostgreSQL's.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlglot import exp
+from sqlglot.dialects import Spark
+from sqlglot.errors import ParseError
+
+from headwater.adapter.errors import SqlSyntaxError, Unsupported
+from headwater.adapter.sql import query, statements
+from headwater.adapter.sql.tokens import Cursor, Source
+from headwater.adapter.sql.trees import strip_as_of
+
+QUERY_WORDS: Final = (("SELECT",), ("WITH",), ("VALUES",), ("FROM",), ("(",))
+
+HOLDERS: Final = (
+    ("EXPLAIN",),
+    ("SUBSCRIBE",),
+    ("CREATE", "VIEW"),
+    ("CREATE", "OR", "REPLACE", "VIEW"),
+    ("CREATE", "MATERIALIZED", "VIEW"),
+)
+"""Statements that have a query inside, read with the tokens of its dialect."""
+
+
+def is_query(source: Source) -> bool:
+    """Whether a statement is a query."""
+    cursor = Cursor(source)
+    return any(cursor.peek(*words) for words in QUERY_WORDS)
+
+
+def holds_query(source: Source) -> bool:
+    """Whether a statement is a query, or has one inside that is in Spark's dialect."""
+    cursor = Cursor(source)
+    return is_query(source) or any(cursor.peek(*words) for words in HOLDERS)
+
+
+def select(source: Source) -> statements.Select:
+    """Read a query."""
+    source, as_of = strip_as_of(source)
+    return statements.Select(source.text, as_of, tables(source), "spark")
+
+
+def insert(source: Source) -> statements.Insert | None:
+    """Read ``INSERT INTO table [(columns)] query``; None if it has no query."""
+    cursor = Cursor(source)
+    if not cursor.accept("INSERT", "INTO"):
+        return None
+    table = cursor.relation()
+    columns = None
+    if cursor.peek("(") and not any(cursor.peek("(", *words) for words in QUERY_WORDS):
+        columns = cursor.names()
+    if cursor.peek("VALUES") or not any(cursor.peek(*words) for words in QUERY_WORDS):
+        return None
+    return statements.Insert(table, columns, (), select(cursor.rest()))
+
+
+def tables(source: Source) -> tuple[str, ...]:
+    """Return the relations that a query reads."""
+    tree = _tree(source)
+    query.check(tree)
+    if not isinstance(tree, exp.Query):
+        return ()
+    defined = {with_.alias.lower() for with_ in tree.find_all(exp.CTE)}
+    found: dict[str, None] = {}
+    for table in tree.find_all(exp.Table):
+        if not table.name or not isinstance(table.this, exp.Identifier):
+            continue  # A function that returns rows.
+        if table.args.get("db") is not None:
+            raise Unsupported(
+                f'the qualified name "{table.sql(dialect="spark")}" in Spark\'s dialect',
+                hint="Write the relation's name alone.",
+            )
+        if table.name.lower() not in defined:
+            found.setdefault(query.folded(table.this))
+    return tuple(found)
+
+
+def _tree(source: Source) -> Any:
+    try:
+        trees = Spark().parser().parse(list(source.tokens), source.whole)
+    except ParseError as error:
+        raise SqlSyntaxError(None, detail=f"{error.errors[0]['description']}.") from error
+    return trees[0]
