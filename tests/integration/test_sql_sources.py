@@ -176,6 +176,33 @@ def test_delivered_with_a_password_that_is_in_no_log(logical: Postgres) -> None:
         sql("DROP MATERIALIZATION m")
 
 
+def test_an_option_may_be_a_secret_and_is_kept_by_nobody_else(logical: Postgres) -> None:
+    shop = Shop(logical)
+    dsn = psycopg.conninfo.make_conninfo(logical.dsn, user=shop.name, password=PASSWORD)
+    with SqlServer(SystemClock()) as server:
+        sql = server.session()
+        quoted = dsn.replace("'", "''")
+        sql(f"CREATE SECRET dsn AS '{quoted}'; CREATE TABLE t (k bigint PRIMARY KEY, v text)")
+        sql("INSERT INTO t VALUES (1, 'a')")
+        bound = f'(t AS "{shop.name}.c" KEY (k))'
+        sql(f"CREATE MATERIALIZATION m INTO POSTGRES (DSN SECRET dsn) {bound}")
+        with pytest.raises(AdapterError, match="cannot be a secret"):
+            sql('CREATE MATERIALIZATION n INTO CONNECTOR (CONFIG SECRET dsn) (t AS "c" KEY (k))')
+
+        def there() -> bool:
+            server.timeline.tick()
+            try:
+                return shop.execute(f"SELECT k, v FROM {shop.name}.c") == [(1, "a")]
+            except psycopg.errors.UndefinedTable:
+                return False
+
+        wait_for(there)
+        log = server.client.core.consensus.scan(SeqNo(0), 100_000)
+        assert PASSWORD.encode() not in b"".join(entry.data for entry in log)
+        assert b"open sesame" not in b"".join(entry.data for entry in log)
+        sql("DROP MATERIALIZATION m")
+
+
 def test_a_secret_that_is_wrong_is_told_and_mended(logical: Postgres) -> None:
     """The server of the tests trusts its socket; a host that is not there stands for the rest."""
     with SqlServer(SystemClock()) as server:

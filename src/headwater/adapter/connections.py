@@ -18,6 +18,7 @@ from headwater.adapter import catalog
 from headwater.adapter.change import Change
 from headwater.adapter.errors import InvalidDefinition, WrongKind
 from headwater.adapter.object_errors import ConnectionFailed, SecretUnreadable
+from headwater.adapter.redaction import HIDDEN
 from headwater.adapter.sql.connection_statements import (
     AlterSecret,
     CreateConnection,
@@ -34,7 +35,6 @@ from headwater.persist.state import State
 SECRET: Final = "secret/"  # noqa: S105 - where they are, not what
 CONNECTION: Final = "connection/"
 CONNECT_SECONDS: Final = 10
-HIDDEN: Final = "********"
 
 _OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "postgres": ("host", "port", "database", "user", "password", "sslmode", "sslrootcert"),
@@ -88,9 +88,7 @@ def create_secret(
 
 def alter_secret(state: State, statement: AlterSecret, vault: Vault) -> Change:
     """Plan another value."""
-    found = catalog.named(state, statement.name)
-    if found.kind != "secret":
-        raise WrongKind(statement.name, "secret", found.kind)
+    found = secret(state, statement.name)
     sealed = SetItem(SECRET + found.id, vault.sealed(found.id, statement.value))
     return Change("ALTER SECRET", (sealed,))
 
@@ -113,10 +111,7 @@ def create_connection(
                 f"a connection to {kind} takes no option {name.upper()}, only {there}"
             )
         if isinstance(given, SecretName):
-            found = catalog.named(state, given.name)
-            if found.kind != "secret":
-                raise WrongKind(given.name, "secret", found.kind)
-            hidden[name] = found.id
+            hidden[name] = secret(state, given.name).id
         elif name in _KEPT_SECRET:
             raise InvalidDefinition(
                 f"{name.upper()} is a secret",
@@ -152,6 +147,14 @@ def connection(state: State, name: str, kind: str) -> catalog.Object:
     return found
 
 
+def secret(state: State, name: str) -> catalog.Object:
+    """Return the secret of a name."""
+    found = catalog.named(state, name)
+    if found.kind != "secret":
+        raise WrongKind(name, "secret", found.kind)
+    return found
+
+
 def definition_of(state: State, oid: str) -> ConnectionDefinition:
     """Return a connection's definition."""
     return msgspec.json.decode(state.items[CONNECTION + oid], type=ConnectionDefinition)
@@ -174,8 +177,8 @@ class Connections:
             raise ConnectionFailed("a connection", "it was dropped", None)
         definition = definition_of(state, oid)
         options = dict(definition.options)
-        for name, secret in definition.secrets.items():
-            options[name] = self._secret(state, secret)
+        for name, sealed in definition.secrets.items():
+            options[name] = self._secret(state, sealed)
         if definition.kind == "kafka":
             return {_LIBRDKAFKA[name]: value for name, value in options.items()}
         given: dict[str, Any] = {_LIBPQ.get(name, name): v for name, v in options.items()}
@@ -189,10 +192,13 @@ class Connections:
         return self.vault.opened(oid, sealed)
 
     def disclosed(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a configuration with what its connection says in the place of its id."""
+        """Return a configuration with what its connection and secrets say in their place."""
         given = dict(config)
         oid = given.pop("connection", None)
-        return given if oid is None else {**self(oid), **given}
+        hidden = given.pop("secrets", {})
+        told = {} if oid is None else self(oid)
+        state = self._core.state
+        return {**told, **given, **{name: self._secret(state, s) for name, s in hidden.items()}}
 
     def validate(self, name: str) -> None:
         """Connect once; refuse with the reason if that cannot be done."""

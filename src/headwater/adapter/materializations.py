@@ -9,9 +9,11 @@ import pyarrow as pa
 
 from headwater.adapter import catalog
 from headwater.adapter.change import Change
-from headwater.adapter.connections import connection
+from headwater.adapter.connections import connection, secret
 from headwater.adapter.errors import InvalidDefinition, WrongKind
 from headwater.adapter.object_errors import ConnectionFailed
+from headwater.adapter.redaction import redacted
+from headwater.adapter.sql.connection_statements import SecretName
 from headwater.adapter.sql.materialization_statements import (
     CreateMaterialization,
     SetMaterialization,
@@ -21,7 +23,7 @@ from headwater.base.errors import ExternalError, InvalidUsage
 from headwater.base.ids import GlobalId
 from headwater.materialize.controller import DryRun, Materializations
 from headwater.materialize.definition import Binding, Endpoint
-from headwater.materialize.disclosing import CONNECTION
+from headwater.materialize.disclosing import CONNECTION, SECRETS
 from headwater.materialize.options import endpoint, read_binding_settings, read_settings
 from headwater.persist.commands import Atomic, Command
 from headwater.persist.core import Core
@@ -29,9 +31,18 @@ from headwater.persist.state import State
 
 
 def into(state: State, statement: CreateMaterialization) -> tuple[Endpoint, tuple[str, ...]]:
-    """Return the endpoint, and the id of the connection that it uses."""
+    """Return the endpoint, and the ids of the connection or secrets that it uses."""
     if statement.connection is None:
-        return endpoint(statement.endpoint, statement.options), ()
+        clear = {name: v for name, v in statement.options.items() if isinstance(v, str)}
+        hidden = {
+            name.lower(): secret(state, v.name).id
+            for name, v in statement.options.items()
+            if isinstance(v, SecretName)
+        }
+        made = endpoint(statement.endpoint, clear, statement.options)
+        if hidden:
+            made = Endpoint(made.driver, {**made.config, SECRETS: hidden})
+        return made, tuple(hidden.values())
     used = connection(state, statement.connection, statement.endpoint).id
     return Endpoint(statement.endpoint, {CONNECTION: used}), (used,)
 
@@ -69,7 +80,7 @@ def create(
     views = tuple(catalog.named(state, binding.view).id for binding in statement.bindings)
     oid = f"u{new_id()}"
     uses = tuple(dict.fromkeys((*views, *used)))
-    named = catalog.Object(statement.name, "materialization", sql, uses=uses, id=oid)
+    named = catalog.Object(statement.name, "materialization", redacted(sql), uses=uses, id=oid)
     settings = read_settings(statement.settings)
 
     def install(also: tuple[Command, ...]) -> None:

@@ -26,7 +26,7 @@ from headwater.materialize.definition import (
     version_of,
 )
 from headwater.materialize.delivery import Stream
-from headwater.materialize.disclosing import CONNECTION, Disclose, Disclosing
+from headwater.materialize.disclosing import CONNECTION, SECRETS, Disclose, Disclosing
 from headwater.materialize.drivers.registry import Guarantee, check_shards, guarantee
 from headwater.materialize.pace import Tuning
 from headwater.materialize.protocol.messages import Applied, Apply
@@ -259,7 +259,7 @@ class Materializations:
 
     def _open(self, definition: Definition) -> Stream:
         stream = open_stream(definition)
-        if CONNECTION not in definition.endpoint.config:
+        if not _is_disclosed(definition):
             return stream
         if self.disclose is None:
             raise InvalidUsage(f"{definition.name!r} needs a connection, and nobody keeps them")
@@ -299,13 +299,17 @@ class Materializations:
             # The log knows how far the hold has moved since it was written down.
             held = collection_of(self._client.core.state, read.id).readers[read.holder]
             reads.append(read.at(held.since))
-        uses_connection = CONNECTION in definition.endpoint.config
         running = Materialization(
             self._client,
             definition,
             reads,
-            connect=partial(self._open, definition) if uses_connection else None,
+            connect=partial(self._open, definition) if _is_disclosed(definition) else None,
             retry_seconds=self._retry_seconds,
         )
         self._running[definition.name] = running
         running.start()
+
+
+def _is_disclosed(definition: Definition) -> bool:
+    """Whether a driver needs to be told what the log does not know."""
+    return bool({CONNECTION, SECRETS} & definition.endpoint.config.keys())

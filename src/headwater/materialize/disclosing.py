@@ -26,6 +26,8 @@ from headwater.materialize.protocol.specs import MaterializationSpec
 
 CONNECTION: Final = "connection"
 """Where a configuration names its connection."""
+SECRETS: Final = "secrets"
+"""Where it names the secrets that are values of its options."""
 
 Disclose = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """From a configuration to the same with what its connection says."""

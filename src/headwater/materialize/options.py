@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -75,8 +75,10 @@ ENDPOINTS: Final[Mapping[str, Takes]] = {
 }
 
 
-def endpoint(kind: str, options: Mapping[str, str]) -> Endpoint:
+def endpoint(kind: str, options: Mapping[str, str], elsewhere: Collection[str] = ()) -> Endpoint:
     """Return an endpoint of a kind; names of kinds and options in any case.
+
+    ``elsewhere``: options whose values somebody else keeps; only texts can be kept elsewhere.
 
     >>> endpoint("SQLITE", {"PATH": "/data/e.db"}).config
     {'path': '/data/e.db'}
@@ -89,11 +91,15 @@ def endpoint(kind: str, options: Mapping[str, str]) -> Endpoint:
         )
     given = {name.lower(): text for name, text in options.items()}
     known = {**takes.required, **takes.optional}
+    kept = {name.lower() for name in elsewhere} - given.keys()
+    for name in kept:
+        if known.get(name, str) is not str or kind.lower() == CONNECTOR:
+            raise InvalidOption(f"the option {name.upper()} cannot be a secret")
     for name in takes.required:
-        if name not in given:
+        if name not in given and name not in kept:
             raise InvalidOption(f"{kind.upper()} needs the option {name.upper()}")
     config = {}
-    for name, text in given.items():
+    for name, text in {**given, **dict.fromkeys(kept, "")}.items():
         if name not in known:
             shown = ", ".join(known).upper()
             raise InvalidOption(f"{kind.upper()} takes no option {name.upper()}, only {shown}")

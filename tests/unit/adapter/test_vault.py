@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from headwater.adapter.object_errors import SecretUnreadable
+from headwater.adapter.redaction import HIDDEN, redacted
 from headwater.adapter.sql.parse import parse
 from headwater.adapter.vault import KEY_BYTES, Vault, key_of_file
 from headwater.base.clock import ManualClock
@@ -69,3 +70,23 @@ def test_the_value_is_nowhere_in_the_location_nor_in_what_is_shown() -> None:
 def test_the_value_is_in_no_repr() -> None:
     assert VALUE not in repr(parse(f"CREATE SECRET s AS '{VALUE}'"))
     assert VALUE not in repr(parse(f"ALTER SECRET s AS '{VALUE}'"))
+
+
+HEAD, TAIL = "CREATE MATERIALIZATION m INTO ", ' (t AS "x" KEY (k))'
+
+
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        ("WEBHOOK (URL 'http://u:p@h', SECRET 'it''s')", "(URL 'http://u:*@h', SECRET '*')"),
+        ("POSTGRES (DSN 'host=h password=p dbname=d')", "(DSN 'host=h password=* dbname=d')"),
+        ("POSTGRES (DSN 'password=''p q'' user=u')", "(DSN 'password=* user=u')"),
+        ("POSTGRES (DSN 'postgresql://h/d?password=p&x=1')", "'postgresql://h/d?password=*&x=1')"),
+        ("CONNECTOR (COMMAND 'a', CONFIG '{\"k\": 1}')", "(COMMAND 'a', CONFIG '*')"),
+        ("SQLITE (PATH '/a/b.db')", "(PATH '/a/b.db')"),
+    ],
+)
+def test_a_secret_in_clear_is_not_kept(written: str, kept: str) -> None:
+    found = redacted(HEAD + written + TAIL)
+    assert found.startswith(HEAD)
+    assert found.endswith(kept.replace("*", HIDDEN) + TAIL)

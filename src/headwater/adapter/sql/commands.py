@@ -12,6 +12,7 @@ from sqlglot.tokens import TokenType
 
 from headwater.adapter.errors import DuplicateColumn, InvalidDefinition, Unsupported
 from headwater.adapter.sql import statements
+from headwater.adapter.sql.connection_statements import SecretName
 from headwater.adapter.sql.materialization_statements import (
     Binding,
     CreateMaterialization,
@@ -59,11 +60,11 @@ def _materialization(cursor: Cursor, if_not_exists: bool) -> CreateMaterializati
         there = ", ".join(ENDPOINTS).upper()
         raise Unsupported(f"INTO {kind.upper()}", detail=f"There are {there}.")
     connection = cursor.relation() if cursor.accept("CONNECTION") else None
-    options: dict[str, str] = {}
+    options: dict[str, str | SecretName] = {}
     if connection is None:
         options = _options(cursor)
         try:
-            endpoint(kind, options)
+            endpoint(kind, {name: v for name, v in options.items() if isinstance(v, str)}, options)
         except InvalidOption as error:
             raise InvalidDefinition(str(error)) from error
     cursor.expect("(")
@@ -105,15 +106,16 @@ def settings(
     return given
 
 
-def _options(cursor: Cursor) -> dict[str, str]:
-    """``(NAME 'value', …)``."""
-    options: dict[str, str] = {}
+def _options(cursor: Cursor) -> dict[str, str | SecretName]:
+    """``(NAME 'value' | NAME SECRET name, …)``."""
+    options: dict[str, str | SecretName] = {}
     cursor.expect("(")
     while True:
         name = cursor.identifier().upper()
         if name in options:
             raise InvalidDefinition(f"option {name} is given twice")
-        options[name] = cursor.string()
+        secret = cursor.accept("SECRET")
+        options[name] = SecretName(cursor.relation()) if secret else cursor.string()
         if not cursor.accept(","):
             break
     cursor.expect(")")

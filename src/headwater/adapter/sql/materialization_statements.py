@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
+from headwater.adapter.sql.connection_statements import SecretName
+
 
 @dataclass(frozen=True, slots=True)
 class Binding:
@@ -33,7 +35,7 @@ class CreateMaterialization:
 
     name: str
     endpoint: str
-    options: Mapping[str, str]
+    options: Mapping[str, str | SecretName]
     bindings: tuple[Binding, ...]
     if_not_exists: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
