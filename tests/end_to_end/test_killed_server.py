@@ -68,8 +68,12 @@ class Story:
         """Let the clients do something, for a moment of random length."""
         before = len(self.world.history)
         time.sleep(self.random.uniform(0.05, 0.4))
+        self.wait(lambda: len(self.world.history) >= before + 3)
+
+    def wait(self, done: Callable[[], bool]) -> None:
+        """Wait for the clients, who may have to share their machine with others."""
         deadline = time.monotonic() + 60
-        while len(self.world.history) < before + 3 and time.monotonic() < deadline:
+        while not done() and not self.world.wrong and time.monotonic() < deadline:
             time.sleep(0.01)
 
     def kill(self) -> None:
@@ -93,6 +97,7 @@ class Story:
         old.await_fenced()
 
     def finish(self) -> None:
+        self.wait(lambda: bool(self.world.transferred and self.world.audits))
         self.world.over.set()
         consumer, *others = self.threads
         for thread in (*others, consumer):
