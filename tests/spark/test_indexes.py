@@ -167,3 +167,19 @@ def test_a_cancelled_query_ends_its_jobs_and_no_others(server: Server) -> None:
     (error,) = outcome
     assert isinstance(error, QueryCanceled), error
     assert slow("SELECT k + 1 FROM n") == [(2,)]
+
+
+def test_explain_tells_operators_and_sparks_dialect_is_spark(server: Server) -> None:
+    sql = server.session()
+    sql("CREATE TABLE d (g text, x int); INSERT INTO d VALUES ('a,b', 1), ('c', 5)")
+    told = [line for (line,) in sql("EXPLAIN SELECT g, sum(x) FROM d GROUP BY g")]
+    assert any(line.startswith("  ") and "reads at most" in line for line in told), told
+    assert any("keeps" in line for line in told), told
+    sql("SET dialect = spark")
+    query = "SELECT p, x / 2 AS `h` FROM D LATERAL VIEW explode(split(g, ',')) e AS p WHERE x < 5"
+    assert sql(query) == [("a", 0.5), ("b", 0.5)]
+    sql(f"CREATE MATERIALIZED VIEW parts AS {query}")
+    assert sql("SELECT transform(array(1, 2), v -> v + 1) AS t") == [([2, 3],)]
+    sql("SET dialect = postgres")
+    sql("INSERT INTO d VALUES ('z', 3)")
+    assert sql("SELECT p, h FROM parts") == [("a", 0.5), ("b", 0.5), ("z", 1.5)]
