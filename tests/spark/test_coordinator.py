@@ -161,7 +161,7 @@ def test_a_subscription_to_a_view_adds_up_to_it(sql: Sql) -> None:
         ("SELECT * FROM t AS OF 5", "22023"),
         ("DROP TABLE t", "2BP01"),
         ("DROP TABLE v", "42809"),
-        ("INSERT INTO v VALUES ('p', 1)", "0A000"),
+        ("INSERT INTO v VALUES ('p', 1)", "42809"),
         ("CREATE MATERIALIZATION m INTO SQLITE (PATH '/x') (nothing AS n KEY (k))", "42P01"),
         ("BEGIN; INSERT INTO t VALUES (9, 'x'); SELECT * FROM t", "0A000"),
         ("SELECT nothing FROM t", "42703"),
