@@ -492,3 +492,6 @@ def _upper(state: State, kept: _Kept) -> int:
 def _nothing(_: Sequence[Row]) -> Mapping[Row, Known]:
     """Return what an output has that nothing was ever appended to."""
     return {}
+
+
+__all__ = ["Definition", "Ingestion", "Output", "Statistics", "read_remap"]
