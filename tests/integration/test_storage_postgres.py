@@ -28,12 +28,14 @@ from headwater.persist.core import Settings
 from headwater.persist.errors import Stopped
 from headwater.storage.envelope import Rows
 from headwater.storage.errors import DefiniteError, TransientError
-from headwater.storage.ingestion import Definition, Ingestion, Output, read_remap
+from headwater.storage.ingestion import Ingestion
 from headwater.storage.offsets import NOTHING, Offsets
+from headwater.storage.outputs import Definition, Output
 from headwater.storage.runner import Runner
 from headwater.storage.source import Source
 from headwater.storage.sources.pg_types import lsn, lsn_text
 from headwater.storage.sources.postgres import LOG, Postgres, discover
+from headwater.storage.stored_remap import read_remap
 from headwater.testing.crash import quiet_crashes
 from headwater.testing.unreliable import Crash, FailNth
 from tests.integration.shared_location import Postgres as Server

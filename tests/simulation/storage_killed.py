@@ -22,7 +22,8 @@ from headwater.storage.envelope import Plain, Rows, Upsert
 from headwater.storage.format import Json
 from headwater.storage.generators.auction import Auctions
 from headwater.storage.generators.generator import Generator
-from headwater.storage.ingestion import Definition, Ingestion, Output
+from headwater.storage.ingestion import Ingestion
+from headwater.storage.outputs import Definition, Output
 from headwater.storage.sources.files import OUTPUT, Files
 
 LINE = pa.schema([pa.field("k", pa.int64(), nullable=False), pa.field("n", pa.int64())])

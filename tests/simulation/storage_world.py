@@ -32,11 +32,13 @@ from headwater.persist.location import Blob, Consensus
 from headwater.storage import dead_letters, remap
 from headwater.storage.envelope import Plain, Upsert
 from headwater.storage.format import Json
-from headwater.storage.ingestion import Definition, Ingestion, Output, read_remap
+from headwater.storage.ingestion import Ingestion
 from headwater.storage.offsets import NOTHING, Offsets
+from headwater.storage.outputs import Definition, Output
 from headwater.storage.reclock import time_of
 from headwater.storage.remap import Remap
 from headwater.storage.source import MESSAGE, PLACE, Records, Reliance
+from headwater.storage.stored_remap import read_remap
 
 Message = tuple[bytes | None, bytes | None]
 

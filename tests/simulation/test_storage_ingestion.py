@@ -20,10 +20,11 @@ from headwater.persist.errors import Fenced, Stopped
 from headwater.storage import ingestion as module
 from headwater.storage.envelope import Known, Lookup, Upsert, _Sides, messages
 from headwater.storage.format import Undecodable
-from headwater.storage.ingestion import Ingestion, read_remap
+from headwater.storage.ingestion import Ingestion
 from headwater.storage.offsets import NOTHING, Offsets
 from headwater.storage.remap import Remap
 from headwater.storage.resumption import Uppers
+from headwater.storage.stored_remap import read_remap
 from headwater.testing.crash import quiet_crashes
 from headwater.testing.stepped import stepped
 from headwater.testing.unreliable import Crash, FailNth

@@ -14,8 +14,9 @@ import pytest
 from headwater.base.clock import SystemClock
 from headwater.persist.client import Client
 from headwater.persist.state import violations
-from headwater.storage.ingestion import Definition, read_remap
 from headwater.storage.offsets import Offsets
+from headwater.storage.outputs import Definition
+from headwater.storage.stored_remap import read_remap
 from tests.simulation.storage_killed import (
     AUCTIONS,
     KEYS,

@@ -32,9 +32,10 @@ from headwater.persist.evolution import DIFF
 from headwater.persist.state import violations
 from headwater.storage import ingestion as module
 from headwater.storage.controller import new_collections
-from headwater.storage.ingestion import Ingestion, read_remap
+from headwater.storage.ingestion import Ingestion
 from headwater.storage.offsets import Offsets
 from headwater.storage.source import Records
+from headwater.storage.stored_remap import read_remap
 from headwater.testing.crash import quiet_crashes
 from headwater.testing.stepped import stepped
 from headwater.testing.unreliable import Crash, FailNth

@@ -21,6 +21,7 @@ from headwater.storage.controller import SourceStatus
 from headwater.storage.outputs import Statistics
 from headwater.storage.runner import Condition
 from headwater.storage.runner import Status as SourceCondition
+from headwater.storage.source import Reliance
 from headwater.testing.sql_server import SqlServer
 
 
@@ -151,9 +152,8 @@ def test_hydration_says_how_far_it_is(server: SqlServer) -> None:
 )
 def test_how_a_source_is(server: SqlServer, condition: Condition, health: Health) -> None:
     orders = catalog.named(server.client.core.state, "orders")
-    ingestion = SourceStatus(
-        orders.id, "kafka", SourceCondition(condition, 0, "no broker"), (), Statistics()
-    )
+    status = SourceCondition(condition, 0, "no broker")
+    ingestion = SourceStatus(orders.id, "kafka", status, (), Statistics(), Reliance.RETAINED)
     node = pictured(facts(server), [ingestion]).node("orders")
     assert node is not None
     assert node.health is health

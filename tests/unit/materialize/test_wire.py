@@ -175,7 +175,7 @@ def _values(kind: Any, depth: int) -> st.SearchStrategy[Any]:
                 )
                 if not depth and not is_message:
                     fields[field.name] = _values(field.kind, 0)
-            case Cardinality.MANY:
+            case Cardinality.MANY | Cardinality.PACKED:
                 fields[field.name] = (
                     st.lists(inside, max_size=2).map(tuple) if depth else st.just(())
                 )

@@ -14,7 +14,8 @@ from headwater.persist.consensus.memory import MemoryConsensus
 from headwater.persist.core import Settings
 from headwater.storage.envelope import Plain
 from headwater.storage.format import Json
-from headwater.storage.ingestion import Definition, Ingestion, Output
+from headwater.storage.ingestion import Ingestion
+from headwater.storage.outputs import Definition, Output
 from headwater.storage.runner import Runner
 from headwater.storage.sources.files import OUTPUT, Files
 
