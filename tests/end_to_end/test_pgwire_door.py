@@ -8,6 +8,7 @@ import socket
 import ssl
 import struct
 import subprocess
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -30,6 +31,8 @@ from headwater.adapter.pgwire import tls as wire_tls
 from headwater.adapter.pgwire.users import UserList, new_verifier
 from headwater.base.errors import InvalidUsage
 from headwater.cli.main import app
+from headwater.server.config import Address
+from headwater.server.http import HttpServer
 from tests.end_to_end.memory_backend import WAIT_SECONDS, Memory
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("quiet")]
@@ -260,3 +263,28 @@ def test_files_that_are_no_certificate_are_refused(
             wire_tls.of_files(*pair)
     assert wire_tls.channel_of(b"\x30\x03abc") is None
     assert wire_tls.channel_of(b"") is None
+
+
+# --- the console's port ---------------------------------------------------------------------------
+
+
+def test_the_console_is_encrypted_with_the_same_certificate(certificate: tuple[Path, Path]) -> None:
+    async def page(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"hello"})
+        else:
+            while True:  # Life of the server: nothing to do.
+                message = await receive()
+                await send({"type": f"{message['type']}.complete"})
+                if message["type"] == "lifespan.shutdown":
+                    return
+
+    server = HttpServer(Address("127.0.0.1", 0), lambda: page, *certificate)
+    server.start()
+    try:
+        trusted = ssl.create_default_context(cafile=str(certificate[0]))
+        with urllib.request.urlopen(server.url, context=trusted) as answer:
+            assert (answer.read(), server.url[:8]) == (b"hello", "https://")
+    finally:
+        server.stop()

@@ -71,7 +71,7 @@ class Served:
     def stop(self) -> None:
         running = self.process.poll() is None
         if running:
-            self.process.terminate()
+            os.killpg(self.process.pid, signal.SIGTERM)  # As systemd does: the JVM gets it, too.
         self._reap()
         assert not running or self.process.returncode == 0, "SIGTERM is a clean end"
 

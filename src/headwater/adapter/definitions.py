@@ -24,6 +24,7 @@ from headwater.adapter import (
     connections,
     indexes,
     materializations,
+    replacement,
     sources,
     subscriptions,
 )
@@ -268,12 +269,18 @@ class Definitions:
         tag = "CREATE MATERIALIZED VIEW"
         if statement.if_not_exists and catalog.find(state, statement.name) is not None:
             return Change(tag)
-        catalog.refuse_duplicate(state, statement.name)
+        found = catalog.find(state, statement.name) if statement.or_replace else None
+        if found is None:
+            catalog.refuse_duplicate(state, statement.name)
+        else:
+            replacement.check(state, found)
         sources = catalog.sources(state, statement.tables)
         query = self._in_spark(state, statement)
         uses = tuple(catalog.named(state, name).id for name in statement.tables)
         name = f"u{self._collections.new_id()}"
         retain_ms = alterations.retained(statement.retain_ms)
+        if found is not None and statement.retain_ms is None:
+            retain_ms = found.retain_ms
         named = catalog.Object(
             statement.name, "materialized view", sql, name, uses, name, retain_ms=retain_ms
         )
@@ -283,6 +290,13 @@ class Definitions:
                 name, sources.text(query), relations=sources.relations, also=also
             )
 
+        if found is not None:
+            old = found
+
+            def swap(_: tuple[Command, ...]) -> None:
+                replacement.replace(self._core, self._views, old, named, create)
+
+            return Change(tag, (), (swap,))
         return Change(tag, (catalog.put(named),), (create,))
 
     def _create_index(self, state: State, statement: CreateIndex) -> Change:

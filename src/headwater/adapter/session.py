@@ -88,6 +88,7 @@ from headwater.adapter.sql.statements import (
 from headwater.adapter.timeline import DEFAULT
 from headwater.adapter.timestamps import STRICT, explained
 from headwater.adapter.transaction import Transaction, unsteady
+from headwater.persist.errors import DestroyedCollection, UnknownCollection
 from headwater.persist.state import State
 
 if TYPE_CHECKING:
@@ -264,6 +265,16 @@ class ClientSession:
     # ---- reading -----------------------------------------------------------------------------
 
     def _select(self, statement: Select, limit: Limit) -> Result:
+        """Answer a query; once more if what it reads was replaced meanwhile."""
+        try:
+            return self._selected(statement, limit)
+        except (DestroyedCollection, UnknownCollection):
+            # Its names are looked up anew: they mean the new collection, or nothing any more.
+            if self._transaction is not None:
+                raise
+            return self._selected(statement, limit)
+
+    def _selected(self, statement: Select, limit: Limit) -> Result:
         reads = self._coordinator.reads
         planned = reads.planned(statement, self._known_time(statement))
         sources, isolation = planned.sources, self._settings.isolation

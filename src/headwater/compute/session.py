@@ -181,8 +181,20 @@ def close_session() -> None:
         if _open is None:
             return
         closing, _open = _open, None
-        closing.session.stop()
-        shutil.rmtree(closing.directory, ignore_errors=True)
+        try:
+            closing.session.stop()
+        except Exception:
+            # A signal to the whole group of processes ends the JVM, too, and maybe before us.
+            if jvm_status(closing.session) is None:
+                raise
+        finally:
+            shutil.rmtree(closing.directory, ignore_errors=True)
+
+
+def jvm_status(session: Any) -> int | None:
+    """Return with which status the JVM of a session ended; None: it runs, or is not ours."""
+    process = getattr(session.sparkContext._gateway, "proc", None)
+    return None if process is None else process.poll()
 
 
 def _start(settings: SparkSettings, directory: Path) -> Any:

@@ -3,7 +3,7 @@
 Starting the JVM takes seconds, and most of what a server does first (tables, inserts, point reads,
 definitions' looking up) needs none of it. :class:`WarmingSession` stands for the session from the
 beginning: any attribute of it is that of the session, once there is one. If Spark cannot be
-started, every use says so, and :attr:`WarmingSession.failure` does.
+started, every use says so, and :attr:`WarmingSession.failure` does; also when its JVM has ended.
 
 Kept by: this module. Relied on by: ``server/compose.py``, which opens its door meanwhile.
 """
@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from typing import Any, Final
 
 from headwater.base.errors import HeadwaterError
-from headwater.compute.session import SparkSettings, close_session, open_session
+from headwater.compute.session import SparkSettings, close_session, jvm_status, open_session
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -30,6 +30,16 @@ class SparkUnavailable(HeadwaterError):
         super().__init__(
             f"Spark did not start: {told[0]}; look at the lines above it, and check JAVA_HOME, "
             "--spark-master and --spark-memory-mib"
+        )
+
+
+class SparkEnded(HeadwaterError):
+    """The JVM of Spark is gone."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(
+            f"Spark's JVM ended with status {status}; start the server again, and if the system "
+            "killed it for its memory, give it less with --spark-memory-mib"
         )
 
 
@@ -59,10 +69,13 @@ class WarmingSession:
 
     @property
     def failure(self) -> HeadwaterError | None:
-        """Why there will be no session, if so."""
+        """Why there will be no session, or is none any more, if so."""
         if not self._future.done():
             return None
         failure = self._future.exception()
+        if failure is None:
+            status = jvm_status(self._future.result())
+            return None if status is None else SparkEnded(status)
         return failure if isinstance(failure, HeadwaterError) else None
 
     def close(self) -> None:

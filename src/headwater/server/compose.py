@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from prometheus_client import CollectorRegistry
 
+from headwater.adapter import replacement
 from headwater.adapter.catalog_queries import CatalogQueries
 from headwater.adapter.coordinator import Coordinator
 from headwater.adapter.pgwire import tls
@@ -102,6 +103,7 @@ class Server:
 
     def start(self) -> Self:
         """Start everything; when this returns, clients can connect."""
+        replacement.drop_abandoned(self.client.core, self.views)
         self.catalog_queries.start()
         self.timeline.start()
         self.views.start()

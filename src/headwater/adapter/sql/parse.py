@@ -142,15 +142,17 @@ def _explain(source: Source) -> statements.Statement:
 
 def _create_materialized_view(source: Source) -> statements.Statement:
     cursor = Cursor(source)
-    cursor.expect("CREATE", "MATERIALIZED", "VIEW")
-    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    cursor.expect("CREATE")
+    or_replace = cursor.accept("OR", "REPLACE")
+    cursor.expect("MATERIALIZED", "VIEW")
+    if_not_exists = not or_replace and cursor.accept("IF", "NOT", "EXISTS")
     name = cursor.relation()
     if cursor.peek("("):
         raise Unsupported("a column list of a materialized view", hint="Name columns with AS.")
     retain_ms = objects.retention(cursor) if cursor.accept("WITH") else None
     body, tables = _body(cursor, "a materialized view")
     return statements.CreateMaterializedView(
-        name, body, tables, if_not_exists, retain_ms, source.dialect
+        name, body, tables, if_not_exists, retain_ms, source.dialect, or_replace
     )
 
 
@@ -351,6 +353,7 @@ _STATEMENTS: tuple[tuple[tuple[str, ...], Callable[[Source], statements.Statemen
     (("DELETE",), dml.delete),
     (("CREATE", "MATERIALIZATION"), commands.create_materialization),
     (("CREATE", "MATERIALIZED"), _create_materialized_view),
+    (("CREATE", "OR", "REPLACE", "MATERIALIZED"), _create_materialized_view),
     (("CREATE", "TABLE"), _create_table),
     (("CREATE", "VIEW"), _create_view),
     (("CREATE", "OR", "REPLACE", "VIEW"), _create_view),

@@ -192,7 +192,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class CreateMaterializedView:
-    """``CREATE MATERIALIZED VIEW [IF NOT EXISTS] name AS query`` over ``tables``."""
+    """``CREATE [OR REPLACE] MATERIALIZED VIEW [IF NOT EXISTS] name AS query`` over ``tables``."""
 
     name: str
     query_sql: str
@@ -200,6 +200,7 @@ class CreateMaterializedView:
     if_not_exists: bool = False
     retain_ms: int | None = None
     dialect: Dialect = "postgres"
+    or_replace: bool = False
 
 
 @dataclass(frozen=True, slots=True)
