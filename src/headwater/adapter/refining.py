@@ -75,10 +75,15 @@ def _judged(statement: Statement, sql: str) -> tuple[str, int, bool] | None:
     """The text that PostgreSQL can judge, where it begins, and whether our positions count in it.
 
     What we read of a statement that writes is a query of our own making, with places of its own.
+    What is in Spark's dialect PostgreSQL cannot judge.
     """
     match statement:
         case Select(query) | CreateView(_, query) | CreateMaterializedView(_, query):
+            if statement.dialect == "spark":
+                return None
             return query, max(sql.find(query), 0), True
+        case Insert() if statement.query is not None and statement.query.dialect == "spark":
+            return None
         case Insert() | Update() | Delete():
             (source,) = split(sql)
             return strip_as_of(source)[0].text, 0, False
