@@ -67,7 +67,7 @@ class SourceStatus:
     """The newest changes of status, oldest first."""
     statistics: Statistics
     """Counters since this process began to run it, its snapshot, the offsets known and durable."""
-    reliance: Reliance
+    reliance: Reliance = Reliance.RETAINED
     """What it needs upstream to keep."""
 
     @property
