@@ -60,6 +60,5 @@ def test_killed_with_a_running_source(tmp_path: Path) -> None:
         count = look(served)
         assert count >= known, "what was told is there"
         look_until(served, count + 1)
-        assert served.psql("SELECT name FROM c JOIN t ON counter = k") == [["seven"]]
     finally:
         served.stop()

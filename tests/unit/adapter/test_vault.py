@@ -16,6 +16,10 @@ from headwater.base.ids import SeqNo
 from headwater.testing.sql_server import SqlServer
 
 VALUE = "correct horse battery staple"
+GOLDEN = bytes.fromhex(
+    "017093db545009038d000102030405060708090a0b206dba7fa08bff13338d3fe68fb1b4169c7c2cf999be"
+)
+"""Of the secret u7, by the key 00 01 … 1f (``docs/design/20261115_secrets.md``)."""
 
 
 def test_it_opens_what_it_sealed_and_says_nothing() -> None:
@@ -24,6 +28,10 @@ def test_it_opens_what_it_sealed_and_says_nothing() -> None:
     assert vault.opened("u1", sealed) == VALUE
     assert VALUE.encode() not in sealed
     assert vault.sealed("u1", VALUE) != sealed, "equal values do not show as equal"
+
+
+def test_what_was_sealed_once_is_opened_for_ever() -> None:
+    assert Vault.of_key(bytes(range(KEY_BYTES))).opened("u7", GOLDEN) == "golden"
 
 
 def test_another_key_another_name_or_a_changed_byte_opens_nothing() -> None:
