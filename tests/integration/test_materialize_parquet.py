@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -144,6 +145,18 @@ def test_in_a_bucket(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in s3.environment.items():
         monkeypatch.setenv(name, value)
     assert _run("s3://headwater-test/parquet", "crash", 8)
+
+
+def test_two_in_one_place_leave_each_other_alone(tmp_path: Path) -> None:
+    """What one has committed and not applied is no garbage of the other's."""
+    url, bank, log, left = str(tmp_path), Bank(1), SharedLog(), [9]
+    spec = _spec(url)
+    with pytest.raises(Crash):
+        _session(url, spec, bank, log, Faulty(ParquetDriver(), "crash", left))
+    other = replace(spec, name="another")
+    Delivery(InProcess(ParquetDriver()), other, "v1", FULL, SharedLog().opened(FULL)).end()
+    _session(url, spec, bank, log, InProcess(ParquetDriver()))
+    assert _read(url) == _expected(bank, TIMES)
 
 
 class AppliesUnderAnyName(ParquetDriver):

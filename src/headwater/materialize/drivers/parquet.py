@@ -1,7 +1,7 @@
 """Parquet files as a driver of the protocol: the recovery log is authoritative, files are applied.
 
     <target>/v0000000000/<counter>-<key range>.parquet      what everybody reads; in commit order
-    staged/<key range>/<token>.parquet                      what a transaction is about to add
+    staged/<materialization>/<key range>/<token>.parquet    what a transaction is about to add
 
 A transaction writes its rows into staged files, one per binding, and says in StartedCommit where
 they shall go. That commits with the checkpoint. Acknowledge then puts each where it belongs: it is
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Mapping
+from hashlib import blake2b
 from typing import Any, ClassVar, Final
 
 import msgspec
@@ -192,9 +193,15 @@ class ParquetDriver:
         self._range = str(opened)
         states = msgspec.json.decode(request.state_json or b"{}", type=dict[str, ShardState])
         self._state = _inherited(states, opened)
-        for found in list(self._place.list(f"{STAGED}/{self._range}/")):
+        for found in list(self._place.list(self._directory)):
             if found.key not in self._state.staged:
                 self._place.delete(found.key)
+
+    @property
+    def _directory(self) -> str:
+        """Where our shard stages; another materialization in this place has its own."""
+        name = blake2b(self._materialization.name.encode(), digest_size=_TOKEN_BYTES).hexdigest()
+        return f"{STAGED}/{name}/{self._range}/"
 
     def _write(self, request: StoreMany) -> None:
         binding = self._materialization.bindings[request.binding]
@@ -217,7 +224,7 @@ class ParquetDriver:
             following[binding.state_key] = counter + 1
             version = f"v{binding.backfill:010}"
             final = f"{binding.resource_path[-1]}/{version}/{counter:020}-{self._range}.parquet"
-            name = f"{STAGED}/{self._range}/{secrets.token_hex(_TOKEN_BYTES)}.parquet"
+            name = f"{self._directory}{secrets.token_hex(_TOKEN_BYTES)}.parquet"
             self._place.create(name, stream.getvalue().to_pybytes())
             staged[name] = final
         self._writers.clear()
