@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from time import sleep
@@ -94,34 +94,37 @@ def _book(client: Client, running: Materializations, seed: int, ended: threading
     return upper
 
 
-def _install(client: Client, config: Mapping[str, Any]) -> None:
+def _install(client: Client, endpoint: Endpoint, prefix: str) -> None:
     running = Materializations(client)
     _, transfers = client.create_or_load("transfers", TRANSFERS)
     _, accounts = client.create_or_load("accounts", BALANCES, key=("account",))
-    schema = config["schema"]
     running.install(
         "m",
-        Endpoint("postgres", config),
+        endpoint,
         (
             Binding(
-                "transfers", transfers.id, f"{schema}.sums", ("account",),
+                "transfers", transfers.id, f"{prefix}sums", ("account",),
                 reduce=(("amount", "sum"),),
             ),
             Binding(
-                "transfers", transfers.id, f"{schema}.log", ("account", "seq"), delta_updates=True
+                "transfers", transfers.id, f"{prefix}log", ("account", "seq"), delta_updates=True
             ),
-            Binding("accounts", accounts.id, f"{schema}.accounts", ("account",)),
+            Binding("accounts", accounts.id, f"{prefix}accounts", ("account",)),
         ),
     )  # fmt: skip
     running.stop()
 
 
 def main(root: str, dsn: str, schema: str, seed: str) -> None:
-    """Run until killed, or until the input ends."""
+    """Run until killed, or until the input ends; without a schema, ``dsn`` is a Delta lake."""
     ended = threading.Event()
     with open_location(Path(root), take_over=True) as client:
         if not any(key.startswith("materialization/") for key in client.core.state.items):
-            _install(client, {"dsn": dsn, "schema": schema})
+            if schema:
+                into = Endpoint("postgres", {"dsn": dsn, "schema": schema})
+                _install(client, into, f"{schema}.")
+            else:
+                _install(client, Endpoint("delta", {"path": dsn}), "")
         running = Materializations(client, retry_seconds=RETRY_SECONDS)
         running.start()
         found = running.get("m")

@@ -25,6 +25,7 @@ import msgspec
 import psycopg
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from psycopg import sql
 
 from headwater.materialize.checkpoint import from_checkpoint, from_text
@@ -72,18 +73,20 @@ class Standing:
 class Story:
     """The process, started again and again on the same location and endpoint."""
 
-    def __init__(self, root: Path, postgres: Postgres) -> None:
-        self._root, self._postgres = root, postgres
-        self.schema = "bank"
-        with psycopg.connect(postgres.dsn, autocommit=True) as db:
-            db.execute("CREATE SCHEMA bank")
+    def __init__(self, root: Path, dsn: str, schema: str = "bank") -> None:
+        self._root, self._dsn = root, dsn
+        self.schema = schema
         self._process: subprocess.Popen[str] | None = None
+        if not schema:
+            return
+        with psycopg.connect(dsn, autocommit=True) as db:
+            db.execute("CREATE SCHEMA bank")
         self.ranges_max = 0
 
     def start(self, seed: int) -> None:
         program = [sys.executable, "-m", "tests.integration.materialize_story"]
         self._process = subprocess.Popen(
-            [*program, str(self._root), self._postgres.dsn, self.schema, str(seed)],
+            [*program, str(self._root), self._dsn, self.schema, str(seed)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -129,7 +132,7 @@ class Story:
         deadline = time.monotonic() + WAIT_SECONDS
         while True:
             try:
-                return psycopg.connect(self._postgres.dsn)
+                return psycopg.connect(self._dsn)
             except psycopg.OperationalError:
                 assert time.monotonic() < deadline, "it never came back"
                 time.sleep(0.05)
@@ -174,13 +177,45 @@ class Story:
         return sorted(db.execute(query).fetchall())
 
 
+@pytest.mark.parametrize(("kills", "seed"), [(2, 1), pytest.param(30, 2, marks=pytest.mark.soak)])
+def test_a_lake_has_everything_once(tmp_path: Path, kills: int, seed: int) -> None:
+    """Killed anywhere, also between two commits of one transaction; then it finishes."""
+    print(f"seed {seed}")
+    random = Random(seed)
+    lake, root = tmp_path / "lake", tmp_path / "data"
+    story = Story(root, str(lake), schema="")
+    try:
+        for _ in range(kills):
+            story.start(random.randint(0, 1 << 30))
+            story.read(random.randint(20, 60))
+            time.sleep(random.random() * 0.3)
+            story.kill()
+        story.start(seed)
+        story.read(5)
+        story.end()
+    finally:
+        story.close()
+
+    def rows(table: str, *columns: str) -> list[tuple[Any, ...]]:
+        found = pa.table(DeltaTable(lake / table).scan(columns=list(columns)))
+        return sorted(zip(*(found[c].to_pylist() for c in columns), strict=True))
+
+    with open_location(root, read_only=True) as client:
+        transfers, accounts = client.reader("transfers"), client.reader("accounts")
+        upper = transfers.upper.only()
+        assert rows("log", "account", "seq", "amount", "balance") == rows_at(transfers, upper - 1)
+        assert rows("accounts", "account", "balance") == rows_at(accounts, upper - 1)
+        assert rows("sums", "account", "amount") == rows_at(accounts, upper - 1)
+    assert upper > 20 * kills
+
+
 @pytest.mark.parametrize(("kills", "seed"), [(5, 1), pytest.param(50, 2, marks=pytest.mark.soak)])
 def test_nothing_is_lost_or_doubled(
     own_postgres: Postgres, tmp_path: Path, kills: int, seed: int
 ) -> None:
     print(f"seed {seed}")
     random = Random(seed)
-    story = Story(tmp_path / "data", own_postgres)
+    story = Story(tmp_path / "data", own_postgres.dsn)
     try:
         story.start(seed)
         story.read(20)
