@@ -112,6 +112,11 @@ def test_an_index_that_is_stalled_is_not_used(server: SqlServer) -> None:
     server.evaluator.views.broken[collection] = "a test says so"
     sql("INSERT INTO t VALUES (2, 'p')")
     assert _evaluated(server, sql, "SELECT k FROM v WHERE g = 'p'") == ([(1,), (2,)], 1)
+    ((lag, own, slowest),) = sql(
+        "SELECT lag_ms, own_lag_ms, slowest_input FROM hw_lag WHERE name = 'i'"
+    )
+    assert lag == own > 0
+    assert slowest == "t"
     assert sql("SELECT status, detail FROM hw_status WHERE name = 'i'") == [
         ("stalled", "a test says so")
     ]

@@ -52,6 +52,7 @@ def test_sessions_and_what_they_follow_are_seen_while_they_are_there() -> None:
         rows = following.open("SUBSCRIBE t")
         ((number, of),) = watcher("SELECT session_id, object FROM hw_subscriptions")
         assert (number, of) == (3, "t")
+        assert watcher("SELECT state FROM hw_sessions WHERE session_id = 3") == [("subscribed",)]
         rows.close()
         assert watcher("SELECT * FROM hw_subscriptions") == []
         following.session.close()

@@ -15,6 +15,7 @@ def _at(ms: int) -> datetime:
 
 
 def _sessions(seen: Seen) -> Iterator[Row]:
+    following = {each.session for each in seen.subscriptions}
     for each in seen.sessions:
         yield (
             each.id,
@@ -23,7 +24,7 @@ def _sessions(seen: Seen) -> Iterator[Row]:
             each.about.get("address"),
             each.about.get("application_name") or None,
             _at(each.opened_ms),
-            each.state,
+            "subscribed" if each.id in following and each.state != "active" else each.state,
             _at(each.since_ms),
             each.statement or None,
             each.isolation,
@@ -67,7 +68,7 @@ VIEWS: Final = (
             Column("client_address", "text", "from where"),
             Column("application_name", "text", "what the client calls itself"),
             Column("connected_at", "timestamptz", "since when"),
-            Column("state", "text", "`active`, `idle`, or `in transaction`"),
+            Column("state", "text", "`active`, `idle`, `in transaction`, or `subscribed`"),
             Column("state_since", "timestamptz", "since when it is in this state"),
             Column(
                 "statement",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from headwater.adapter import catalog
@@ -25,11 +25,12 @@ def _frontiers(seen: Seen) -> Iterator[Row]:
 
 
 def _lag(seen: Seen) -> Iterator[Row]:
+    known = {each.id: each for each in seen.objects()}
     lags = {each.id: (each.name, seen.lag_ms(of)) for each, of in seen.collections()}
     for each, collection in seen.collections():
         upper = seen.upper(collection)
         name, lag = lags[each.id]
-        inputs = [lags[oid] for oid in each.uses if oid in lags]
+        inputs = [lags[oid] for oid in _inputs(known, each) if oid in lags]
         slowest = max(inputs, key=lambda one: one[1], default=None)
         fresh = None if upper is None else max(0, seen.now_ms - (upper - 1))
         yield (
@@ -41,6 +42,15 @@ def _lag(seen: Seen) -> Iterator[Row]:
             None if slowest is None else max(0, lag - slowest[1]),
             None if slowest is None else slowest[0],
         )
+
+
+def _inputs(known: Mapping[str, catalog.Object], each: catalog.Object) -> Iterator[str]:
+    """Yield the ids of what an object is made of, through plain views, which keep nothing."""
+    for oid in each.uses:
+        used = known.get(oid)
+        if used is not None and not used.collection:
+            yield from _inputs(known, used)
+        yield oid
 
 
 def _status(seen: Seen) -> Iterator[Row]:
