@@ -8,7 +8,6 @@ asked for what it has forgotten.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from random import Random
 from typing import Any, Literal
 
@@ -18,8 +17,7 @@ from headwater.base.errors import HeadwaterError
 from headwater.persist.client import Client
 from headwater.persist.errors import Fenced, Stopped
 from headwater.storage import ingestion as module
-from headwater.storage.envelope import Known, Lookup, Upsert, _Sides, messages
-from headwater.storage.format import Undecodable
+from headwater.storage.envelope import Folding, Known, Lookup
 from headwater.storage.ingestion import Ingestion
 from headwater.storage.offsets import NOTHING, Offsets
 from headwater.storage.remap import Remap
@@ -291,21 +289,18 @@ def _bound_late(self: Ingestion, late: Any, bind: Callable[[Ingestion, Any], boo
 
 def _upserts_from_input(patch: pytest.MonkeyPatch) -> None:
     """The state is what this process has seen of its input."""
-    fold = Upsert.fold
+    changes = Folding.changes
     seen: dict[Any, Known] = {}
 
-    def defective(self: Upsert, output: str, stamped: Any, lookup: Lookup) -> Any:
+    def defective(self: Folding, lookup: Lookup) -> Any:
         del lookup
-        tables = list(stamped)
-        changes = fold(self, output, tables, lambda keys: {k: seen[k] for k in keys if k in seen})
-        found = [message for table in tables for message in messages(table)]
-        for message in sorted(found, key=lambda m: (m.time, m.offset, m.partition)):
-            with suppress(Undecodable):
-                key, known = self._decode(message, _Sides())
-                seen[key] = known
-        return changes
+        told = dict(self._told)
+        found = changes(self, lambda keys: {k: seen[k] for k in keys if k in seen})
+        for key, values in told.items():
+            seen[key] = values[max(values)][2]
+        return found
 
-    patch.setattr(Upsert, "fold", defective)
+    patch.setattr(Folding, "changes", defective)
     start = World.start
 
     def fresh(world: World, client: Client) -> Ingestion:

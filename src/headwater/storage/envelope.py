@@ -326,26 +326,12 @@ class Upsert:
 
     def fold(self, output: str, stamped: Iterable[pa.Table], lookup: Lookup) -> Changes:
         """Return what all messages of a range do to the output as it was before."""
-        sides = _Sides()
-        following = [message for table in stamped for message in messages(table, self.included)]
-        following.sort(key=lambda m: (m.time, m.offset, m.partition))
-        told: dict[Row, dict[int, Known]] = {}
-        for message in following:
-            try:
-                key, known = self._decode(message, sides)
-            except Undecodable as why:
-                _refuse(sides, message, str(why), self.policy)
-                continue
-            told.setdefault(key, {})[message.time] = known
-        before = lookup(list(told))
-        for key, values in told.items():
-            now = before.get(key, NONE)
-            for time, value in values.items():  # In the order of time: the messages were.
-                self._replace(sides, key, now, value, time)
-                now = value
-        return sides.changes(output, self.schema)
+        folding = Folding(self, output)
+        for table in stamped:
+            folding.add(table)
+        return folding.changes(lookup)
 
-    def _decode(self, message: Message, sides: _Sides) -> tuple[Row, Known]:
+    def decode(self, message: Message, sides: _Sides) -> tuple[Row, Known]:
         """Return the key of a message, and what its key has then."""
         if self.key_format is None:
             if message.value is None:
@@ -369,7 +355,8 @@ class Upsert:
         values = [row[place] for place in self._value_places]
         return key, Known((*key_row, *values, *message.included))
 
-    def _replace(self, sides: _Sides, key: Row, old: Known, new: Known, time: int) -> None:
+    def replace(self, sides: _Sides, key: Row, old: Known, new: Known, time: int) -> None:
+        """Let what a key had go, and what it has come."""
         if old == new:
             return
         for known, diff in ((old, -1), (new, 1)):
@@ -377,6 +364,47 @@ class Upsert:
                 sides.add(known.row, time, diff)
             if known.error is not None and self.policy is Policy.FAIL:
                 sides.errors.append(ErrorUpdate(known.error, key_text(key), time, diff))
+
+
+class Folding:
+    """What the messages of a range do to an upsert, batch by batch.
+
+    Of each key the newest value at each time is kept, so memory is that of the keys that were told,
+    not of the messages. Batches may come in any order: newer is what has the later place.
+    """
+
+    def __init__(self, envelope: Upsert, output: str) -> None:
+        self._envelope = envelope
+        self._output = output
+        self._sides = _Sides()
+        self._told: dict[Row, dict[int, tuple[int, str, Known]]] = {}
+
+    def add(self, stamped: pa.Table) -> None:
+        """Take a batch of messages."""
+        told = self._told
+        for message in messages(stamped, self._envelope.included):
+            try:
+                key, known = self._envelope.decode(message, self._sides)
+            except Undecodable as why:
+                _refuse(self._sides, message, str(why), self._envelope.policy)
+                continue
+            values = told.get(key)
+            if values is None:
+                values = told[key] = {}
+            newest = values.get(message.time)
+            if newest is None or newest[:2] < (message.offset, message.partition):
+                values[message.time] = (message.offset, message.partition, known)
+
+    def changes(self, lookup: Lookup) -> Changes:
+        """Return what comes of them all, to an output that has what ``lookup`` says."""
+        before = lookup(list(self._told))
+        for key, values in self._told.items():
+            now = before.get(key, NONE)
+            for time in sorted(values):
+                known = values[time][2]
+                self._envelope.replace(self._sides, key, now, known, time)
+                now = known
+        return self._sides.changes(self._output, self._envelope.schema)
 
 
 def key_text(key: Row) -> str:
@@ -391,6 +419,7 @@ __all__ = [
     "Changes",
     "Debezium",
     "Envelope",
+    "Folding",
     "Known",
     "Lookup",
     "Message",

@@ -73,7 +73,7 @@ from headwater.persist.part import read_part
 from headwater.persist.spark_parts import Target, place_of
 from headwater.persist.state import State
 from headwater.storage import dead_letters, remap
-from headwater.storage.envelope import Changes, Known, Lookup, Upsert
+from headwater.storage.envelope import Changes, Folding, Known, Lookup, Upsert
 from headwater.storage.following import Following
 from headwater.storage.format import Row
 from headwater.storage.keyed_state import KeyedState
@@ -363,7 +363,7 @@ class Ingestion:
     ) -> tuple[dict[str, list[Any]], list[Any]]:
         """Read a range batch by batch and write its parts; of each output, and of the letters.
 
-        Memory is one batch, except for upserts, which need the order of all messages of a range.
+        Memory is one batch; of an upsert, the newest value of every key that the range tells.
         """
         by_tasks = self._written_by_tasks(step, lower, upper)
         if by_tasks is not None:
@@ -371,7 +371,7 @@ class Ingestion:
         parts: dict[str, list[Any]] = {name: [] for name in self._outputs}
         letters: list[Any] = []
         envelopes = {output.name: output.envelope for output in self.definition.outputs}
-        upserts: dict[str, list[pa.Table]] = {}
+        upserts: dict[str, Folding] = {}
         for records in self.source.read(lower, upper):
             kept = self._outputs.get(records.output)
             if kept is None:
@@ -380,22 +380,21 @@ class Ingestion:
             times = stamped(self.source.name, self._remap, records.table, lower, upper)
             envelope = envelopes[records.output]
             if isinstance(envelope, Upsert):
-                upserts.setdefault(records.output, []).append(times)
+                if records.output not in upserts:
+                    upserts[records.output] = Folding(envelope, records.output)
+                upserts[records.output].add(since(times, kept.upper))
                 continue
             changes = envelope.changes(records.output, times)
             if records.clears is not None:
                 changes = self._cleared(kept, changes, parts[records.output], *records.clears)
             self._write(step, kept, changes, parts[records.output], letters)
-        for name, stamped_all in upserts.items():
-            envelope, kept = envelopes[name], self._outputs[name]
-            assert isinstance(envelope, Upsert)
+        for name, folding in upserts.items():
+            kept = self._outputs[name]
             assert kept.state is not None
-            fresh = [since(table, kept.upper) for table in stamped_all]
             before: Lookup = _nothing
             if not self._is_new(kept):
                 before = partial(kept.state.at, kept.upper - 1)
-            changes = envelope.fold(name, fresh, before)
-            self._write(step, kept, changes, parts[name], letters)
+            self._write(step, kept, folding.changes(before), parts[name], letters)
         return parts, letters
 
     def _written_by_tasks(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from headwater.storage.dead_letters import Policy
 from headwater.storage.envelope import (
     Changes,
     Debezium,
+    Folding,
     Known,
     Plain,
     Upsert,
@@ -191,6 +193,21 @@ def test_within_one_time_the_last_counts_and_over_times_each() -> None:
         [],
         [],
     )
+
+
+def test_batches_come_in_any_order_and_only_the_newest_values_are_kept() -> None:
+    """As partitions are read side by side; memory is that of the keys."""
+    whole = stamped(*[(5 + n // 200, k(n % 3), v(n)) for n in range(400)])
+    pieces = [whole.slice(start, 50) for start in range(0, 400, 50)]
+    random = Random(20261115)
+    random.shuffle(pieces)
+    folding = Folding(UPSERT, "o")
+    for piece in pieces:
+        folding.add(piece)
+    assert sum(map(len, folding._told.values())) == 6, "three keys at two times"
+    found = summary(folding.changes(lambda _: {}))
+    in_order = summary(UPSERT.fold("o", [whole], lambda _: {}))
+    assert tuple(map(sorted, found)) == tuple(map(sorted, in_order))
 
 
 def test_a_value_that_cannot_be_decoded_is_retracted_by_the_next() -> None:

@@ -29,7 +29,7 @@ FETCHED_AT_ONCE: Final = 10_000
 MESSAGES_AT_ONCE: Final = 50_000
 BYTES_AT_ONCE: Final = 16 * 1024 * 1024
 WAIT_S: Final = 1.0
-SILENT_WAITS_MAX: Final = 30
+SILENT_WAITS_MAX: Final = 10
 """After so many seconds without a message, an end or an error, the broker counts as away."""
 
 
