@@ -158,7 +158,9 @@ class Database:
         """Return all rows of a relation; Spark is not needed unless it is a plain view."""
         query = f"SELECT * FROM {quoted(name)}"  # noqa: S608 - a quoted name
         at = None if as_of is None else AsOf(as_of)
-        return self._session.execute(Select(query, at, (name,)), query).to_arrow()
+        # In a session of its own: that of sql() may have another dialect, or a transaction open.
+        with self.session() as session:
+            return session.execute(Select(query, at, (name,)), query).to_arrow()
 
     def frame(self, name: str, as_of: int | None = None) -> Any:
         """Return a relation at one time as a PySpark DataFrame, in the session it was opened with.

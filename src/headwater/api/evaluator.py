@@ -69,10 +69,12 @@ class LazyEvaluator:
         known, given = relations or {}, local or {}
         shown = shown_columns(sql)
         if shown is not None and shown.relation in given:
-            return shown.of(given[shown.relation])
-        if shown is not None and shown.relation in known:
+            if shown.fits(given[shown.relation].schema):
+                return shown.of(given[shown.relation])
+        elif shown is not None and shown.relation in known:
             snapshot = self._client.reader(known[shown.relation]).snapshot(as_of)
-            return shown.of(repeat_rows(snapshot.to_table(), shown.relation))
+            if shown.fits(snapshot.schema):
+                return shown.of(repeat_rows(snapshot.to_table(), shown.relation))
         from headwater.compute import select as queries
 
         return queries.select(self._client, self._spark.session, sql, as_of, known, given, group)
@@ -146,6 +148,10 @@ class Shown:
         self.relation = relation
         self.columns = tuple(columns)
 
+    def fits(self, schema: pa.Schema) -> bool:
+        """Whether these are columns, letter for letter; what else they may be, Spark knows."""
+        return all(column in schema.names for column, _ in self.columns)
+
     def of(self, rows: pa.Table) -> pa.Table:
         """Return these columns of the rows."""
         fields = [rows.schema.field(column).with_name(name) for column, name in self.columns]
@@ -159,6 +165,7 @@ def shown_columns(sql: str) -> Shown | None:
     >>> shown_columns("SELECT `t`.`v` AS `w` FROM `orders` AS `t`").columns
     (('v', 'w'),)
     >>> shown_columns("SELECT v + 1 AS w FROM orders")
+    >>> shown_columns("SELECT place.street FROM orders")
     """
     try:
         tree = sqlglot.parse_one(sql, dialect="spark")
@@ -178,5 +185,7 @@ def shown_columns(sql: str) -> Shown | None:
         column = expression.unalias()
         if not isinstance(column, exp.Column) or isinstance(column.this, exp.Star):
             return None
+        if column.table not in ("", source.alias_or_name):
+            return None  # A field of a column, perhaps.
         columns.append((column.name, expression.alias_or_name))
     return Shown(source.name, columns)

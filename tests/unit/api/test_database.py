@@ -342,3 +342,12 @@ def test_nobody_runs_it_any_more(tmp_path: Path) -> None:
             assert reader.sql(shown).fetchall() == [("serializable",)]
             reader.sql("SET transaction_isolation = 'strict serializable'")
             assert reader.sql(shown).fetchall() == [("strict serializable",)]
+
+
+def test_a_relation_is_read_whatever_its_sessions_do(
+    db: headwater.Database, orders: headwater.Relation
+) -> None:
+    orders.insert([{"id": 1, "region": "eu"}])
+    db.sql("SET dialect = spark; BEGIN")
+    assert len(orders.fetchall()) == 1
+    db.sql("ROLLBACK; RESET dialect")
