@@ -93,8 +93,12 @@ def test_an_index_that_is_behind_is_completed_by_what_its_table_has_since(
         found = _evaluated(server, sql, "SELECT k FROM t WHERE g = 'p'")
         assert found == ([(2,), (2,), (2,), (3,)], 0)
         assert sql("SELECT k FROM t WHERE g = 'q'") == [(9,)]
-    # The past, as far as the index goes back; before it, without it.
     assert sql("SELECT k FROM t WHERE g = 'p' AS OF 1001") == [(1,), (2,), (2,)]
+    # Before its history begins, an index is not used.
+    past = server.timeline.upper - 1
+    sql("INSERT INTO t VALUES (5, 'p'); CREATE INDEX later ON t (k)")
+    _until_used(server, sql, "SELECT g FROM t WHERE k = 5")
+    assert _evaluated(server, sql, f"SELECT g FROM t WHERE k = 9 AS OF {past}") == ([("q",)], 1)
 
 
 def _until_used(server: SqlServer, sql: SqlSession, query: str) -> None:
