@@ -41,7 +41,7 @@ def test_answers_are_the_same_with_and_without(server: SqlServer, seed: int) -> 
     )
     sql("SELECT * FROM kept")  # Its index is hydrated by the time that somebody has read it.
     probed = 0
-    for _ in range(5):
+    for _ in range(3):
         for _ in range(random.randrange(3)):
             _write(random, sql)
         group, x, d = random.choice(GROUPS[:3]), random.randrange(4), random.randrange(3)
@@ -63,7 +63,7 @@ def test_answers_are_the_same_with_and_without(server: SqlServer, seed: int) -> 
             assert found == sql(without), f"seed {seed}: {with_index}"
             sql("COMMIT")
             probed += not evaluated
-    assert probed > 8, "indexes were used"
+    assert probed > 4, "indexes were used"
 
 
 def _write(random: Random, sql: SqlSession) -> None:
