@@ -1,10 +1,10 @@
 """SQL logic tests: several hundred statements over the wire, each with the answer it must have.
 
 ``portable`` files say what PostgreSQL says: they are run against a real PostgreSQL as well, so what
-is expected of us is what it answers (``REWRITE=1`` with ``-k postgres`` writes that down). ``ours``
-files have what PostgreSQL does not: times, subscriptions, views that are kept. Here queries are
-evaluated by DuckDB behind the real core and the real wire; ``tests/spark/test_logic_spark.py`` runs
-the same files on Spark.
+is expected of us is what it answers (``tests/integration/test_logic_postgres.py``; with
+``REWRITE=1`` it writes that down). ``ours`` files have what PostgreSQL does not: times, sessions
+side by side, views that are kept. Here queries are evaluated by DuckDB behind the real core and the
+real wire; ``tests/spark/test_logic_spark.py`` runs the same files on Spark.
 """
 
 from __future__ import annotations
@@ -13,13 +13,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from headwater.adapter.pgwire import WireServer
 from headwater.base.clock import SystemClock
 from headwater.testing.datadriven import collect, run_file
-from headwater.testing.servers import postgres_server
 from headwater.testing.sql_server import SqlServer
 from tests.logic.story import WireStory
 
@@ -32,39 +30,27 @@ OURS = collect(FOLDER / "ours")
 
 
 @contextmanager
-def served() -> Iterator[WireStory]:
+def served(times_max: int | None = None) -> Iterator[WireStory]:
     with SqlServer(SystemClock()) as core, WireServer("127.0.0.1", 0, core.coordinator) as wire:
         core.timeline.start()
-        story = WireStory(host=wire.host, port=wire.port, user="headwater")
+        where = {"host": wire.host, "port": wire.port, "user": "headwater"}
+        story = WireStory(times_max=times_max, **where)
         try:
             yield story
         finally:
             story.close()
 
 
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[str]:
-    with postgres_server() as dsn:
-        yield dsn
-
-
-@pytest.mark.parametrize("path", [*PORTABLE, *ON_SPARK], ids=lambda path: path.stem)
-def test_postgres_says_so(postgres: str, path: Path) -> None:
-    # A database of its own, by byte order, as ours is.
-    with psycopg.connect(postgres, autocommit=True) as connection:
-        connection.execute(f"DROP DATABASE IF EXISTS {path.stem}")
-        connection.execute(f"CREATE DATABASE {path.stem} TEMPLATE template0 LC_COLLATE 'C'")
-    story = WireStory(conninfo=postgres, dbname=path.stem)
-    try:
-        run_file(path, story.handle)
-    finally:
-        story.close()
-
-
 @pytest.mark.parametrize("path", [*PORTABLE, *OURS], ids=lambda path: path.stem)
 def test_over_the_wire(path: Path) -> None:
-    with served() as story:
+    with served(times_max=6 if path.stem == "times" else None) as story:
         run_file(path, story.handle)
+
+
+@pytest.mark.soak
+def test_views_at_every_time() -> None:
+    with served() as story:
+        run_file(FOLDER / "ours" / "times.txt", story.handle)
 
 
 def test_there_are_several_hundred() -> None:
