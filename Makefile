@@ -10,10 +10,10 @@ export PYTHONDONTWRITEBYTECODE :=
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-FAST := not spark and not server and not soak
+FAST := not spark and not server and not simulation and not soak
 # Folders of slow tests only: importing them to deselect all of them costs seconds in every worker.
-SLOW_ONLY := $(foreach folder,spark integration end_to_end,--ignore=tests/$(folder))
-SLOW := (spark or server) and not soak
+SLOW_ONLY := $(foreach folder,spark integration end_to_end simulation,--ignore=tests/$(folder))
+SLOW := (spark or server or simulation) and not soak
 WORKERS ?= 2
 BENCH ?= --quick
 
@@ -50,13 +50,13 @@ test: java $(READY) psql dbt chromium ## lint, then every test but the soak
 	@scripts/kafka --quiet
 	@$(BIN)/python -m pytest -m "$(FAST)" $(SLOW_ONLY) -n $(WORKERS) --dist worksteal 2>&1 | tee build/test-fast.log
 	@$(BIN)/python -m pytest -m "$(SLOW)" -n $(WORKERS) --dist loadfile 2>&1 | tee build/test-slow.log
-	@echo "without Spark and servers: $$(tail -n 1 build/test-fast.log)"
-	@echo "with Spark and servers:    $$(tail -n 1 build/test-slow.log)"
+	@echo "without Spark and servers:         $$(tail -n 1 build/test-fast.log)"
+	@echo "Spark, servers and simulations:    $$(tail -n 1 build/test-slow.log)"
 
-test-fast: $(READY) ## only the tests without Spark and servers (under a minute)
+test-fast: $(READY) ## only the tests without Spark, servers and simulations (under a minute)
 	@$(BIN)/python -m pytest -m "$(FAST)" $(SLOW_ONLY) -n $(WORKERS) --dist worksteal
 
-test-slow: java $(READY) psql dbt chromium ## only the tests with Spark and servers
+test-slow: java $(READY) psql dbt chromium ## only those with Spark, servers and simulations
 	@scripts/kafka --quiet
 	@$(BIN)/python -m pytest -m "$(SLOW)" -n $(WORKERS) --dist loadfile
 
