@@ -5,6 +5,7 @@ In every test an honest client works beside them, before, meanwhile and after.
 
 from __future__ import annotations
 
+import gc
 import random
 import socket
 import ssl
@@ -403,3 +404,21 @@ def test_a_hundred_idle_clients_and_one_that_works(
     assert memory.sessions_open == 1  # Who asks nothing has no session, and no thread.
     for client in idle:
         client.close()
+
+
+def test_a_cursor_ends_with_its_connection(wire: WireServer, memory: Memory) -> None:
+    """Not when the collector of garbage finds it: what it reads is held for it."""
+    memory.tables["t"] = pa.table({"n": pa.array(range(5), pa.int64())})
+    gc.disable()
+    try:
+        address = f"host={wire.host} port={wire.port} user=headwater dbname=headwater"
+        with psycopg.connect(address) as client:
+            client.execute("declare c cursor for select * from t")
+            assert client.execute("fetch 2 from c").fetchall() == [(0,), (1,)]
+            assert memory.streams_open == 1
+            client.close()
+        while memory.sessions_open:
+            time.sleep(0.01)
+        assert memory.streams_open == 0
+    finally:
+        gc.enable()

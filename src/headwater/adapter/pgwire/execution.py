@@ -108,6 +108,10 @@ class Execution:
         if portal is not None:
             self.release(portal)
 
+    def close(self) -> None:
+        """The client is gone: let go of every portal, in the worker, before its session ends."""
+        self._close_portals(held=True)
+
     def _close_portals(self, *, held: bool = False) -> None:
         for name, portal in tuple(self.portals.items()):
             if held or not portal.hold:

@@ -208,6 +208,7 @@ class _Listener:
         finally:
             del self._running[pid]
             calls.stop_reading()
+            execution.close()
             # A task of its own: stopping cancels this one, and the session is closed all the same.
             closing = asyncio.create_task(_close(worker, pid))
             self._closing.add(closing)
