@@ -24,6 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from py4j.protocol import Py4JNetworkError
+
 from headwater.base.errors import InvalidUsage
 from headwater.compute import class_archive
 
@@ -183,8 +185,10 @@ def close_session() -> None:
         closing, _open = _open, None
         try:
             closing.session.stop()
+        except (ConnectionError, Py4JNetworkError):
+            # A signal to the whole group of processes ends the JVM, too: it is ending, or has.
+            pass
         except Exception:
-            # A signal to the whole group of processes ends the JVM, too, and maybe before us.
             if jvm_status(closing.session) is None:
                 raise
         finally:

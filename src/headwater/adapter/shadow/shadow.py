@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import re
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -26,6 +27,10 @@ from headwater.adapter.shadow.sessions import Analysis, Answer, Sessions
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
+
+DYING_SECONDS: Final = 1.0
+DYING_LOOKS: Final = 20
+"""How long, and how often, a process that told of its end is looked at until it has ended."""
 
 RENAMED: Final = {"daticulocale": "datlocale", "colliculocale": "colllocale"}
 """Columns of catalogs that older clients ask for (``\\l`` and ``\\dO`` of psql 15 and 16)."""
@@ -109,11 +114,20 @@ class Shadow:
             return ask()
         except ShadowUnavailable:
             with self._lock:
-                if self._stopped or self.instance.is_running():
+                if self._stopped:
                     raise
-                _log.warning("the shadow PostgreSQL is gone, and is started again")
-                self._close()
-                self.instance.stop()
-                self.instance.start()
-                self._show(self._shown)
+                if self._has_died():
+                    _log.warning("the shadow PostgreSQL is gone, and is started again")
+                    self._close()
+                    self.instance.stop()
+                    self.instance.start()
+                    self._show(self._shown)
             return ask()
+
+    def _has_died(self) -> bool:
+        """Whether it is gone: its sessions may learn of it before the system has let it go."""
+        for _ in range(DYING_LOOKS):
+            if not self.instance.is_running():
+                return True
+            time.sleep(DYING_SECONDS / DYING_LOOKS)
+        return False
