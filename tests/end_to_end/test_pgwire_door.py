@@ -210,6 +210,21 @@ def test_plain_connections_are_refused_when_told_so(
             connection.cancel_safe(timeout=WAIT_SECONDS)  # Encrypted too.
 
 
+def test_stopping_while_a_refused_client_keeps_its_end_open(
+    memory: Memory, certificate: tuple[Path, Path]
+) -> None:
+    tls = wire_tls.of_files(*certificate, required=True)
+    with (
+        serving(memory, tls=tls) as server,
+        socket.create_connection((server.host, server.port), WAIT_SECONDS) as client,
+    ):
+        startup = struct.pack("!i", 196608) + b"user\0headwater\0\0"
+        client.sendall(struct.pack("!i", len(startup) + 4) + startup)
+        last_words = b"".join(iter(lambda: client.recv(1_000), b""))
+        assert b"encrypted connections only" in last_words
+        server.stop()  # Nothing can be said after the last words; it must not be tried.
+
+
 def test_without_a_certificate_there_is_no_encryption(memory: Memory) -> None:
     with serving(memory) as server:
         with pytest.raises(psycopg.OperationalError, match="does not support SSL"):

@@ -56,6 +56,7 @@ class Stream:
         self._message_bytes_max = message_bytes_max
         self._encrypted = False
         self._queued = bytearray()
+        self._said_all = False
         _keep_alive(writer)
 
     @property
@@ -134,7 +135,8 @@ class Stream:
         with contextlib.suppress(OSError, ssl.SSLError, Disconnected, TimeoutError):
             async with asyncio.timeout(LINGER_SECONDS):
                 await self.drain()
-                if self._writer.can_write_eof():
+                self._said_all = self._writer.can_write_eof()
+                if self._said_all:
                     self._writer.write_eof()
                 left = LINGER_BYTES_MAX
                 while left > 0 and (taken := await self._reader.read(left)):
@@ -144,7 +146,7 @@ class Stream:
         """Close the socket; what is queued is still sent if the client takes it soon."""
         if self._writer.is_closing():
             return
-        if self._queued:
+        if self._queued and not self._said_all:
             self._writer.write(bytes(self._queued))
             self._queued.clear()
         left = self._writer.transport.get_write_buffer_size()
