@@ -24,6 +24,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Final
@@ -37,6 +38,7 @@ from headwater.persist.commands import (
     ApplyMerge,
     Done,
     ForgetGarbage,
+    Outcome,
 )
 from headwater.persist.compact import merge, passes
 from headwater.persist.core import Core, Settings, Step
@@ -278,12 +280,14 @@ class Maintenance:
         core = self._core
         with core.step() as step:
             made = self._merged(merges, step)
-            submitted = [
-                core.submit(each.command(parts)) for each, parts in zip(merges, made, strict=True)
-            ]
-            # All of them, before the step is closed: until then its object may be committed.
-            for answer in submitted:
-                answer.exception()
+            submitted: list[Future[Outcome]] = []
+            try:
+                for each, parts in zip(merges, made, strict=True):
+                    submitted.append(core.submit(each.command(parts)))
+            finally:
+                # All of them, before the step is closed: until then its object may be committed.
+                for answer in submitted:
+                    answer.exception()
         applied = []
         for each, outcome in zip(merges, submitted, strict=True):
             if isinstance(outcome.result(), Done):
