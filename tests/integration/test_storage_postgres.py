@@ -34,7 +34,7 @@ from headwater.storage.outputs import Definition, Output
 from headwater.storage.runner import Runner
 from headwater.storage.source import Source
 from headwater.storage.sources.pg_types import lsn, lsn_text
-from headwater.storage.sources.postgres import LOG, Postgres, discover
+from headwater.storage.sources.postgres import LOG, Postgres, discover, table_oids
 from headwater.storage.stored_remap import read_remap
 from headwater.testing.crash import quiet_crashes
 from headwater.testing.unreliable import Crash, FailNth
@@ -77,12 +77,13 @@ class World:
             )
         self.execute(f"CREATE PUBLICATION {self.name} FOR TABLES IN SCHEMA {self.name}")
         self.tables = discover(server.dsn, self.name)
+        self.oids = table_oids(server.dsn, self.name)
 
     def execute(self, statement: str) -> None:
         self.connection.execute(statement)
 
     def source(self) -> Postgres:
-        source = Postgres(self.dsn, self.name, self.name, self.tables)
+        source = Postgres(self.dsn, self.name, self.name, self.tables, oids=self.oids)
         self.sources.append(source)
         return source
 
@@ -526,6 +527,49 @@ def test_a_slot_that_was_dropped_is_definite(world: World) -> None:
         with pytest.raises(DefiniteError, match="does not exist any more"):
             running.tick(location.clock.now_ms() + 10)
         running.source.close()
+
+
+def test_a_slot_whose_log_was_not_kept_is_definite(world: World) -> None:
+    """We were away, and the server was not to keep more than so much for us."""
+    location = Location(world)
+    with location.open() as client:
+        running = location.start(client)
+        location.tick(running)
+        world.released()
+        world.execute("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'")
+        world.execute("SELECT pg_reload_conf()")
+        try:
+            while True:
+                world.execute(f"UPDATE {world.name}.a SET money = money + 1")
+                world.execute("SELECT pg_switch_wal()")
+                world.execute("CHECKPOINT")
+                query = "SELECT wal_status FROM pg_replication_slots WHERE slot_name = %s"
+                row = world.connection.execute(query, (world.name,)).fetchone()
+                if row == ("lost",):
+                    break
+        finally:
+            world.execute("ALTER SYSTEM RESET max_slot_wal_keep_size")
+            world.execute("SELECT pg_reload_conf()")
+        with pytest.raises(DefiniteError, match=r"was invalidated.*drop the source and create"):
+            running.tick(location.clock.now_ms() + 10)
+        assert sum(contents(client, f"{world.name}.a").values()) == 5, "what is durable is there"
+        running.source.close()
+
+
+@pytest.mark.parametrize("probed", [True, False])
+def test_a_table_that_was_made_again_is_another_table(world: World, probed: bool) -> None:
+    """Its old rows went, and no log says so."""
+    source = world.source()
+    lower = source.probe()
+    world.execute(f"DROP TABLE {world.name}.a")
+    world.execute(f"CREATE TABLE {world.name}.a (id int PRIMARY KEY, money numeric, note text)")
+    world.execute(f"ALTER TABLE {world.name}.a REPLICA IDENTITY FULL")
+    world.execute(f"INSERT INTO {world.name}.a VALUES (1, 7)")
+    end = world.connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
+    assert end is not None
+    upper = Offsets({LOG: lsn(end[0])})  # As if it happened after a probe.
+    with pytest.raises(DefiniteError, match=rf"'{world.name}\.a' was dropped upstream and made"):
+        _ = source.probe() if probed else flat(source.read(lower, upper))
 
 
 def test_positions_as_text() -> None:

@@ -151,7 +151,8 @@ def test_killed_at_every_effect(seed: int) -> None:
         assert not found, f"seed {seed}, killed {mode} effect {n}: {found[:2]}"
 
 
-def test_an_idle_source_costs_no_entry_and_follows() -> None:
+def test_an_idle_source_pins_nothing_costs_no_entry_and_follows() -> None:
+    """Ten minutes of simulated time: upstream's permission, remap, outputs and upsert state."""
     world = World()
     with stepped(Random(0)):
         client = world.open()
@@ -159,13 +160,18 @@ def test_an_idle_source_costs_no_entry_and_follows() -> None:
         world.upstream.grow(Random(1), 5)
         running.tick(world.clock.now_ms())
         for _ in range(20):
-            world.clock.set(world.clock.now_ms() + 100)
+            world.clock.set(world.clock.now_ms() + 30_000)
             before = client.core.state.seqno
             running.tick(world.clock.now_ms())
             assert client.core.state.seqno == before
             timeline.tick()
             assert client.core.state.seqno == before + 1
             assert not wrong(client, world)
+        assert world.upstream.forgotten == world.upstream.offsets
+        state = client.core.state
+        for kept in state.collections.values():
+            assert state.upper(kept).only() == timeline.upper
+            assert not kept.writers, f"{kept.name} is kept from following"
         client.stop()
 
 

@@ -70,6 +70,7 @@ class Changes:
         last: int,
         *,
         relations: Relations | None = None,
+        oids: Mapping[str, int] | None = None,
         undo: bool = False,
     ) -> None:
         self._tables = tables
@@ -77,6 +78,7 @@ class Changes:
         self._first = first
         self._last = last
         self._relations = {} if relations is None else relations
+        self._oids = oids or {}
         self._undo = undo
         self._gathered: dict[str, _Gathered] = {}
         self._count = 0
@@ -117,6 +119,8 @@ class Changes:
         if schema is None:
             self._relations.pop(relation.oid, None)
             return
+        if self._oids.get(relation.name, relation.oid) != relation.oid:
+            raise Misfit(f"table {relation.name!r} was dropped upstream and made again")
         found = {column.name: n for n, column in enumerate(relation.columns)}
         for wanted in schema:
             where = f"table {relation.name!r}, column {wanted.name!r}"

@@ -23,7 +23,8 @@ forgotten what we need: a definite error.
 
 Needs ``REPLICA IDENTITY FULL`` of the tables, so that updates and deletes carry the row that goes,
 its large values included. ``TRUNCATE`` retracts what was there (:class:`Records.clears`). A column
-added upstream is ignored; one dropped, or of another type, is a definite error that names it.
+added upstream is ignored; one dropped, or of another type, is a definite error that names it. So is
+a table that was dropped and made again (``oids``): nobody logs that its rows went.
 
 Reliance *bounded*: the server keeps its log from the slot's position on, and nothing before it.
 
@@ -87,19 +88,17 @@ def discover(dsn: str, publication: str) -> dict[str, pa.Schema]:
     return {table: pa.schema(fields) for table, fields in tables.items()}
 
 
+def table_oids(dsn: str, publication: str) -> dict[str, int]:
+    """Return what each table of a publication is to its server, whatever it is called."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        return {table: oid for table, _, oid in _published(connection, publication)}
+
+
 def obstacles(dsn: str, publication: str, tables: Collection[str]) -> list[str]:
     """Return what keeps these tables from being followed, each with its remedy."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         (level,) = _one(connection, "SELECT current_setting('wal_level')")
-        identities: dict[str, str] = dict(
-            connection.execute(
-                "SELECT p.schemaname || '.' || p.tablename, c.relreplident::text "
-                "FROM pg_publication_tables p JOIN pg_class c "
-                "ON c.oid = format('%%I.%%I', p.schemaname, p.tablename)::regclass "
-                "WHERE p.pubname = %s",
-                (publication,),
-            ).fetchall()
-        )
+        identities = {table: letter for table, letter, _ in _published(connection, publication)}
     found = []
     if level != "logical":
         found.append(
@@ -145,9 +144,11 @@ class Postgres:
         slot: str,
         tables: Mapping[str, pa.Schema],
         *,
+        oids: Mapping[str, int] | None = None,
         name: str = "postgres",
     ) -> None:
         self.name = name
+        self._oids = dict(oids or {})
         self._dsn = dsn
         self._publication = publication
         self._slot = slot
@@ -217,22 +218,25 @@ class Postgres:
         raise TransientError(self.name, f"the server does not flush its log to {lsn_text(end)}")
 
     def _check_publication(self, connection: psycopg.Connection[Any]) -> None:
-        found = connection.execute(
-            "SELECT p.schemaname || '.' || p.tablename, c.relreplident "
-            "FROM pg_publication_tables p JOIN pg_class c "
-            "ON c.oid = format('%%I.%%I', p.schemaname, p.tablename)::regclass "
-            "WHERE p.pubname = %s",
-            (self._publication,),
-        ).fetchall()
-        identities = {table: _letter(identity) for table, identity in found}
+        found = {
+            table: (identity, oid)
+            for table, identity, oid in _published(connection, self._publication)
+        }
         for table in self._tables:
-            if table not in identities:
+            if table not in found:
                 raise TransientError(
                     self.name,
                     f"publication {self._publication!r} has no table {table!r}; "
                     f"CREATE PUBLICATION {self._publication} FOR TABLE {table}, or ALTER it",
                 )
-            if identities[table] != "f":
+            identity, oid = found[table]
+            if self._oids.get(table, oid) != oid:
+                raise DefiniteError(
+                    self.name,
+                    f"table {table!r} was dropped upstream and made again",
+                    "drop the source and create it again",
+                )
+            if identity != "f":
                 raise TransientError(
                     self.name,
                     f"table {table!r} does not log the rows that go; "
@@ -285,7 +289,15 @@ class Postgres:
     def _changes(self, first: int, last: int, *, undo: bool = False) -> Iterator[Records]:
         """Return the transactions with a place in ``[first, last)``."""
         stream = self._streaming(first)
-        changes = Changes(self._tables, LOG, first, last, relations=self._relations, undo=undo)
+        changes = Changes(
+            self._tables,
+            LOG,
+            first,
+            last,
+            relations=self._relations,
+            oids=self._oids,
+            undo=undo,
+        )
         yield from changes.records(map(pgoutput.decode, stream.read(last)))
 
     def _snapshot(self, last: int) -> Iterator[Records]:
@@ -337,5 +349,12 @@ def _one(connection: psycopg.Connection[Any], query: str) -> tuple[Any, ...]:
     return tuple(row)
 
 
-def _letter(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value
+def _published(connection: psycopg.Connection[Any], publication: str) -> list[tuple[str, str, int]]:
+    """Return the tables of a publication, how each is identified in the log, and its oid."""
+    return connection.execute(
+        "SELECT p.schemaname || '.' || p.tablename, c.relreplident::text, c.oid::bigint "
+        "FROM pg_publication_tables p JOIN pg_class c "
+        "ON c.oid = format('%%I.%%I', p.schemaname, p.tablename)::regclass "
+        "WHERE p.pubname = %s",
+        (publication,),
+    ).fetchall()
