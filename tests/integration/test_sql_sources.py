@@ -203,8 +203,61 @@ def test_an_option_may_be_a_secret_and_is_kept_by_nobody_else(logical: Postgres)
         sql("DROP MATERIALIZATION m")
 
 
-def test_a_secret_that_is_wrong_is_told_and_mended(logical: Postgres) -> None:
-    """The server of the tests trusts its socket; a host that is not there stands for the rest."""
+def asks_for_passwords(logical: Postgres, user: str) -> None:
+    """Let the server, which trusts everybody on its socket, ask this user for a password."""
+    with psycopg.connect(logical.dsn, autocommit=True) as connection:
+        row = connection.execute("SHOW hba_file").fetchone()
+        assert row is not None
+        rules = Path(row[0])
+        rules.write_text(f"local all {user} scram-sha-256\n" + rules.read_text())
+        connection.execute("SELECT pg_reload_conf()")
+
+
+def test_a_password_that_is_wrong_stalls_until_it_is_mended(logical: Postgres) -> None:
+    shop = Shop(logical)
+    asks_for_passwords(logical, shop.name)
+    dsn = psycopg.conninfo.make_conninfo(logical.dsn, user=shop.name, password="wrong")
+
+    def refused() -> bool:  # It reads its rules again in its own time.
+        try:
+            psycopg.connect(dsn).close()
+        except psycopg.OperationalError:
+            return True
+        return False
+
+    wait_for(refused)
+    create = (
+        f"CREATE SOURCE s FROM POSTGRES CONNECTION pg (PUBLICATION '{shop.name}') "
+        f"FOR TABLES ({shop.name}.a AS one)"
+    )
+    with SqlServer(SystemClock()) as server:
+        sql = server.session()
+        sql(shop.connection_sql().replace(PASSWORD, "wrong"))
+        with pytest.raises(ConnectionFailed, match="cannot be made") as told:
+            sql(create)
+        assert "password authentication failed" in str(told.value.detail)
+        sql(f"ALTER SECRET pw AS '{PASSWORD}'")
+        sql(create)
+        sql("CREATE SOURCE c FROM LOAD GENERATOR COUNTER (TICK INTERVAL '50ms')")
+        server.ingestions.tick()
+        shop.execute(f"ALTER ROLE {shop.name} PASSWORD 'another'")
+        server.ingestions.stop()  # Who is connected stays so: only the next one is asked.
+        server.ingestions.start()
+        shop.move(40)
+        server.ingestions.tick()
+        said: dict[str, str] = dict(sql("SELECT name, status FROM hw_sources"))
+        assert said == {"s": "stalled", "c": "running"}, "another source goes on"
+        ((why,),) = sql("SELECT detail FROM hw_sources WHERE name = 's'")
+        assert "password authentication failed" in why
+        assert PASSWORD not in why
+        assert sql("SELECT sum(money) FROM one") == [(500,)], "what is durable is there"
+        sql("ALTER SECRET pw AS 'another'; ALTER SOURCE s RESUME")
+        server.ingestions.tick()
+        assert sql("SELECT sum(money) FROM one") == [(460,)]
+        sql("DROP SOURCE s")
+
+
+def test_a_server_that_is_not_there_is_told(logical: Postgres) -> None:
     with SqlServer(SystemClock()) as server:
         sql = server.session()
         sql(
@@ -222,6 +275,59 @@ def test_a_secret_that_is_wrong_is_told_and_mended(logical: Postgres) -> None:
                 '(t AS "public.t" KEY (k))'
             )
         assert sql("SHOW MATERIALIZATIONS") == []
+
+
+def test_a_file_that_shrinks_fails_its_source_until_it_is_restored(tmp_path: Path) -> None:
+    for name in ("bad", "good"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.csv").write_text("1,x\n2,y\n")
+    with SqlServer(SystemClock()) as server:
+        sql = server.session()
+        for name in ("bad", "good"):
+            sql(
+                f"CREATE SOURCE {name} (k bigint, v text) FROM FILES (PATH '{tmp_path / name}') "
+                "FORMAT CSV"
+            )
+        server.ingestions.tick()
+        (tmp_path / "bad" / "a.csv").write_text("1,x\n")
+        with (tmp_path / "good" / "a.csv").open("a") as file:
+            file.write("3,z\n")
+        server.ingestions.tick()
+        assert sql("SELECT name, status FROM hw_sources") == [
+            ("bad", "failed"),
+            ("good", "running"),
+        ]
+        ((why,),) = sql("SELECT detail FROM hw_sources WHERE name = 'bad'")
+        assert "'a.csv' shrank from 8 to 4 bytes" in why
+        assert "restore it" in why
+        assert sql("SELECT count(*) FROM bad") == [(2,)], "nothing durable is lost"
+        assert sql("SELECT count(*) FROM good") == [(3,)]
+        (tmp_path / "bad" / "a.csv").write_text("1,x\n2,y\n4,w\n")
+        sql("ALTER SOURCE bad RESUME")
+        server.ingestions.tick()
+        assert sql("SELECT k FROM bad") == [(1,), (2,), (4,)]
+        assert sql("SELECT status FROM hw_sources WHERE name = 'bad'") == [("running",)]
+
+
+def test_keys_of_an_upsert_are_looked_up(tmp_path: Path) -> None:
+    lines = tmp_path / "in.jsonl"
+    lines.write_text('{"k": 1, "v": "a"}\n{"k": 2, "v": "b"}\n{"k": 1, "v": "c"}\n')
+    with SqlServer(SystemClock()) as server:
+        sql = server.session()
+        sql(
+            f"CREATE SOURCE f (k bigint NOT NULL, v text) FROM FILES (PATH '{tmp_path}') "
+            "FORMAT JSON ENVELOPE UPSERT (KEY (k))"
+        )
+        server.ingestions.tick()
+        point = "SELECT v FROM f WHERE k = 1"
+        assert sql(point) == [("c",)]
+        assert sql("SELECT * FROM f WHERE k IN (2, 3)") == [(2, "b")]
+        assert server.evaluator.evaluated == 0, "no query was evaluated"
+        with lines.open("a") as file:
+            file.write("nonsense\n")
+        server.ingestions.tick()
+        with pytest.raises(AdapterError, match=r"in\.jsonl"):  # as a read of all of it
+            sql(point)
 
 
 def test_files_and_their_dead_letters(tmp_path: Path) -> None:

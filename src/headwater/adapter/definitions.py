@@ -46,7 +46,7 @@ from headwater.adapter.sql.materialization_statements import (
     TurnMaterialization,
 )
 from headwater.adapter.sql.parse import parse
-from headwater.adapter.sql.source_statements import CreateSource
+from headwater.adapter.sql.source_statements import CreateSource, TurnSource
 from headwater.adapter.sql.statements import (
     Acknowledge,
     AlterRetention,
@@ -189,7 +189,9 @@ class Definitions:
                 oid = f"u{self._collections.new_id()}"
                 commands = subscriptions.created(state, statement, sql, oid)
                 return Change("CREATE SUBSCRIPTION", commands)
-            case CreateSource() | CreateSecret() | AlterSecret() | CreateConnection():
+            case (
+                CreateSource() | TurnSource() | CreateSecret() | AlterSecret() | CreateConnection()
+            ):
                 return self._outside.plan(state, statement, sql, self._collections.new_id)
             case Acknowledge():
                 return Change("ACKNOWLEDGE", subscriptions.acknowledged(state, statement))

@@ -16,7 +16,7 @@ class PartOfSource(AdapterError):
 
     def __init__(self, name: str, source: str) -> None:
         super().__init__(
-            f'"{name}" comes and goes with source "{source}"', hint=f'Use DROP SOURCE "{source}".'
+            f'"{name}" comes and goes with source "{source}"', hint=f'Name the source: "{source}".'
         )
 
 

@@ -11,13 +11,13 @@ from headwater.adapter import catalog, connections, sources
 from headwater.adapter.change import Change, Effect
 from headwater.adapter.connections import Connections
 from headwater.adapter.sql.connection_statements import AlterSecret, CreateConnection, CreateSecret
-from headwater.adapter.sql.source_statements import CreateSource
+from headwater.adapter.sql.source_statements import CreateSource, TurnSource
 from headwater.base.ids import GlobalId
 from headwater.persist.commands import Command
 from headwater.persist.state import State
 from headwater.storage.controller import Ingestions
 
-OutsideDefinition = CreateSource | CreateSecret | AlterSecret | CreateConnection
+OutsideDefinition = CreateSource | TurnSource | CreateSecret | AlterSecret | CreateConnection
 
 
 class Outside:
@@ -38,6 +38,8 @@ class Outside:
         match statement:
             case CreateSource():
                 return sources.create(state, statement, sql, new_id, self._ingestions, self.reached)
+            case TurnSource():
+                return sources.turn(state, statement, self._ingestions)
             case CreateSecret():
                 return connections.create_secret(state, statement, new_id, self.reached.vault)
             case AlterSecret():

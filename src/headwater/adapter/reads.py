@@ -108,7 +108,7 @@ class Reads:
         (name,) = statement.tables
         on = catalog.named(state, name)
         schema = sources.schemas[name]
-        if on.kind == "table":
+        if on.kind in ("table", "source"):  # Of a source: what upserts, by its key.
             gid = state.names[on.collection]
             key = state.collections[gid].key
             point = point_read(statement.query_sql, name, schema, key)

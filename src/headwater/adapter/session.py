@@ -44,7 +44,7 @@ from headwater.adapter.sql.materialization_statements import (
     TurnMaterialization,
     ValidateMaterialization,
 )
-from headwater.adapter.sql.source_statements import CreateSource
+from headwater.adapter.sql.source_statements import CreateSource, TurnSource
 from headwater.adapter.sql.statements import (
     Acknowledge,
     AlterRetention,
@@ -224,6 +224,7 @@ class ClientSession:
                 | CreateSchema()
                 | CreateSubscription()
                 | CreateSource()
+                | TurnSource()
                 | CreateSecret()
                 | AlterSecret()
                 | CreateConnection()

@@ -23,7 +23,7 @@ import pyarrow as pa
 from headwater.adapter import alterations, catalog
 from headwater.adapter.change import Change
 from headwater.adapter.connections import Connections, connection
-from headwater.adapter.errors import DuplicateRelation, InvalidDefinition
+from headwater.adapter.errors import DuplicateRelation, InvalidDefinition, WrongKind
 from headwater.adapter.object_errors import ConnectionFailed, PartOfSource
 from headwater.adapter.sql.options import duration, number, refuse_others, text
 from headwater.adapter.sql.source_statements import (
@@ -32,6 +32,7 @@ from headwater.adapter.sql.source_statements import (
     Files,
     LoadGenerator,
     TableReference,
+    TurnSource,
 )
 from headwater.base.errors import InvalidUsage
 from headwater.base.ids import GlobalId
@@ -56,7 +57,7 @@ from headwater.storage.definition import (
 )
 from headwater.storage.sources.files import OUTPUT as FILES_OUTPUT
 from headwater.storage.sources.pg_types import Unreadable
-from headwater.storage.sources.postgres import discover, obstacles
+from headwater.storage.sources.postgres import discover, obstacles, table_oids
 
 PROGRESS: Final = "progress"
 ERRORS: Final = "errors"
@@ -130,6 +131,16 @@ def create(
         ingestions.create(definition, ids, also)
 
     return Change(tag, named, (make,))
+
+
+def turn(state: State, statement: TurnSource, ingestions: Ingestions) -> Change:
+    """Plan that a source stands still, or goes on: also one that stalled or failed."""
+    found = catalog.named(state, statement.name)
+    if found.kind != "source":
+        raise WrongKind(statement.name, "source", found.kind)
+    refuse_part(state, found)
+    turned = ingestions.pause if statement.action == "pause" else ingestions.resume
+    return Change("ALTER SOURCE", (), (lambda also: turned(found.id, also),))
 
 
 def _part(
@@ -214,6 +225,7 @@ def _postgres(
         tables = discover(dsn, publication)
         named = [table.reference for table in wanted or () if table.reference in tables]
         wrong = obstacles(dsn, publication, named or tables)
+        oids = table_oids(dsn, publication)
     except (psycopg.Error, Unreadable) as error:
         raise ConnectionFailed(
             f'connection "{upstream.connection}"', str(error).strip(), "postgres"
@@ -226,7 +238,7 @@ def _postgres(
     if wrong:
         raise InvalidDefinition("upstream cannot be followed yet", hint="; ".join(wrong) + ".")
     outputs = {name: Decoding("rows", evolution.to_bytes(s)) for name, s in tables.items()}
-    return Described(FromPostgres(used, publication, slot), outputs, (used,))
+    return Described(FromPostgres(used, publication, slot, oids), outputs, (used,))
 
 
 def _files(files: Files, statement: CreateSource) -> Described:
@@ -322,6 +334,6 @@ def definition_of(state: State, oid: str) -> SourceDefinition:
 
 
 def refuse_part(state: State, each: catalog.Object) -> None:
-    """Refuse to drop what a source keeps, alone."""
+    """Refuse to drop or turn what a source keeps, alone."""
     if each.of:
         raise PartOfSource(each.name, catalog.by_id(state, each.of).name)

@@ -252,6 +252,8 @@ def _ingested(ingestion: SourceStatus, otherwise: Health) -> tuple[Health, str]:
             return otherwise, ""
         case Condition.STARTING:
             return Health.STARTING, status.why or "it has not read anything yet"
+        case Condition.PAUSED:
+            return Health.PAUSED, "it is paused: ALTER SOURCE … RESUME lets it go on"
         case Condition.STOPPED:
             return Health.PAUSED, status.why or "it is stopped"
         case Condition.STALLED | Condition.FAILED | Condition.FENCED:

@@ -4,7 +4,8 @@ A source is durable as the item ``source/<id>`` (``storage/definition.py``), wri
 that makes its collections: outputs, remap, dead letters, all on the timeline, and all kept where
 they are born until the first binding, so that nobody reads a source before what was upstream
 when it was made. Whoever opens the location runs all of them again, each in a thread of its own;
-each resumes where it was durable. A source that stalls or fails touches no other.
+each resumes where it was durable. A source that stalls or fails touches no other. One that is
+paused is not run until it is resumed; what it has bound is then appended first.
 
 :meth:`Ingestions.statuses` is what the system views and the console show of all this.
 """
@@ -18,6 +19,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
+
+import msgspec
 
 from headwater.base.clock import Clock
 from headwater.base.errors import HeadwaterError, InvalidUsage
@@ -46,12 +49,14 @@ from headwater.storage.definition import (
 from headwater.storage.following import Following
 from headwater.storage.ingestion import Ingestion
 from headwater.storage.outputs import BOUND, HOLD, Definition, Statistics, bound_by, hold_of
-from headwater.storage.runner import Runner, Status
+from headwater.storage.runner import Condition, Runner, Status
 from headwater.storage.source import Reliance
 from headwater.storage.sources.postgres import drop_slot
 
 STOP_SECONDS: Final = 20.0
 """How long a source is waited for when it is to stop."""
+
+GOING_ON: Final = (Condition.STARTING, Condition.RUNNING, Condition.STALLED)
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -81,6 +86,12 @@ class _Running:
     definition: SourceDefinition
     runner: Runner
     thread: threading.Thread | None = None
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether somebody lets it tick, and it is not just ending."""
+        ticks = self.thread is None or self.thread.is_alive()
+        return ticks and self.runner.status.condition in GOING_ON
 
     def end(self) -> None:
         """Wait until it has stopped; without a thread, stop it here."""
@@ -186,7 +197,8 @@ class Ingestions:
     def tick(self) -> None:
         """Let every source ingest what is new, in this thread."""
         for each in list(self._running.values()):
-            each.runner.once()
+            if not each.definition.paused:
+                each.runner.once()
 
     # ---- making and dropping -----------------------------------------------------------------
 
@@ -222,6 +234,45 @@ class Ingestions:
         if value is not None:
             self._release_upstream(definition)
 
+    # ---- pausing and resuming ----------------------------------------------------------------
+
+    def pause(self, source: str, also: tuple[Command, ...] = ()) -> None:
+        """Let a source stand still, also over restarts; what it is in the middle of it ends."""
+        definition = msgspec.structs.replace(self._defined(source), paused=True)
+        self._keep(definition, also)
+        self._again(definition)
+
+    def resume(self, source: str, also: tuple[Command, ...] = ()) -> None:
+        """Let a source go on: one that is paused or failed runs, one that is stalled tries now."""
+        definition = msgspec.structs.replace(self._defined(source), paused=False)
+        self._keep(definition, also)
+        running = self._running.get(source)
+        if running is not None and running.goes_on:
+            running.runner.wake()
+            return
+        self._again(definition)
+
+    def _defined(self, source: str) -> SourceDefinition:
+        value = self._client.core.state.items.get(PREFIX + source)
+        if value is None:
+            raise InvalidUsage(f"there is no source {source!r}")
+        return decoded(value)
+
+    def _keep(self, definition: SourceDefinition, also: tuple[Command, ...]) -> None:
+        item = SetItem(PREFIX + definition.id, encoded(definition))
+        self._client.core.submit(Atomic((item, *also))).result()
+
+    def _again(self, definition: SourceDefinition) -> None:
+        """Run a source as it is defined now, in the place of whoever ran it before.
+
+        Should that one hang in a call to upstream, it is refused with its next commit.
+        """
+        before = self._running.pop(definition.id, None)
+        if before is not None and not before.definition.paused:
+            before.runner.stop()
+            before.end()
+        self._run(definition, None if before is None else before.runner)
+
     def _release_upstream(self, definition: SourceDefinition) -> None:
         """Let upstream forget the source; if it is away, say what is left there."""
         upstream = definition.upstream
@@ -237,16 +288,19 @@ class Ingestions:
                 upstream.slot,
             )
 
-    def _run(self, definition: SourceDefinition) -> None:
+    def _run(self, definition: SourceDefinition, before: Runner | None = None) -> None:
         def start() -> Ingestion:
             source = upstream_of(definition, self._clock, self.connections)
             kept = definition.ingestion
             return Ingestion(self._client, kept, source, self._following, self._tasks)
 
-        runner = Runner(start, self._clock, interval_ms=definition.poll_ms)
+        begins = Condition.PAUSED if definition.paused else Condition.STARTING
+        runner = Runner(
+            start, self._clock, interval_ms=definition.poll_ms, begins=begins, before=before
+        )
         running = _Running(definition, runner)
         self._running[definition.id] = running
-        if self._threads:
+        if self._threads and not definition.paused:
 
             def run() -> None:
                 with suppress(Exception):  # It stands in the status.

@@ -1,10 +1,10 @@
 """What a source is, durably: its upstream, its outputs, and how messages become rows.
 
-A :class:`SourceDefinition` is kept as the item ``source/<id>`` of the log and never changes. From
-it and from what is durable a process makes everything else: the :class:`~.source.Source` that reads
-upstream (:func:`upstream_of`) and the :class:`~.ingestion.Definition` of the ingestion. It names a
-connection by its id; what that says (an address, a password) is asked for when it is used, and is
-in no definition.
+A :class:`SourceDefinition` is kept as the item ``source/<id>`` of the log and never changes, but
+for whether it is paused. From it and from what is durable a process makes everything else: the
+:class:`~.source.Source` that reads upstream (:func:`upstream_of`) and the
+:class:`~.ingestion.Definition` of the ingestion. It names a connection by its id; what that says
+(an address, a password) is asked for when it is used, and is in no definition.
 """
 
 from __future__ import annotations
@@ -74,6 +74,8 @@ class FromPostgres(msgspec.Struct, frozen=True, tag="postgres"):
     connection: str
     publication: str
     slot: str
+    oids: dict[str, int] = {}
+    """What each table was when the source was made; another of its name is another table."""
 
 
 class FromKafka(msgspec.Struct, frozen=True, tag="kafka"):
@@ -149,6 +151,8 @@ class SourceDefinition(msgspec.Struct, frozen=True):
     id: str
     upstream: Upstream
     outputs: tuple[SourceOutput, ...]
+    paused: bool = False
+    """Somebody wants it to stand still, over restarts too."""
 
     @property
     def ingestion(self) -> Definition:
@@ -284,7 +288,8 @@ def upstream_of(definition: SourceDefinition, clock: Clock, connections: Connect
                 for output in definition.outputs
             }
             dsn = str(_said(connections, upstream.connection, definition.id)["dsn"])
-            return Postgres(dsn, upstream.publication, upstream.slot, tables)
+            oids = upstream.oids
+            return Postgres(dsn, upstream.publication, upstream.slot, tables, oids=oids)
 
 
 def _said(connections: Connections, connection: str, source: str) -> Mapping[str, Any]:

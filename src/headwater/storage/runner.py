@@ -4,9 +4,11 @@ away.
     starting ─▶ running ◀──▶ stalled        a transient error: tried again, and goes on
                    │
                    ├──▶ failed              a definite error: the same for ever, with its remedy
+                   ├──▶ paused              somebody wants it so; ``paused`` is also where it begins
                    └──▶ stopped, fenced
 
-A stall is visible at once and ends with the next tick that works. What was durable stays, and can
+A stall is visible at once and ends with the next tick that works, which :meth:`Runner.wake` lets be
+tried at once. What was durable stays, and can
 be read: on a timeline also at later times, where nothing more is bound. The status changes are
 kept as a history, with the time of each, for the system views.
 """
@@ -38,6 +40,7 @@ class Condition(enum.Enum):
     RUNNING = "running"
     STALLED = "stalled"
     FAILED = "failed"
+    PAUSED = "paused"
     STOPPED = "stopped"
     FENCED = "fenced"
 
@@ -65,14 +68,19 @@ class Runner:
         *,
         interval_ms: int = 1_000,
         retry: RetryPolicy | None = None,
+        begins: Condition = Condition.STARTING,
+        before: Runner | None = None,
     ) -> None:
+        """Begin in a condition, with the history and the figures of who ran it before."""
         self._start = start
         self._clock = clock
         self._interval_ms = interval_ms
         self._retry = Retry(retry or RetryPolicy(attempts_max=FOR_EVER), clock)
         self._stopping = threading.Event()
-        self._history = [Status(Condition.STARTING, clock.now_ms())]
-        self._last = Statistics()
+        self._woken = threading.Event()
+        history = () if before is None else before.history[-HISTORY_MAX + 1 :]
+        self._history = [*history, Status(begins, clock.now_ms())]
+        self._last = Statistics() if before is None else before.statistics
         self.ingestion: Ingestion | None = None
 
     @property
@@ -91,7 +99,8 @@ class Runner:
             wait_ms = self.once()
             if wait_ms is None:
                 return
-            self._stopping.wait(wait_ms / 1000)
+            self._woken.wait(wait_ms / 1000)
+            self._woken.clear()
         self.finish()
 
     def finish(self) -> None:
@@ -105,6 +114,11 @@ class Runner:
     def stop(self) -> None:
         """Ask :meth:`run` to end, from any thread."""
         self._stopping.set()
+        self._woken.set()
+
+    def wake(self) -> None:
+        """Ask :meth:`run` to tick now, from any thread, however long it would have waited."""
+        self._woken.set()
 
     def once(self) -> int | None:
         """Tick once; return in how many milliseconds to tick again, ``None`` if it is over."""

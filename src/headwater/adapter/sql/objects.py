@@ -17,6 +17,7 @@ from headwater.adapter.sql.materialization_statements import (
     SetMaterialization,
     TurnMaterialization,
 )
+from headwater.adapter.sql.source_statements import TurnSource
 from headwater.adapter.sql.tokens import Cursor, Source, split
 from headwater.adapter.sql.trees import time_of
 
@@ -94,6 +95,10 @@ def alter(source: Source) -> statements.Statement:
             if cursor.accept(action.upper()):
                 cursor.finish()
                 return TurnMaterialization(name, action)
+    if kind == "source" and (cursor.peek("PAUSE") or cursor.peek("RESUME")):
+        paused = cursor.accept("PAUSE") or not cursor.accept("RESUME")
+        cursor.finish()
+        return TurnSource(name, "pause" if paused else "resume")
     if kind == "materialization" and cursor.accept("SET"):
         given = settings(cursor)
         cursor.finish()

@@ -90,3 +90,14 @@ class CreateSource:
     encoding: Encoding | None = None
     if_not_exists: bool = False
     retain_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnSource:
+    """``ALTER SOURCE name PAUSE | RESUME``."""
+
+    name: str
+    action: Literal["pause", "resume"]
+
+
+SourceStatement = CreateSource | TurnSource

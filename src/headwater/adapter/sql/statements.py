@@ -40,7 +40,7 @@ from headwater.adapter.sql.materialization_statements import (
     ValidateMaterialization,
 )
 from headwater.adapter.sql.session_statements import SelectCatalog, SelectSession, SessionColumn
-from headwater.adapter.sql.source_statements import CreateSource
+from headwater.adapter.sql.source_statements import SourceStatement
 from headwater.adapter.sql.transactions import (
     Begin,
     Commit,
@@ -440,7 +440,7 @@ Statement = (
     | CreateMaterialization
     | CreateSchema
     | CreateSubscription
-    | CreateSource
+    | SourceStatement
     | CreateSecret
     | AlterSecret
     | CreateConnection

@@ -9,6 +9,7 @@ from typing import Final
 from headwater.adapter.system.seen import Seen
 from headwater.adapter.system.system_view import OBJECT, Column, Row, SystemView
 from headwater.storage.offsets import Offsets
+from headwater.storage.outputs import Statistics
 
 
 def _sources(seen: Seen) -> Iterator[Row]:
@@ -17,7 +18,7 @@ def _sources(seen: Seen) -> Iterator[Row]:
             continue
         source = seen.sources.get(each.id)
         if source is None:
-            yield (each.id, each.name, each.kind, *(None,) * 12)
+            yield (each.id, each.name, each.kind, *(None,) * 16)
             continue
         counted, status = source.statistics, source.status
         yield (
@@ -25,6 +26,7 @@ def _sources(seen: Seen) -> Iterator[Row]:
             each.name,
             each.kind,
             source.kind,
+            source.reliance.value,
             status.condition.value,
             datetime.fromtimestamp(status.since_ms / 1000, UTC),
             status.why or None,
@@ -36,7 +38,15 @@ def _sources(seen: Seen) -> Iterator[Row]:
             counted.updates,
             counted.dead_letters,
             counted.races_lost,
+            *_snapshot(counted),
         )
+
+
+def _snapshot(counted: Statistics) -> tuple[int | None, int | None, bool | None]:
+    """How far the snapshot is; nothing, while nobody has looked."""
+    if not counted.snapshot_committed and not counted.offsets_known:
+        return None, None, None
+    return counted.snapshot_known, counted.snapshot_staged, counted.snapshot_committed
 
 
 def _shown(offsets: Offsets) -> str | None:
@@ -63,7 +73,14 @@ VIEWS: Final = (
             *OBJECT,
             Column("source_kind", "text", "what it reads from"),
             Column(
-                "status", "text", "`starting`, `running`, `stalled`, `failed`, `fenced`, `stopped`"
+                "reliance",
+                "text",
+                "what upstream must keep: `bounded`, `retained upstream`, `none`",
+            ),
+            Column(
+                "status",
+                "text",
+                "`starting`, `running`, `stalled`, `failed`, `paused`, `fenced`, `stopped`",
             ),
             Column("status_since", "timestamptz", "since when"),
             Column("detail", "text", "why it is not running"),
@@ -75,6 +92,11 @@ VIEWS: Final = (
             Column("updates", "bigint", "updates they became"),
             Column("dead_letters", "bigint", "messages that could not be decoded"),
             Column("races_lost", "bigint", "commits that another attempt had made before"),
+            Column(
+                "snapshot_known", "bigint", "about how many records were upstream when it was made"
+            ),
+            Column("snapshot_staged", "bigint", "how many of them this server has read"),
+            Column("snapshot_committed", "boolean", "whether all of them are durable"),
         ),
         _sources,
     ),
