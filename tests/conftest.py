@@ -6,10 +6,13 @@ cannot be had from a wheel: a suite that quietly stops testing is worse than one
 
 from __future__ import annotations
 
+import gc
 import os
 
 import pytest
 from hypothesis import settings
+
+from tests.seeds import leave_out_soak
 
 # No deadline: a slow machine is not a wrong answer. The blob reproduces a failure anywhere.
 settings.register_profile("dev", max_examples=30, deadline=None, print_blob=True)
@@ -18,6 +21,19 @@ settings.register_profile("nightly", max_examples=5_000, deadline=None, print_bl
 
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true", "yes"}
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if IN_CI else "dev"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Collect the seeds of the soak only where they may run."""
+    if "not soak" in config.getoption("markexpr"):
+        leave_out_soak()
+    gc.disable()  # What is imported and collected stays; there is nothing to find in it.
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector what stays until the end: every module and every test."""
+    gc.freeze()
+    gc.enable()
 
 
 def _forbidden_skips(config: pytest.Config) -> list[str]:

@@ -62,10 +62,19 @@ class Module:
     def tree(self) -> ast.Module:
         return _tree(self.text)
 
+    @property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        return _nodes(self.text)
+
 
 @cache
 def _tree(text: str) -> ast.Module:
     return ast.parse(text)
+
+
+@cache
+def _nodes(text: str) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(_tree(text)))
 
 
 @cache
@@ -78,9 +87,9 @@ def _inside(module: Module, allowed: Iterable[str]) -> bool:
     return any(module.name == place or module.name.startswith(place) for place in allowed)
 
 
-def _calls_and_imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def _calls_and_imports(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
     """Yield every dotted name that is used (``time.time``) or imported (``random.Random``)."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Attribute):
             yield node.lineno, ast.unparse(node)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -106,21 +115,23 @@ def clock_or_chance(module: Module) -> Iterator[str]:
     clock = re.compile(
         r"(?:^|\.)(?:time\.time(?:_ns)?|datetime\.(?:now|utcnow|today)|date\.today)$"
     )
-    for line, name in _calls_and_imports(module.tree):
+    for line, name in _calls_and_imports(module.nodes):
         if clock.search(name):
             yield f"line {line}: {name}; take a Clock"
         if name.startswith("random.") and name != "random.Random":
             yield f"line {line}: {name}; be given a seeded Random"
-    for node in ast.walk(module.tree):
-        if isinstance(node, ast.Call) and ast.unparse(node) in {"Random()", "random.Random()"}:
+    for node in module.nodes:
+        if not isinstance(node, ast.Call) or node.args or node.keywords:
+            continue
+        if ast.unparse(node.func) in {"Random", "random.Random"}:
             yield f"line {node.lineno}: a Random without a seed; be given one"
 
 
 def prints(module: Module) -> Iterator[str]:
     if _inside(module, ("cli/",)):
         return
-    for node in ast.walk(module.tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "print":
+    for node in module.nodes:
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print":
             yield f"line {node.lineno}: print; only the command line speaks to a person"
 
 
@@ -128,7 +139,7 @@ def spark_actions(module: Module) -> Iterator[str]:
     """A call without arguments: ``list.count(x)`` is not meant, nor what is no DataFrame."""
     if _inside(module, SPARK_ACTIONS):
         return
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
             continue
         name = ast.unparse(node.func)
@@ -142,7 +153,7 @@ def vague_names(module: Module) -> Iterator[str]:
     for part in Path(module.name).with_suffix("").parts:
         if part in BANNED_MODULES:
             yield f"{part!r} says nothing; name it after what it is"
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.ClassDef) and any(w in node.name for w in BANNED_IN_CLASS_NAMES):
             yield f"line {node.lineno}: class {node.name} says nothing"
 
