@@ -20,7 +20,7 @@ from typing import Any, Final, cast
 import psycopg
 import pyarrow as pa
 
-from headwater.adapter import alterations, catalog
+from headwater.adapter import alterations, catalog, webhooks
 from headwater.adapter.change import Change
 from headwater.adapter.connections import Connections, connection
 from headwater.adapter.errors import DuplicateRelation, InvalidDefinition, WrongKind
@@ -33,6 +33,7 @@ from headwater.adapter.sql.source_statements import (
     LoadGenerator,
     TableReference,
     TurnSource,
+    Webhook,
 )
 from headwater.base.errors import InvalidUsage
 from headwater.base.ids import GlobalId
@@ -58,6 +59,7 @@ from headwater.storage.definition import (
 from headwater.storage.sources.files import OUTPUT as FILES_OUTPUT
 from headwater.storage.sources.pg_types import Unreadable
 from headwater.storage.sources.postgres import discover, obstacles, table_oids
+from headwater.storage.sources.webhook import OUTPUT as WEBHOOK_OUTPUT
 
 PROGRESS: Final = "progress"
 ERRORS: Final = "errors"
@@ -70,7 +72,7 @@ class Described:
     upstream: Upstream
     outputs: Mapping[str, Decoding]
     uses: tuple[str, ...] = ()
-    """The id of the connection that it uses."""
+    """The id of the connection or the secret that it uses."""
 
 
 def create(
@@ -194,6 +196,10 @@ def _described(state: State, statement: CreateSource, oid: str, reached: Connect
             return _generator(upstream)
         case Files():
             return _files(upstream, statement)
+        case Webhook():
+            webhook = webhooks.described(state, upstream)
+            outputs = {WEBHOOK_OUTPUT: _decoding(statement, keyed=False)}
+            return Described(webhook, outputs, (webhook.secret,) if webhook.secret else ())
         case Connected("kafka"):
             used = connection(state, upstream.connection, "kafka").id
             refuse_others("a source of KAFKA", upstream.options, ("topic", "isolation level"))

@@ -23,6 +23,7 @@ from headwater.adapter.pgwire.server import WireServer, check_address, is_loopba
 from headwater.adapter.pgwire.users import UserList
 from headwater.adapter.timeline import Timeline
 from headwater.adapter.vault import Vault, default_key_file
+from headwater.adapter.webhooks import Webhooks
 from headwater.base.clock import SystemClock
 from headwater.base.errors import HeadwaterError
 from headwater.collection.run_layout import LAYOUTS
@@ -37,6 +38,7 @@ from headwater.server.config import Address, ServerConfig
 from headwater.server.http import HttpServer, health
 from headwater.server.logs import tell
 from headwater.server.watch import Watch
+from headwater.server.webhooks import WebhookDoor
 from headwater.storage.controller import Ingestions
 
 __all__ = ["Server", "ServerConfig"]
@@ -97,6 +99,7 @@ class Server:
             catalog_queries=self.catalog_queries,
             vault=Vault.of_file(config.secrets_key or default_key_file()),
         )
+        self.webhooks = Webhooks(self.client.core, self.ingestions, coordinator.connections)
         self.wire = WireServer(config.host, config.port, coordinator, users=users, tls=encryption)
         self.sight = Sight(coordinator.seen, coordinator.open_session, self.ingestions.statuses)
         self.watch = Watch(self.sight.picture)
@@ -163,13 +166,14 @@ class Server:
         registry = CollectorRegistry()
         registry.register(metrics.ObjectMetrics(self.sight.picture, lambda: self.session.ready))
         counted = self.client.core.metrics.registry
-        return application(
+        shown = application(
             self.sight,
             lambda: metrics.text(counted, registry),
             lambda: health(self.failure, self.session.ready),
             loopback=is_loopback(config.host),
             check=None if self._users is None else self._users.admits,
         )
+        return WebhookDoor(shown, self.webhooks.open, lambda: self.failure)
 
 
 def spark_settings(config: ServerConfig) -> SparkSettings:

@@ -47,6 +47,7 @@ from headwater.storage.definition import (
     upstream_of,
 )
 from headwater.storage.following import Following
+from headwater.storage.inbox import Inbox, destroyed
 from headwater.storage.ingestion import Ingestion
 from headwater.storage.outputs import BOUND, HOLD, Definition, Statistics, bound_by, hold_of
 from headwater.storage.runner import Condition, Runner, Status
@@ -159,6 +160,8 @@ class Ingestions:
 
             self._tasks = partial(SparkTasks, session)
         self._running: dict[str, _Running] = {}
+        self._opening = threading.Lock()
+        self._inboxes: dict[str, Inbox] = {}
         self.connections = connections
 
     def start(self) -> None:
@@ -173,12 +176,29 @@ class Ingestions:
         for running in self._running.values():
             running.end()
         self._running.clear()
+        for inbox in self._inboxes.values():
+            inbox.close()
+        self._inboxes.clear()
 
     def definitions(self) -> Iterator[SourceDefinition]:
         """Return every source that the log knows."""
         for key, value in sorted(self._client.core.state.items.items()):
             if key.startswith(PREFIX):
                 yield decoded(value)
+
+    def inbox(self, source: str) -> Inbox:
+        """Return the inbox of a source that is fed by others; one for all of this process."""
+        with self._opening:
+            found = self._inboxes.get(source)
+            if found is None:
+                found = self._inboxes[source] = Inbox(self._client, source, self._clock)
+                found.arrived = partial(self._wake, source)
+            return found
+
+    def _wake(self, source: str) -> None:
+        running = self._running.get(source)
+        if running is not None:
+            running.runner.wake()
 
     def statuses(self) -> tuple[SourceStatus, ...]:
         """Return how every source is doing."""
@@ -223,6 +243,9 @@ class Ingestions:
         if running is not None:
             running.runner.stop()
             running.end()
+        inbox = self._inboxes.pop(source, None)
+        if inbox is not None:
+            inbox.close()
         value = self._client.core.state.items.get(PREFIX + source)
         gone: list[Command] = []
         if value is not None:
@@ -230,6 +253,7 @@ class Ingestions:
             kept = definition.ingestion
             names = (*(o.collection for o in kept.outputs), kept.remap, kept.dead_letters)
             gone = [SetItem(PREFIX + source, None), *map(Destroy, names)]
+            gone += destroyed(self._client, source)
         self._client.core.submit(Atomic((*gone, *also))).result()
         if value is not None:
             self._release_upstream(definition)
@@ -290,7 +314,7 @@ class Ingestions:
 
     def _run(self, definition: SourceDefinition, before: Runner | None = None) -> None:
         def start() -> Ingestion:
-            source = upstream_of(definition, self._clock, self.connections)
+            source = upstream_of(definition, self._clock, self.connections, self.inbox)
             kept = definition.ingestion
             return Ingestion(self._client, kept, source, self._following, self._tasks)
 

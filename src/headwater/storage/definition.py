@@ -29,11 +29,13 @@ from headwater.storage.generators.generator import Generator, Stream
 from headwater.storage.generators.key_value import KeyValue
 from headwater.storage.generators.nexmark import Nexmark
 from headwater.storage.generators.tpch import Tpch
+from headwater.storage.inbox import Inbox
 from headwater.storage.outputs import Definition, Output
 from headwater.storage.source import HEADERS, TIMESTAMP, Reliance, Source
 from headwater.storage.sources.files import Files
 from headwater.storage.sources.folders import folder_of
 from headwater.storage.sources.postgres import Postgres
+from headwater.storage.sources.webhook import Algorithm, Body, Spelling, Webhook
 
 PREFIX: Final = "source/"
 
@@ -86,10 +88,22 @@ class FromKafka(msgspec.Struct, frozen=True, tag="kafka"):
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
 
 
+class FromWebhook(msgspec.Struct, frozen=True, tag="webhook"):
+    """What others POST; signed with a secret, which is named by its id, unless that is empty."""
+
+    secret: str = ""
+    header: str = "X-Signature-256"
+    algorithm: Algorithm = "sha256"
+    spelling: Spelling = "hex"
+    body: Body = "message"
+    bytes_max: int = 2**20
+    """How large a request may be."""
+
+
 KAFKA_OUTPUT: Final = "messages"
 """The one output of a topic (``sources/kafka.py``, which not everybody can import)."""
 
-Upstream = Generated | FromFiles | FromPostgres | FromKafka
+Upstream = Generated | FromFiles | FromPostgres | FromKafka | FromWebhook
 
 
 class Decoding(msgspec.Struct, frozen=True):
@@ -175,8 +189,14 @@ class SourceDefinition(msgspec.Struct, frozen=True):
                 return Reliance.NONE
             case FromFiles() | FromKafka():
                 return Reliance.RETAINED
-            case FromPostgres():
+            case FromPostgres() | FromWebhook():
                 return Reliance.BOUNDED
+
+    @property
+    def included(self) -> list[str]:
+        """What of a message beside key and value its outputs ask for."""
+        asked = {what for o in self.outputs for what, _ in o.decoding.included}
+        return sorted(asked & {TIMESTAMP, HEADERS})
 
     @property
     def kind(self) -> str:
@@ -190,6 +210,8 @@ class SourceDefinition(msgspec.Struct, frozen=True):
                 return "postgres"
             case FromKafka():
                 return "kafka"
+            case FromWebhook():
+                return "webhook"
 
 
 def encoded(definition: SourceDefinition) -> bytes:
@@ -253,7 +275,12 @@ def generated_outputs(kind: Generators, options: Mapping[str, int]) -> dict[str,
 # ---- what reads upstream -------------------------------------------------------------------------
 
 
-def upstream_of(definition: SourceDefinition, clock: Clock, connections: Connections) -> Source:
+def upstream_of(
+    definition: SourceDefinition,
+    clock: Clock,
+    connections: Connections,
+    inboxes: Callable[[str], Inbox],
+) -> Source:
     """Return what reads the upstream of a source; connects to nothing yet."""
     upstream = definition.upstream
     match upstream:
@@ -274,14 +301,15 @@ def upstream_of(definition: SourceDefinition, clock: Clock, connections: Connect
         case FromKafka():
             from headwater.storage.sources.kafka import Kafka
 
-            asked = {what for o in definition.outputs for what, _ in o.decoding.included}
             return Kafka(
                 _said(connections, upstream.connection, definition.id),
                 upstream.topic,
                 group=f"headwater-{definition.id}",
                 isolation=upstream.isolation,
-                include=sorted(asked & {TIMESTAMP, HEADERS}),
+                include=definition.included,
             )
+        case FromWebhook():
+            return Webhook(inboxes(definition.id), include=definition.included)
         case FromPostgres():
             tables = {
                 output.reference: evolution.from_bytes(output.decoding.schema)

@@ -11,6 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from headwater.base.clock import ManualClock
+from headwater.persist.blob.memory import MemoryBlob
+from headwater.persist.client import open_location
+from headwater.persist.consensus.memory import MemoryConsensus
+from headwater.persist.core import Settings
 from headwater.storage.errors import DefiniteError, TransientError
 from headwater.storage.generators.auction import Auctions
 from headwater.storage.generators.counter import Counter
@@ -18,9 +22,11 @@ from headwater.storage.generators.generator import Generator, Stream
 from headwater.storage.generators.key_value import KeyValue
 from headwater.storage.generators.nexmark import Nexmark
 from headwater.storage.generators.tpch import Tpch
+from headwater.storage.inbox import Inbox, Received
 from headwater.storage.offsets import NOTHING, Offsets
 from headwater.storage.source import Source
 from headwater.storage.sources.files import Files
+from headwater.storage.sources.webhook import Webhook
 from tests.unit.storage.conformance import CHECKS, Rig, flat
 
 SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False), pa.field("s", pa.string())])
@@ -79,6 +85,35 @@ class ParquetRig:
         (self.directory / f"{random.random()}.parquet").write_bytes(b"PAR1 and still being written")
 
 
+class WebhookRig:
+    """Hands over requests of several messages; segments are so small that they change often."""
+
+    snapshots = False
+
+    def __init__(self, directory: Path) -> None:
+        del directory
+        self.clock = ManualClock(5_000)
+        self.client = open_location(
+            blob=MemoryBlob(),
+            consensus=MemoryConsensus(),
+            settings=Settings(maintenance=False),
+            clock=self.clock,
+        )
+        self.inbox = Inbox(self.client, "u1", self.clock)
+
+    def source(self) -> Source:
+        return Webhook(Inbox(self.client, "u1", self.clock))
+
+    def grow(self, random: Random) -> None:
+        for _ in range(random.randrange(1, 4)):
+            count = random.randrange(1, 5)
+            self.inbox.append([Received(random.randbytes(9)) for _ in range(count)]).result()
+
+    def close(self) -> None:
+        self.inbox.close()
+        self.client.stop()
+
+
 RIGS: dict[str, Callable[[Path], Rig]] = {
     "counter": lambda _: GeneratorRig(Counter(keep=5)),
     "key_value": lambda _: GeneratorRig(KeyValue(keys=4, seed=7, deletes=5)),
@@ -87,15 +122,27 @@ RIGS: dict[str, Callable[[Path], Rig]] = {
     "tpch": lambda _: GeneratorRig(Tpch(orders=8, refresh=2, seed=3)),
     "lines": LinesRig,
     "parquet": ParquetRig,
+    "webhook": WebhookRig,
 }
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("rig", RIGS)
-def test_conformance(rig: str, check: Callable[[Rig, Random], None], tmp_path: Path) -> None:
+def test_conformance(
+    rig: str,
+    check: Callable[[Rig, Random], None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("headwater.storage.inbox.SEGMENT_BYTES", 300)
     seed = 20261115
     print(f"seed {seed}")
-    check(RIGS[rig](tmp_path), Random(seed))
+    made = RIGS[rig](tmp_path)
+    try:
+        check(made, Random(seed))
+    finally:
+        if isinstance(made, WebhookRig):
+            made.close()
 
 
 # ---- generators ------------------------------------------------------------------------------

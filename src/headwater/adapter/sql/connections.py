@@ -73,12 +73,12 @@ def create_connection(source: Source) -> statements.Statement:
         raise Unsupported(
             f"a connection TO {cursor.identifier().upper()}", detail="There is POSTGRES and KAFKA."
         )
-    options: dict[str, OptionValue | SecretName] = read_options(cursor, _secret)
+    options: dict[str, OptionValue | SecretName] = read_options(cursor, secret_name)
     cursor.finish()
     return CreateConnection(name, kind, options, if_not_exists)
 
 
-def _secret(cursor: Cursor) -> Callable[[], SecretName] | None:
+def secret_name(cursor: Cursor) -> Callable[[], SecretName] | None:
     """Read ``SECRET name`` if it is next."""
     return (lambda: SecretName(cursor.relation())) if cursor.accept("SECRET") else None
 

@@ -50,7 +50,18 @@ class Connected:
         object.__setattr__(self, "options", _frozen(self.options))
 
 
-Upstream = LoadGenerator | Files | Connected
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    """``WEBHOOK (HMAC SECRET name [, OPTION value, …] | UNSIGNED TRUE [, …])``."""
+
+    secret: str | None
+    options: Mapping[str, OptionValue]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "options", _frozen(self.options))
+
+
+Upstream = LoadGenerator | Files | Connected | Webhook
 
 
 @dataclass(frozen=True, slots=True)

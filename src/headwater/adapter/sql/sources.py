@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from headwater.adapter.errors import InvalidDefinition, Unsupported
-from headwater.adapter.sql import objects, statements
+from headwater.adapter.sql import connections, objects, statements
 from headwater.adapter.sql.column_lists import columns_of
+from headwater.adapter.sql.connection_statements import SecretName
 from headwater.adapter.sql.options import read_options
 from headwater.adapter.sql.source_statements import (
     Connected,
@@ -17,6 +18,7 @@ from headwater.adapter.sql.source_statements import (
     LoadGenerator,
     TableReference,
     Upstream,
+    Webhook,
 )
 from headwater.adapter.sql.tokens import Cursor, Source
 
@@ -67,13 +69,13 @@ def create_source(source: Source) -> statements.Statement:
 
 def _check(upstream: Upstream, encoding: Encoding | None, has_columns: bool) -> None:
     """Refuse clauses that do not belong to an upstream, and the lack of one that does."""
-    decodes = isinstance(upstream, Files) or (
+    decodes = isinstance(upstream, Files | Webhook) or (
         isinstance(upstream, Connected) and upstream.kind == "kafka"
     )
     if not decodes and (encoding is not None or has_columns):
-        raise InvalidDefinition("columns and FORMAT belong to a source of FILES or KAFKA")
+        raise InvalidDefinition("columns and FORMAT belong to a source of FILES, KAFKA or WEBHOOK")
     if decodes and encoding is None:
-        raise InvalidDefinition("a source of FILES or KAFKA needs a FORMAT")
+        raise InvalidDefinition("a source of FILES, KAFKA or WEBHOOK needs a FORMAT")
     if encoding is None:
         return
     _check_included(upstream, encoding)
@@ -93,8 +95,10 @@ def _check(upstream: Upstream, encoding: Encoding | None, has_columns: bool) -> 
 
 def _check_included(upstream: Upstream, encoding: Encoding) -> None:
     what = [each for each, _ in encoding.included]
-    if what and not isinstance(upstream, Connected):
-        raise InvalidDefinition("INCLUDE belongs to a source of KAFKA")
+    if what and not isinstance(upstream, Connected | Webhook):
+        raise InvalidDefinition("INCLUDE belongs to a source of KAFKA or WEBHOOK")
+    if isinstance(upstream, Webhook) and not {"key", "partition"}.isdisjoint(what):
+        raise InvalidDefinition("a request has TIMESTAMP, HEADERS and OFFSET to INCLUDE")
     if what and encoding.envelope == "debezium":
         raise InvalidDefinition("a row of ENVELOPE DEBEZIUM comes and goes by several messages")
     if "key" in what and encoding.envelope == "upsert":
@@ -163,14 +167,26 @@ def _upstream(cursor: Cursor) -> Upstream:
         )
     if cursor.accept("FILES"):
         return Files(read_options(cursor))
+    if cursor.accept("WEBHOOK"):
+        return _webhook(cursor)
     for word, kind_ in _CONNECTED:
         if cursor.accept(word):
             cursor.expect("CONNECTION")
             return Connected(kind_, cursor.relation(), read_options(cursor))
     raise Unsupported(
         f"a source FROM {cursor.identifier().upper()}",
-        detail="There is LOAD GENERATOR, FILES, POSTGRES CONNECTION and KAFKA CONNECTION.",
+        detail="There is LOAD GENERATOR, FILES, WEBHOOK, POSTGRES CONNECTION and KAFKA CONNECTION.",
     )
+
+
+def _webhook(cursor: Cursor) -> Webhook:
+    given = read_options(cursor, connections.secret_name) if cursor.peek("(") else {}
+    secret = given.pop("hmac", None)
+    if isinstance(secret, SecretName):
+        return Webhook(secret.name, given)
+    if secret is not None:
+        raise InvalidDefinition("HMAC is a secret", hint="CREATE SECRET s AS '…'; HMAC SECRET s.")
+    return Webhook(None, given)
 
 
 def _tables(cursor: Cursor) -> tuple[TableReference, ...] | None:
