@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 from headwater.adapter.errors import AdapterError
-from headwater.adapter.pgwire.parameters import bind, count, only_statement
+from headwater.adapter.pgwire.parameters import as_values, bind, count, only_statement
 from headwater.adapter.sql.parse import parse
 from headwater.adapter.sql.statements import Insert
+from headwater.adapter.sql.templates import filled, places
 from headwater.adapter.sql.tokens import Source
 
 UNKNOWN, BOOL, INT8, FLOAT8, DATE, NUMERIC, UUID, POINT = 0, 16, 20, 701, 1082, 1700, 2950, 600
@@ -94,3 +97,56 @@ def test_one_statement_can_be_prepared() -> None:
     with pytest.raises(AdapterError) as refused:
         only_statement("select 1; select 2")
     assert refused.value.sqlstate == "42601"
+
+
+WORDS = ["", "it's; --", "$1", "1", "-1", " 7", "nan", "-Infinity", "t", "off", "2026-02-30", "\\x"]
+MORE = ["2026-01-02", "1999-12-31 23:59:59.5+02", "9223372036854775808", "-32768", "1e3", "\\x00ff"]
+OIDS = [UNKNOWN, 25, 1043, 16, 17, 21, 23, INT8, 700, FLOAT8, NUMERIC, DATE, 1114, 1184]
+
+
+@pytest.mark.parametrize("oid", OIDS)
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "insert into t values ($1)",
+        "insert into t (b, a) values ($1, 'x'), (NULL, $1), (DEFAULT, -1) returning a",
+        "insert into t values ($1) as of 12",
+    ],
+)
+def test_an_insert_parsed_once_is_the_insert_parsed_again(sql: str, oid: int) -> None:
+    (first,) = parse(bind(source(sql), [None], [oid]))
+    assert isinstance(first, Insert)
+    where = places(source(sql))
+    assert where is not None
+    found = 0
+    for value in (None, *WORDS, *MORE):
+        try:
+            (again,) = parse(bind(source(sql), [value], [oid]))
+        except AdapterError as error:
+            with suppress(type(error)):  # The same refusal; or it is parsed, and refused there.
+                assert as_values([value], [oid]) is None
+            continue
+        given = as_values([value], [oid])
+        if given is not None:
+            assert repr(filled(first, where, given)) == repr(again)
+            found += 1
+    assert found > 1 or oid == NUMERIC
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "insert into t values ($1::text)",
+        "insert into t values (($1))",
+        "insert into t values (-$1)",
+        "insert into t values ($1) as of $2",
+        "insert into t values ($1) on conflict (a) do update set b = $2",
+        "insert into t select $1",
+        "insert into t default values",
+    ],
+)
+def test_other_inserts_are_parsed_each_time(sql: str) -> None:
+    values = ["1"] * count(source(sql))
+    (first,) = parse(bind(source(sql), values, [INT8] * len(values)))
+    assert isinstance(first, Insert)
+    assert places(source(sql)) is None

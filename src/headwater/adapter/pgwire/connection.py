@@ -35,6 +35,8 @@ from headwater.adapter.pgwire.refusals import placed
 from headwater.adapter.pgwire.rows import row_description
 from headwater.adapter.pgwire.wire_statements import parse_text
 from headwater.adapter.pgwire.wire_types import TEXT_OID
+from headwater.adapter.sql.statements import Insert
+from headwater.adapter.sql.templates import places
 from headwater.persist.errors import Fenced, Stopped
 
 LOG = logging.getLogger(__name__)
@@ -183,7 +185,9 @@ class Connection:
         found = Prepared(source, tuple(oid or TEXT_OID for oid in given), dialect)
         if source is not None:
             try:
-                found = replace(found, statement=bound(found, [None] * total, ()).statement)
+                statement = bound(found, [None] * total, ()).statement
+                where = places(source) if isinstance(statement, Insert) else None
+                found = replace(found, statement=statement, places=where)
             except AdapterError:
                 if not total:
                     raise  # Errors are due now. With parameters: at Bind.

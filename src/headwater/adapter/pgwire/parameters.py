@@ -26,6 +26,7 @@ from headwater.adapter.pgwire.refusals import InvalidEncoding, SeveralCommands
 from headwater.adapter.pgwire.rows import BINARY_FORMAT, format_of
 from headwater.adapter.pgwire.wire_types import UNKNOWN_OIDS, of_oid
 from headwater.adapter.sql import text
+from headwater.adapter.sql.statements import Value
 from headwater.adapter.sql.tokens import Source, split
 from headwater.adapter.sql.types import (
     BOOL,
@@ -43,6 +44,7 @@ from headwater.adapter.sql.types import (
     WireType,
     arrow_of_wire,
 )
+from headwater.adapter.sql.values import assign
 from headwater.collection.types import NUMERIC_BARE, SqlType
 
 _JSON_OID = 114
@@ -63,6 +65,7 @@ _TYPED = {
         BOOL, BYTEA, DATE, FLOAT4, FLOAT8, INT2, INT4, INT8, NUMERIC, TIMESTAMP, TIMESTAMPTZ,
     )
 }  # fmt: skip
+_INTEGER_BYTES = {INT2.oid: 2, INT4.oid: 4, INT8.oid: 8}
 
 
 def decode(
@@ -84,6 +87,8 @@ def _decoded(value: bytes | None, form: int, oid: int) -> str | None:
     if value is None:
         return None
     type_ = of_oid(oid)
+    if form == BINARY_FORMAT and _INTEGER_BYTES.get(oid) == len(value):
+        return str(int.from_bytes(value, "big", signed=True))  # By far the most frequent.
     if form != BINARY_FORMAT or oid in UNKNOWN_OIDS or oid == _JSON_OID:
         # The binary form of json, and of what has no type, is its text.
         written = value
@@ -165,6 +170,21 @@ def _literal(value: str | None, oid: int) -> str:
         return f"{_quoted(value)}::{name}"
     text_form.one_from_text(value, type_)
     return f"{_quoted(value)}::{type_.postgres}"
+
+
+def as_values(values: Sequence[str | None], oids: Sequence[int]) -> list[Value] | None:
+    """What the literals of these parameters evaluate to; None if one has to be parsed for that."""
+    found: list[Value] = []
+    for value, oid in zip(values, oids, strict=True):
+        if oid in _UNTYPED or (value is None and oid in _TYPED):
+            found.append(value)
+        elif value is not None and (oid in _INTEGER_BYTES or oid == BOOL.oid):
+            found.append(text.from_text(value, arrow_of_wire(_TYPED[oid])))
+        elif value is not None and oid in _TYPED and oid != NUMERIC.oid:
+            found.append(assign(value, arrow_of_wire(_TYPED[oid])))
+        else:
+            return None
+    return found
 
 
 def _array_literal(value: str | None, array: SqlType) -> str:

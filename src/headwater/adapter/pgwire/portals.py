@@ -16,7 +16,8 @@ from headwater.adapter.pgwire.copy_format import CopyFormat
 from headwater.adapter.pgwire.refusals import ResultTypeChanged
 from headwater.adapter.pgwire.rows import BINARY_FORMAT, RowStream, format_of
 from headwater.adapter.pgwire.wire_statements import AnyStatement, parse_text
-from headwater.adapter.sql.statements import Dialect
+from headwater.adapter.sql.statements import Dialect, Insert
+from headwater.adapter.sql.templates import Places, filled
 from headwater.adapter.sql.tokens import Source
 
 
@@ -25,14 +26,16 @@ class Prepared:
     """A statement of the extended protocol: its text, and the types of its parameters.
 
     ``source`` None is the empty statement, which PostgreSQL lets one prepare too. ``statement`` is
-    what it says without its parameters, None if that cannot be told. ``columns`` is what the
-    session said they are, if it was asked and knew; ``announced`` what the client was told.
+    what it says without its parameters, None if that cannot be told, and ``places`` where these
+    stand if it need not be parsed again. ``columns`` is what the session said they are, if it was
+    asked and knew; ``announced`` what the client was told.
     """
 
     source: Source | None
     parameter_oids: tuple[int, ...]
     dialect: Dialect = "postgres"
     statement: AnyStatement | None = None
+    places: Places | None = None
     described: bool = False
     columns: tuple[Column, ...] | None = None
     announced: tuple[Column, ...] | None = None
@@ -97,5 +100,11 @@ def bound(prepared: Prepared, values: Sequence[str | None], formats: Sequence[in
     if prepared.source is None:
         return Portal(None, "", formats)
     sql = parameters.bind(prepared.source, values, prepared.parameter_oids)
+    if prepared.places is not None:
+        assert isinstance(prepared.statement, Insert)
+        given = parameters.as_values(values, prepared.parameter_oids)
+        if given is not None:
+            inserted = filled(prepared.statement, prepared.places, given)
+            return Portal(inserted, sql, formats, prepared=prepared)
     ((statement, text),) = parse_text(sql, prepared.dialect)
     return Portal(statement, text, formats, prepared=prepared)
