@@ -154,17 +154,30 @@ class Definitions:
             elif block.commands:
                 self._commits.alone(lambda _: block.commands)
 
-    def keep_plan(self, name: str, plan: object, tables: tuple[str, ...]) -> None:
-        """Create a materialized view of a plan over relations that was not made of a text."""
+    def keep_plan(
+        self, name: str, plan: object, tables: tuple[str, ...], *, or_replace: bool = False
+    ) -> None:
+        """Create (or replace) a materialized view of a plan that was not made of a text."""
         with self._defining:
             state = self._core.state
-            catalog.refuse_duplicate(state, name)
+            found = catalog.find(state, name) if or_replace else None
+            if found is None:
+                catalog.refuse_duplicate(state, name)
+            else:
+                replacement.check(state, found)
             relations = catalog.sources(state, tables).relations
             uses = tuple(catalog.named(state, table).id for table in tables)
             oid = f"u{self._collections.new_id()}"
             sql = f"CREATE MATERIALIZED VIEW {name} AS /* a DataFrame over */ {', '.join(tables)}"
             named = catalog.Object(name, "materialized view", sql, oid, uses, oid)
-            self._views.create_view(oid, plan, relations=relations, also=(catalog.put(named),))
+
+            def create(also: tuple[Command, ...]) -> None:
+                self._views.create_view(oid, plan, relations=relations, also=also)
+
+            if found is None:
+                create((catalog.put(named),))
+            else:
+                replacement.replace(self._core, self._views, found, named, create)
 
     # ---- planning ----------------------------------------------------------------------------
 

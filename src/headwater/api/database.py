@@ -98,6 +98,11 @@ class Database:
         """Whether it was opened to be written."""
         return self._engine.writable
 
+    @property
+    def engine(self) -> Engine:
+        """The parts it is made of: for tools."""
+        return self._engine
+
     # ---- statements --------------------------------------------------------------------------
 
     def sql(self, text: str, params: Sequence[object] = ()) -> Answer:

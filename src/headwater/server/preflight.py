@@ -38,7 +38,7 @@ class CannotStart(InvalidUsage):
 
 def check(config: ServerConfig) -> None:
     """Refuse what cannot work; nothing is changed but that a missing directory is made."""
-    _check_directory(config.data)
+    check_directory(config.data)
     check_port(config.address, "--listen")
     if config.console is not None:
         check_port(config.console, "--console")
@@ -46,7 +46,8 @@ def check(config: ServerConfig) -> None:
     check_memory(config.spark_memory_mib, available_mib())
 
 
-def _check_directory(data: Path) -> None:
+def check_directory(data: Path) -> None:
+    """Refuse a directory that cannot be a location's; one that is missing is made."""
     remedy = "choose another with --data"
     try:
         data.mkdir(parents=True, exist_ok=True)

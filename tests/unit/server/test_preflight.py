@@ -39,14 +39,14 @@ def test_a_directory_of_somebody_else_is_refused_and_left_alone(tmp_path: Path) 
         preflight.check(ServerConfig(tmp_path, port=0))
     assert sorted(path.name for path in tmp_path.iterdir()) == [".hidden", "thesis.tex"]
     (tmp_path / "log.db").write_text("")
-    preflight._check_directory(tmp_path)
+    preflight.check_directory(tmp_path)
 
 
 def test_a_path_that_cannot_be_a_directory(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     for path in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/headwater")):
         with pytest.raises(CannotStart, match="--data"):
-            preflight._check_directory(path)
+            preflight.check_directory(path)
 
 
 def test_a_directory_that_may_not_be_written(
@@ -55,7 +55,7 @@ def test_a_directory_that_may_not_be_written(
     # A superuser may write everywhere: what the system says of others is put in its place.
     monkeypatch.setattr("os.access", lambda *_: False)
     with pytest.raises(CannotStart, match="is not writable; give this user access"):
-        preflight._check_directory(tmp_path)
+        preflight.check_directory(tmp_path)
 
 
 def test_java_is_missing_or_old_or_broken(tmp_path: Path) -> None:

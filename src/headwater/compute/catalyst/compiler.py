@@ -129,12 +129,17 @@ class Workspace:
         return compile_frame(frame, self._relations)
 
 
-def compile_frame(frame: Any, relations: Mapping[str, str]) -> Plan:
-    """Return the plan of a DataFrame; ``relations`` are names it may read, by their lower case."""
+def compile_frame(
+    frame: Any, relations: Mapping[str, str], outside: Mapping[Any, str] | None = None
+) -> Plan:
+    """Return the plan of a DataFrame; ``relations`` are names it may read, by their lower case.
+
+    ``outside`` are leaves of Catalyst's that read something else, and names that stand for them.
+    """
     session = frame.sparkSession
     _require_meaning(session)
     with _spark_errors(""):
-        answer = front_end(session).export(frame._jdf, dict(relations))
+        answer = front_end(session).export(frame._jdf, dict(relations), dict(outside or {}))
     return translated(answer, spark_version=session.version, settings=MEANING)
 
 

@@ -33,27 +33,33 @@ public final class Exporter {
 
     private final SparkSession session;
     private final Map relations;
+    private final Map outside;
     private final Rules rules;
     private final Checker checker;
     private final Printer printer = new Printer();
     private final UserFunctions functions;
 
-    /** relations: what the session calls our collections, in lower case, to their names. */
-    public Exporter(SparkSession session, Map relations) throws Exception {
+    /**
+     * relations: what the session calls our collections, in lower case, to their names. outside: leaves of
+     * the plan that read something else, to the names of the collections which stand for them.
+     */
+    public Exporter(SparkSession session, Map relations, Map outside) throws Exception {
         this.session = session;
         this.relations = relations;
+        this.outside = outside;
         this.rules = new Rules();
         this.checker = new Checker(session);
         this.functions = new UserFunctions(session);
     }
 
     /** The whole plan, or {"refused": ...}. */
-    public static String export(SparkSession session, LogicalPlan analysed, Map relations) throws Exception {
+    public static String export(SparkSession session, LogicalPlan analysed, Map relations, Map outside)
+            throws Exception {
         Option active = SparkSession.getActiveSession();
         // Rules and expressions read the settings of the active session of the thread.
         SparkSession.setActiveSession(session);
         try {
-            return new Exporter(session, relations).plan(analysed).toString();
+            return new Exporter(session, relations, outside).plan(analysed).toString();
         } catch (Refusal refusal) {
             ObjectNode answer = JSON.objectNode();
             ObjectNode told = answer.putObject("refused");
@@ -218,6 +224,9 @@ public final class Exporter {
     // ---- operators -----------------------------------------------------------------------------
 
     private ObjectNode node(LogicalPlan p) {
+        if (outside.containsKey(p)) {
+            return scan((String) outside.get(p), p);
+        }
         if (p instanceof View) {
             return view((View) p);
         }
@@ -367,9 +376,13 @@ public final class Exporter {
             return node(view.child());
         }
         requireBare(view.child());
-        ObjectNode result = JSON.objectNode().put("node", "scan").put("relation", (String) relation);
+        return scan((String) relation, view);
+    }
+
+    private ObjectNode scan(String relation, LogicalPlan p) {
+        ObjectNode result = JSON.objectNode().put("node", "scan").put("relation", relation);
         ArrayNode fields = result.putArray("fields");
-        for (Iterator i = Printer.list(view.output()).iterator(); i.hasNext();) {
+        for (Iterator i = Printer.list(p.output()).iterator(); i.hasNext();) {
             Attribute a = (Attribute) i.next();
             ObjectNode field = fields.addObject().put("field", a.name());
             field.set("column", column(a));

@@ -1,6 +1,7 @@
 package headwater;
 
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
@@ -18,8 +19,13 @@ import scala.runtime.AbstractPartialFunction;
 public final class FrontEnd {
     /** The analysed plan of a DataFrame as JSON, or {"refused": ...}. */
     public String export(Dataset frame, Map relations) throws Exception {
+        return export(frame, relations, Collections.EMPTY_MAP);
+    }
+
+    /** The same, some leaves of the plan (see Outside.java) standing for collections of ours. */
+    public String export(Dataset frame, Map relations, Map outside) throws Exception {
         return Exporter.export(
-            (SparkSession) frame.sparkSession(), frame.queryExecution().analyzed(), relations);
+            (SparkSession) frame.sparkSession(), frame.queryExecution().analyzed(), relations, outside);
     }
 
     /** What is registered in one session and not in the other, by its names, in both sessions. */

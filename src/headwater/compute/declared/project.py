@@ -1,0 +1,170 @@
+"""The Python files of a project, imported so that what they declare is declared to us.
+
+``from pyspark import pipelines as dp`` registers every element with the registry of the context in
+which a file runs. Ours notes them; nothing is resolved and no Spark Connect server is needed. A
+file is run as ``spark-pipelines`` runs it: with the name ``spark`` in it, in the project's folder.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pyspark import pipelines
+from pyspark.errors import PySparkException
+from pyspark.pipelines import output as spark_output
+from pyspark.pipelines.flow import AutoCdcFlow
+from pyspark.pipelines.flow import Flow as SparkFlow
+from pyspark.pipelines.graph_element_registry import (
+    GraphElementRegistry,
+    graph_element_registration_context,
+)
+
+from headwater.base.errors import HeadwaterError, InvalidUsage
+from headwater.compute.declared.elements import Flow, MistakeInProject, Output, OutputKind, Where
+
+
+class Registry(GraphElementRegistry):  # type: ignore[misc]  # pyspark is untyped to mypy
+    """Notes what is declared, in order."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self.outputs: list[Output] = []
+        self.flows: list[Flow] = []
+
+    def register_output(self, output: Any) -> None:
+        """Note an output."""
+        self.outputs.append(
+            Output(
+                output.name,
+                _kind(output),
+                self._where(output.source_code_location),
+                comment=output.comment,
+                schema=getattr(output, "schema", None),
+                format=getattr(output, "format", None),
+                options=dict(getattr(output, "options", {})),
+            )
+        )
+
+    def register_flow(self, flow: SparkFlow) -> None:
+        """Note a flow."""
+        where = self._where(flow.source_code_location)
+        self.flows.append(Flow(flow.name, flow.target, flow.func, where, dict(flow.spark_conf)))
+
+    def register_auto_cdc_flow(self, flow: AutoCdcFlow) -> None:
+        """Not called: such a flow is refused before pyspark makes one (:func:`_no_auto_cdc`)."""
+        raise AssertionError(flow)
+
+    def register_sql(self, sql_text: str, file_path: Path) -> None:
+        """Not called: SQL files are read by ``pipelines/sql_file.py``."""
+        raise AssertionError(f"{file_path}: {sql_text}")
+
+    def _where(self, location: Any) -> Where:
+        return Where(shown(Path(location.filename), self._root), location.line_number)
+
+
+def _kind(output: Any) -> OutputKind:
+    match output:
+        case spark_output.MaterializedView():
+            return "materialized view"
+        case spark_output.TemporaryView():
+            return "temporary view"
+        case spark_output.Sink():
+            return "sink"
+        case _:
+            return "streaming table"
+
+
+def shown(file: Path, root: Path) -> str:
+    """Return how a file of the project is called to its author."""
+    return str(file.relative_to(root)) if file.is_relative_to(root) else str(file)
+
+
+def import_file(file: Path, root: Path, session: Any, registry: Registry) -> None:
+    """Run a Python file of a project; what it declares is in the registry afterwards."""
+    made = importlib.util.spec_from_file_location(file.stem, str(file))
+    assert made is not None, "it is a file of Python"
+    assert made.loader is not None
+    module = importlib.util.module_from_spec(made)
+    module.__dict__["spark"] = session
+    with (
+        authors_mistakes(Where(shown(file, root)), root),
+        _no_auto_cdc(),
+        graph_element_registration_context(registry),
+    ):
+        made.loader.exec_module(module)
+
+
+class AutoCdc(InvalidUsage):
+    """A flow of changes that are to be applied by key."""
+
+    def __init__(self, target: object) -> None:
+        super().__init__(
+            f"create_auto_cdc_flow into {target!r} is not supported yet; keep the newest row of "
+            f"each key in a materialized view (max_by), or use CREATE SOURCE with ENVELOPE UPSERT"
+        )
+
+
+@contextmanager
+def _no_auto_cdc() -> Iterator[None]:
+    """Have it refused at its call: pyspark would first ask for packages of Spark Connect."""
+
+    def refuse(target: object = None, *_: object, **__: object) -> None:
+        raise AutoCdc(target)
+
+    before = pipelines.create_auto_cdc_flow
+    pipelines.create_auto_cdc_flow = refuse
+    try:
+        yield
+    finally:
+        pipelines.create_auto_cdc_flow = before
+
+
+@contextmanager
+def inside(root: Path) -> Iterator[None]:
+    """Be in the project's directory for a while, so that relative paths are its own."""
+    before = Path.cwd()
+    os.chdir(root)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+@contextmanager
+def authors_mistakes(where: Where, root: Path) -> Iterator[None]:
+    """Tell what the project's own code raises, by its file and line, in one sentence."""
+    try:
+        yield
+    except MistakeInProject:
+        raise
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [frame for frame in frames if Path(frame.filename).is_relative_to(root)]
+        if isinstance(error, SyntaxError) and error.filename:
+            where = Where(shown(Path(error.filename), root), error.lineno)
+        elif own:
+            where = Where(shown(Path(own[-1].filename), root), own[-1].lineno)
+        raise MistakeInProject(where, said(error)) from error
+
+
+def said(error: Exception) -> str:
+    """Return an exception as one sentence.
+
+    >>> said(KeyError("x"))
+    "KeyError: 'x'"
+    """
+    if isinstance(error, HeadwaterError):
+        return str(error)
+    if isinstance(error, PySparkException):
+        text = str(error.getMessage() or error)
+    else:
+        text = f"{type(error).__name__}: {error}"
+    return (
+        text.split("\n== SQL", 1)[0].split("\n\nJVM stacktrace", 1)[0].split(";\n'", 1)[0].strip()
+    )

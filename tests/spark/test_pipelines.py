@@ -1,0 +1,295 @@
+"""Projects for Spark Declarative Pipelines, run on a location: exact, incremental, and once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.pipelines.init_cli import init
+
+from headwater import api
+from headwater.adapter import catalog, replacement
+from headwater.api import Database
+from headwater.base.errors import HeadwaterError
+from headwater.compute.declared.elements import MistakeInProject
+from headwater.pipelines import spec
+from headwater.pipelines.ledger import FLOWS
+from headwater.pipelines.plan import CannotRun, Selection
+from headwater.pipelines.run import Pipeline
+
+pytestmark = pytest.mark.spark
+
+SPEC = """
+name: shop
+storage: kept
+database: sales
+configuration: {shop.least: "2"}
+libraries:
+  - glob: {include: definitions/**}
+"""
+
+
+class World:
+    """A project and a location, in the Spark of all tests."""
+
+    def __init__(self, root: Path, database: Database) -> None:
+        self.root = root
+        self.database = database
+
+    def write(self, name: str, text: str) -> None:
+        file = self.root / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    def loaded(self) -> Pipeline:
+        file = self.root / "spark-pipeline.yml"
+        pipeline = Pipeline(spec.load(file), self.database, self.database.engine.spark)
+        pipeline.load()
+        return pipeline
+
+    def check(self, selection: Selection | None = None) -> dict[str, str]:
+        made = self.loaded().decisions(selection or Selection())
+        return {each.name: each.action for each in made}
+
+    def run(self, selection: Selection | None = None) -> dict[str, Any]:
+        done = self.loaded().run(selection or Selection())
+        return {
+            each.decision.name: (each.decision.action, each.rows)
+            if each.rows is not None
+            else each.decision.action
+            for each in done
+        }
+
+    def rows(self, name: str) -> list[tuple[Any, ...]]:
+        return sorted(self.database.relation(name).fetchall(), key=_in_order)
+
+    def collections(self) -> dict[str, str]:
+        state = self.database.state()
+        return {each.name: each.collection for each in catalog.objects(state)}
+
+
+def _in_order(row: tuple[Any, ...]) -> list[tuple[bool, Any]]:
+    return [(value is not None, value) for value in row]
+
+
+@pytest.fixture
+def world(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    # What is replaced goes at once; nobody else reads it.
+    monkeypatch.setattr(replacement, "GRACE_SECONDS", 0.0)
+    with api.open(tmp_path / "data", writable=True, spark=spark, timeout_s=0) as database:
+        yield World(tmp_path / "project", database)
+
+
+def test_the_project_that_spark_pipelines_makes(
+    world: World,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    init("project")
+    capsys.readouterr()
+    names = ("example_python_materialized_view", "example_sql_materialized_view")
+    assert world.check() == dict.fromkeys(names, "create")
+    assert world.database.tables() == [], "a check changes nothing"
+    assert world.run() == dict.fromkeys(names, "create")
+    assert world.rows(names[0]) == [(number,) for number in range(10)]
+    assert world.rows(names[1]) == [(number,) for number in range(0, 10, 2)]
+    before = world.collections()
+    assert world.run() == dict.fromkeys(names, "keep")
+    assert world.collections() == before
+    python = world.root / "transformations" / "example_python_materialized_view.py"
+    python.write_text(python.read_text().replace("range(10)", "range(12)"))
+    assert world.run() == {names[0]: "replace", names[1]: "rebuild"}
+    assert world.rows(names[1]) == [(number,) for number in range(0, 12, 2)]
+
+
+PYTHON = """
+from pyspark import pipelines as dp
+from pyspark.sql import SparkSession, functions as f
+
+spark = SparkSession.active()
+least = int(spark.conf.get("shop.least"))
+
+@dp.table(comment="every order that came, for ever")
+def raw():
+    return spark.readStream.table("sales.orders").where(f.col("k") < 100)
+
+dp.create_streaming_table("log", schema="k BIGINT, region STRING, seen STRING")
+
+@dp.append_flow(target="log")
+def of_orders():
+    regions = spark.read.csv("files/regions", header=True)
+    joined = spark.readStream.table("raw").join(regions, "region")
+    return joined.select("k", "region", f.lit("order").alias("seen"))
+
+@dp.append_flow(target="log")
+def of_files():
+    return spark.readStream.schema("k BIGINT, region STRING").csv("files/log", header=True)
+
+@dp.temporary_view
+def large():
+    return spark.table("orders").where(f.col("k") >= least)
+
+@dp.materialized_view
+def by_region():
+    names = spark.read.csv("files/regions", header=True)
+    return spark.read.table("large").join(names, "region").groupBy("name").count()
+"""
+SQL = """
+CREATE MATERIALIZED VIEW totals AS
+SELECT region, count(*) AS n FROM sales.log GROUP BY region;
+CREATE MATERIALIZED VIEW busiest AS SELECT max(n) AS n FROM totals;
+"""
+
+
+def test_a_project_of_every_kind_of_dataset(world: World) -> None:
+    world.write("spark-pipeline.yml", SPEC)
+    world.write("definitions/a.py", PYTHON)
+    world.write("definitions/more/b.sql", SQL)
+    world.write("files/regions/1.csv", "region,name\neu,Europe\nus,America\n")
+    world.write("files/log/1.csv", "k,region\n50,eu\n")
+    sql = world.database.sql
+    sql("CREATE TABLE orders (k bigint PRIMARY KEY, region text)")
+    sql("INSERT INTO orders VALUES (1, 'eu'), (2, 'eu'), (3, 'us'), (100, 'us')")
+
+    first = world.run()
+    assert first == {
+        "raw": ("create", 3),
+        "log": ("create", 4),
+        "by_region": ("create", 2),
+        "totals": "create",
+        "busiest": "create",
+    }
+    assert world.rows("by_region") == [("America", 2), ("Europe", 1)]
+    assert world.rows("log") == [
+        *((1, "eu", "order"), (2, "eu", "order"), (3, "us", "order"), (50, "eu", None))
+    ]
+    assert world.rows("totals") == [("eu", 3), ("us", 1)]
+    assert world.rows("busiest") == [(3,)]
+    state = world.database.state()
+    assert catalog.named(state, "raw").comment == "every order that came, for ever"
+
+    # Nothing new: nothing is done.
+    before = world.collections()
+    flows = world.rows(FLOWS)
+    assert set(world.run().values()) == {"keep"}
+    assert world.collections() == before
+    assert world.rows(FLOWS) == flows
+
+    # Rows come and go, files come and change. Deletions are no part of a stream.
+    sql("DELETE FROM orders WHERE k = 1")
+    sql("UPDATE orders SET region = 'us' WHERE k = 2")
+    sql("INSERT INTO orders VALUES (4, 'eu')")
+    world.write("files/log/2.csv", "k,region\n51,us\n52,us\n")
+    world.write("files/regions/1.csv", "region,name\neu,Europe\nus,USA\n")
+    assert world.check() == {
+        "raw": "append",
+        "log": "append",
+        "by_region": "maintain",
+        "totals": "maintain",
+        "busiest": "maintain",
+    }
+    assert world.rows(FLOWS) == flows, "a check changes nothing"
+    assert world.run() == {
+        "raw": ("append", 2),
+        "log": ("append", 4),
+        "by_region": ("maintain", 2),
+        "totals": "maintain",
+        "busiest": "maintain",
+    }
+    assert world.collections() == before, "everything was kept, nothing made anew"
+    assert world.rows("raw") == [(1, "eu"), (2, "eu"), (2, "us"), (3, "us"), (4, "eu")]
+    assert world.rows("by_region") == [("Europe", 1), ("USA", 3)]
+    assert world.rows("totals") == [("eu", 4), ("us", 4)]
+
+    # Another definition: replaced, and what reads it made anew; the rest is left alone.
+    world.write("definitions/more/b.sql", SQL.replace("count(*)", "count(*) + 1"))
+    assert world.run(Selection(refresh=("totals",))) == {
+        "raw": "skip",
+        "log": "skip",
+        "by_region": "skip",
+        "totals": "replace",
+        "busiest": "rebuild",
+    }
+    assert world.rows("busiest") == [(5,)]
+    after = world.collections()
+    assert {name for name in after if after[name] != before.get(name)} == {"totals", "busiest"}
+
+    # In full: what the inputs have now, once.
+    with pytest.raises(CannotRun, match="add --full-refresh log"):
+        world.run(Selection(refresh=("log",), full=("raw",)))
+    done = world.run(Selection(full=("raw", "log")))
+    assert done["raw"] == ("refill", 3)
+    assert done["log"] == ("refill", 6)
+    assert world.rows("raw") == [(2, "us"), (3, "us"), (4, "eu")]
+    assert world.rows("totals") == [("eu", 3), ("us", 5)], "kept by what changed"
+    assert world.collections() == after
+    assert set(world.run().values()) == {"keep"}
+
+
+MISTAKES = [
+    ("x = 1 / 0", "definitions/a.py, line 2: ZeroDivisionError: division by zero"),
+    ("def (", "definitions/a.py, line 2: SyntaxError"),
+    ("@dp.materialized_view\ndef a():\n    return spark.table('nowhere')", "'nowhere'"),
+    ("@dp.materialized_view\ndef a():\n    return 3", "returned a int; return a DataFrame"),
+    ("@dp.materialized_view\ndef a():\n    return spark.range(3).nothing", "line 4:"),
+    ("@dp.materialized_view\ndef a():\n    return spark.sql('SELECT no')", "line 4"),
+    (
+        "@dp.materialized_view\ndef a():\n    spark.table('orders').count()",
+        "DataFrame.count runs a job",
+    ),
+    (
+        "@dp.materialized_view\ndef a():\n    return spark.readStream.table('orders')",
+        "materialized view 'a' reads a stream",
+    ),
+    ("@dp.table\ndef a():\n    return spark.table('orders')", "a streaming table without a stream"),
+    (
+        "@dp.table\ndef a():\n    return spark.readStream.table('orders').groupBy('k').count()",
+        "aggregate over a stream",
+    ),
+    (
+        (
+            "@dp.table\ndef a():\n    s = spark.readStream.table('orders')\n    return s.unionAll("
+            "spark.table('orders'))"
+        ),
+        "a union of a stream and a relation",
+    ),
+    (
+        (
+            "@dp.table\ndef a():\n    s = spark.readStream.table('orders')\n"
+            "    return spark.table('orders').join(s, 'k', 'left').select('k')"
+        ),
+        "a left join that keeps rows",
+    ),
+    (
+        "@dp.table\ndef a():\n    return spark.readStream.format('rate').load()",
+        "only files and relations of Headwater are read as streams",
+    ),
+    (
+        (
+            "@dp.materialized_view(spark_conf={'spark.sql.ansi.enabled': 'false'})\n"
+            "def a():\n    return spark.range(1)"
+        ),
+        "spark.sql.ansi.enabled decides what queries mean",
+    ),
+    (
+        "dp.create_streaming_table('a')\ndp.create_auto_cdc_flow('a', 'orders', ['k'], 'k')",
+        "is not supported yet",
+    ),
+    ("@dp.materialized_view\ndef orders():\n    return spark.range(1)", "is no pipeline's"),
+]
+
+
+def test_mistakes_are_told_with_their_place(world: World) -> None:
+    world.write("spark-pipeline.yml", SPEC)
+    world.database.sql("CREATE TABLE orders (k bigint)")
+    for text, told in MISTAKES:
+        world.write("definitions/a.py", f"from pyspark import pipelines as dp\n{text}")
+        with pytest.raises(HeadwaterError) as raised:
+            world.check()
+        assert told in str(raised.value)
+        if isinstance(raised.value, MistakeInProject):
+            assert str(raised.value).startswith("definitions/a.py"), raised.value
