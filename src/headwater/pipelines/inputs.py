@@ -43,8 +43,8 @@ def follow(
     """Bring the table of something outside up to date; return how many updates that took."""
     files = each.files()
     if catalog.find(database.state(), each.name) is None:
-        database.create_table(each.name, outside_schema(each))
         ledger.own(each.name, pipeline, INPUT)
+        database.create_table(each.name, outside_schema(each))
     elif files is not None and not anew and frozenset(files) == ledger.files(each.name):
         return 0
     target = database.engine.coordinator.target(each.name)

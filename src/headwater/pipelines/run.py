@@ -161,8 +161,7 @@ class Pipeline:
             return None
         pipeline, kind = owners.get(name, ("", ""))
         view = found.kind == "materialized view"
-        # A view that was made just before a run died is in nobody's name yet.
-        if pipeline != self._spec.name and (pipeline or not view or not self._is_same(dataset)):
+        if pipeline != self._spec.name:
             whose = f"of pipeline {pipeline!r}" if pipeline else "no pipeline's"
             raise CannotRun(
                 f"{found.kind} {name!r} is there already and is {whose}; rename the dataset, or "
@@ -242,6 +241,7 @@ class Pipeline:
     def _let_go(self, decisions: tuple[Decision, ...], tell: Tell) -> None:
         """Drop what reads something that is computed from scratch: it is made again afterwards."""
         assert self._database is not None
+        self._require_free(decisions)
         for decision in reversed(decisions):
             dataset = self._datasets[decision.name]
             if decision.action == "rebuild":
@@ -251,18 +251,38 @@ class Pipeline:
             elif decision.action == "replace":
                 self._unfollow(dataset.name)
 
+    def _require_free(self, decisions: tuple[Decision, ...]) -> None:
+        """Refuse to compute from scratch what others read as it is stored, before anything goes."""
+        assert self._database is not None
+        state = self._database.state()
+        actions = {each.name: each.action for each in decisions}
+        for name, action in actions.items():
+            if action not in ("replace", "rebuild"):
+                continue
+            for user in catalog.users(state, catalog.named(state, name).id):
+                plain = user.kind == "view" and action == "replace"
+                ours = actions.get(user.name) == "rebuild" or user.name in self._followers(name)
+                if not plain and not ours:
+                    raise CannotRun(
+                        f"{name!r} has to be computed from scratch, and {user.kind} {user.name!r}, "
+                        f"which is not of this pipeline, is made of it; drop that first"
+                    )
+
+    def _followers(self, name: str) -> set[str]:
+        """Return the subscriptions of the flows that follow a relation."""
+        return {
+            flows.subscription(dataset, flow, name)
+            for dataset in self._datasets.values()
+            for flow in dataset.flows
+        }
+
     def _unfollow(self, name: str) -> None:
         """Drop the subscriptions of flows that take a relation from its beginning again."""
         assert self._database is not None
         state = self._database.state()
         found = catalog.named(state, name)
-        ours = {
-            flows.subscription(dataset, flow, name)
-            for dataset in self._datasets.values()
-            for flow in dataset.flows
-        }
         for user in catalog.users(state, found.id):
-            if user.kind == "subscription" and user.name in ours:
+            if user.name in self._followers(name):
                 self._database.sql(f"DROP SUBSCRIPTION {quoted(user.name)}")
 
     def _do(self, decision: Decision, appending: flows.Appending, tell: Tell) -> Done:
@@ -274,8 +294,9 @@ class Pipeline:
         assert self._database is not None
         if decision.action == "create":
             tell(dataset.name, "creating")
-            self._database.create_table(dataset.name, dataset.schema)
             self._own(dataset)
+            self._database.create_table(dataset.name, dataset.schema)
+            self._comment(dataset)
         tell(dataset.name, "appending")
         return Done(decision, appending.append(dataset, anew=decision.action == "refill"))
 
@@ -291,15 +312,19 @@ class Pipeline:
         if decision.action != "maintain":
             tell(dataset.name, "computing")
             tables = tuple(flow.query.plan.relations)
+            self._own(dataset)
             self._database.engine.coordinator.definitions.keep_plan(
                 dataset.name, flow.query.plan, tables, or_replace=decision.action == "replace"
             )
-            self._own(dataset)
+            self._comment(dataset)
         return changed if flow.query.outside else None
 
     def _own(self, dataset: Dataset) -> None:
-        assert self._database is not None
+        """Say whose it is, before it is there: what nobody claims is somebody else's."""
         self._ledger.own(dataset.name, self._spec.name, dataset.kind)
+
+    def _comment(self, dataset: Dataset) -> None:
+        assert self._database is not None
         comment = dataset.output.comment
         if comment:
             kind = "MATERIALIZED VIEW" if dataset.kind == "materialized view" else "TABLE"
