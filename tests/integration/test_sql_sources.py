@@ -18,6 +18,8 @@ from headwater.adapter.errors import AdapterError
 from headwater.adapter.object_errors import ConnectionFailed
 from headwater.base.clock import SystemClock
 from headwater.base.ids import SeqNo
+from headwater.storage.errors import TransientError
+from headwater.storage.ingestion import Ingestion
 from headwater.testing.sql_server import SqlServer
 from tests.integration.shared_location import Postgres
 
@@ -95,7 +97,7 @@ def test_followed_restarted_and_dropped(logical: Postgres) -> None:
             sql(
                 "CREATE SOURCE s FROM POSTGRES CONNECTION pg (PUBLICATION 'nothing') FOR ALL TABLES"
             )
-        shop.execute(f"ALTER TABLE {shop.name}.a REPLICA IDENTITY DEFAULT")
+        shop.execute(f"ALTER TABLE {shop.name}.a REPLICA IDENTITY NOTHING")
         with pytest.raises(AdapterError, match="cannot be followed") as refused:
             sql(
                 f"CREATE SOURCE s FROM POSTGRES CONNECTION pg (PUBLICATION '{shop.name}') "
@@ -136,6 +138,48 @@ def test_followed_restarted_and_dropped(logical: Postgres) -> None:
             assert shop.slots() == before
         finally:
             again.stop()
+
+
+def test_tables_that_log_their_key_alone(
+    logical: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As they are made: REPLICA IDENTITY DEFAULT. One of the two tables logs its rows."""
+    shop = Shop(logical)
+    shop.execute(f"ALTER TABLE {shop.name}.a REPLICA IDENTITY DEFAULT")
+    append, dying = Ingestion._append_range, [True]
+
+    def dies_once(self: Ingestion) -> bool:
+        if dying:
+            dying.clear()
+            raise TransientError("s", "the cable")
+        return append(self)
+
+    with SqlServer(SystemClock()) as server:
+        sql = server.session()
+        sql(shop.connection_sql())
+        sql(
+            f"CREATE SOURCE s FROM POSTGRES CONNECTION pg (PUBLICATION '{shop.name}') "
+            f"FOR TABLES ({shop.name}.a AS one, {shop.name}.b AS other)"
+        )
+        monkeypatch.setattr(Ingestion, "_append_range", dies_once)
+        server.ingestions.tick()  # Bound, and not appended: its snapshot is lost.
+        assert sql("SELECT status FROM hw_sources") == [("stalled",)]
+        shop.move(30)
+        server.ingestions.tick()
+        assert sql("SELECT status FROM hw_sources") == [("running",)]
+        both = "SELECT (SELECT sum(money) FROM one), (SELECT sum(money) FROM other)"
+        assert sql(both) == [(470, 530)]
+        shop.move(12)
+        shop.execute(f"DELETE FROM {shop.name}.a WHERE id = 5")
+        shop.execute(f"UPDATE {shop.name}.a SET id = 50 WHERE id = 4")
+        server.ingestions.tick()
+        assert sql(both) == [(358, 542)]
+        evaluated = server.evaluator.evaluated
+        assert sql("SELECT id, money FROM one WHERE id IN (1, 4, 50)") == [(1, 58), (50, 100)]
+        assert server.evaluator.evaluated == evaluated, "by key, without a query"
+        names = {row[0] for row in sql("SHOW SOURCES")}
+        assert names == {"s", "one", "other", "s_progress"}
+        sql("DROP SOURCE s")
 
 
 def test_delivered_with_a_password_that_is_in_no_log(logical: Postgres) -> None:

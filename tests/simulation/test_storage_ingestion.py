@@ -16,9 +16,9 @@ import pytest
 from headwater.base.errors import HeadwaterError
 from headwater.persist.client import Client
 from headwater.persist.errors import Fenced, Stopped
-from headwater.storage import ingestion as module
 from headwater.storage.envelope import Folding, Known, Lookup
 from headwater.storage.ingestion import Ingestion
+from headwater.storage.kept import Entry
 from headwater.storage.offsets import NOTHING, Offsets
 from headwater.storage.remap import Remap
 from headwater.storage.resumption import Uppers
@@ -316,7 +316,7 @@ def _forgets_dead_letters(patch: pytest.MonkeyPatch) -> None:
     append_all = Ingestion._append_all
 
     def without_letters(self: Ingestion, entry: Any, upper: int, parts: Any, letters: Any) -> None:
-        behind = module._Entry()
+        behind = Entry()
         append_all(self, behind, upper, parts, letters)
         mine = self._letters.write.id
         entry.commands += [c for c in behind.commands if getattr(c, "id", None) != mine]
@@ -325,7 +325,7 @@ def _forgets_dead_letters(patch: pytest.MonkeyPatch) -> None:
     appended = Ingestion._appended
 
     def then_letters(self: Ingestion, upper: int) -> None:
-        self._commit(module._Entry(self._behind))  # type: ignore[attr-defined]
+        self._commit(Entry(self._behind))  # type: ignore[attr-defined]
         appended(self, upper)
 
     patch.setattr(Ingestion, "_append_all", without_letters)

@@ -58,7 +58,12 @@ from headwater.storage.definition import (
 )
 from headwater.storage.sources.files import OUTPUT as FILES_OUTPUT
 from headwater.storage.sources.pg_types import Unreadable
-from headwater.storage.sources.postgres import discover, obstacles, table_oids
+from headwater.storage.sources.postgres import (
+    discover,
+    obstacles,
+    table_keys,
+    table_oids,
+)
 from headwater.storage.sources.webhook import OUTPUT as WEBHOOK_OUTPUT
 
 PROGRESS: Final = "progress"
@@ -113,7 +118,7 @@ def create(
     beside = [(PROGRESS, kept.remap), (ERRORS, kept.dead_letters)]
     for what, collection in beside:
         ids[collection] = new_id()
-        if what == ERRORS and all(o.decoding.envelope == "rows" for o in outputs):
+        if what == ERRORS and all(o.decoding.envelope in ("rows", "keyed") for o in outputs):
             continue
         name = _free(state, f"{statement.name}_{what}", taken)
         text = _part_sql(name, statement.name, what)
@@ -231,7 +236,7 @@ def _postgres(
         tables = discover(dsn, publication)
         named = [table.reference for table in wanted or () if table.reference in tables]
         wrong = obstacles(dsn, publication, named or tables)
-        oids = table_oids(dsn, publication)
+        oids, keys = table_oids(dsn, publication), table_keys(dsn, publication)
     except (psycopg.Error, Unreadable) as error:
         raise ConnectionFailed(
             f'connection "{upstream.connection}"', str(error).strip(), "postgres"
@@ -243,7 +248,12 @@ def _postgres(
         )
     if wrong:
         raise InvalidDefinition("upstream cannot be followed yet", hint="; ".join(wrong) + ".")
-    outputs = {name: Decoding("rows", evolution.to_bytes(s)) for name, s in tables.items()}
+    outputs = {
+        name: Decoding(
+            "keyed" if name in keys else "rows", evolution.to_bytes(s), key=keys.get(name, ())
+        )
+        for name, s in tables.items()
+    }
     return Described(FromPostgres(used, publication, slot, oids), outputs, (used,))
 
 

@@ -30,6 +30,7 @@ from headwater.storage.generators.key_value import KeyValue
 from headwater.storage.generators.nexmark import Nexmark
 from headwater.storage.generators.tpch import Tpch
 from headwater.storage.inbox import Inbox
+from headwater.storage.keyed_changes import Keyed
 from headwater.storage.outputs import Definition, Output
 from headwater.storage.source import HEADERS, TIMESTAMP, Reliance, Source
 from headwater.storage.sources.files import Files
@@ -45,7 +46,7 @@ POLL_MIN_MS: Final = 50
 
 Generators = Literal["counter", "auction", "key value", "nexmark", "tpch"]
 Formats = Literal["json", "csv", "text", "bytes"]
-Envelopes = Literal["rows", "none", "upsert", "debezium"]
+Envelopes = Literal["rows", "keyed", "none", "upsert", "debezium"]
 
 Connections = Callable[[str], Mapping[str, Any]]
 """From the id of a connection to what it says now, secrets included."""
@@ -120,11 +121,13 @@ class Decoding(msgspec.Struct, frozen=True):
     included: tuple[tuple[What, str], ...] = ()
     """Columns of the message itself (of a topic): which, and what each is called."""
 
-    def made(self) -> Envelope:
+    def made(self) -> Envelope | Keyed:
         """Return the envelope."""
         policy = Policy(self.policy)
         if self.envelope == "rows":
             return Rows(evolution.from_bytes(self.schema))
+        if self.envelope == "keyed":
+            return Keyed(evolution.from_bytes(self.schema), self.key)
         if self.envelope == "none":
             return Plain(self._format(), policy, included=self._included())
         if self.envelope == "debezium":
@@ -316,8 +319,10 @@ def upstream_of(
                 for output in definition.outputs
             }
             dsn = str(_said(connections, upstream.connection, definition.id)["dsn"])
-            oids = upstream.oids
-            return Postgres(dsn, upstream.publication, upstream.slot, tables, oids=oids)
+            keys = {o.reference: o.decoding.key for o in definition.outputs if o.decoding.key}
+            return Postgres(
+                dsn, upstream.publication, upstream.slot, tables, oids=upstream.oids, keys=keys
+            )
 
 
 def _said(connections: Connections, connection: str, source: str) -> Mapping[str, Any]:

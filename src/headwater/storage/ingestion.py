@@ -37,18 +37,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headwater.algebra.frontier import Frontier
 from headwater.base.ids import Epoch
-from headwater.persist.batch import Part
-from headwater.persist.client import Client, ReadHandle, WriteHandle, new_token, pending_parts
+from headwater.persist.client import Client, pending_parts
 from headwater.persist.commands import (
     Acquired,
     AcquireRole,
@@ -57,7 +54,6 @@ from headwater.persist.commands import (
     AssertRole,
     Atomic,
     Command,
-    CompareAndAppend,
     DowngradeReader,
     DropWriter,
     OpenReader,
@@ -65,19 +61,19 @@ from headwater.persist.commands import (
     ReleaseRole,
     UpperMismatch,
 )
-from headwater.persist.consolidate import consolidate
 from headwater.persist.core import Core, Step, this_process
 from headwater.persist.decision import collection_of
-from headwater.persist.evolution import DIFF, TIME
-from headwater.persist.part import read_part
 from headwater.persist.spark_parts import Target, place_of
 from headwater.persist.state import State
 from headwater.storage import dead_letters, remap
+from headwater.storage.cleared import cleared
 from headwater.storage.envelope import Changes, Folding, Known, Lookup, Upsert
 from headwater.storage.following import Following
 from headwater.storage.format import Row
+from headwater.storage.kept import Entry, Kept
+from headwater.storage.keyed_changes import KEPT, Keyed, KeyedFolding
 from headwater.storage.keyed_state import KeyedState
-from headwater.storage.offsets import Offsets
+from headwater.storage.offsets import NOTHING, Offsets
 from headwater.storage.outputs import (
     BOUND,
     HOLD,
@@ -90,35 +86,12 @@ from headwater.storage.outputs import (
 from headwater.storage.reclock import time_of
 from headwater.storage.remap import Minted, Probe, Remap, mint
 from headwater.storage.resumption import Resumption, Uppers, resumption
-from headwater.storage.source import Estimated, Source
+from headwater.storage.source import Estimated, Momentary, Source
 from headwater.storage.stamp import since, stamped
 from headwater.storage.stored_remap import read_remap
 from headwater.storage.tasks import Into, PieceTask, Tasks, Written, planned
 
 LOG: Final = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class _Kept:
-    """A collection that the ingestion writes."""
-
-    write: WriteHandle
-    read: ReadHandle
-    upper: int = 0
-    state: KeyedState | None = None
-
-
-@dataclass(slots=True)
-class _Entry:
-    """Commands that commit as one, or not at all."""
-
-    commands: list[Command] = field(default_factory=list)
-
-    def append(self, kept: _Kept, upper: int, parts: Sequence[Any] = ()) -> None:
-        """Append what a collection has in ``[its upper, upper)``, unless it is there already."""
-        if kept.upper < upper:
-            lower, to, token = Frontier.of(kept.upper), Frontier.of(upper), new_token()
-            self.commands.append(CompareAndAppend(kept.write.id, token, lower, to, tuple(parts)))
 
 
 class Ingestion:
@@ -143,13 +116,13 @@ class Ingestion:
         self._epoch = self._take_role()
         timeline = None if following is None else following.name
         write, read = client.create_or_load(definition.remap, remap.SCHEMA, timeline=timeline)
-        self._remap_kept = _Kept(write, read)
+        self._remap_kept = Kept(write, read)
         if following is not None:
             self._core.submit(OpenReader(write.id, self._hold, HOLD)).result()
         write, read = client.create_or_load(
             definition.dead_letters, dead_letters.SCHEMA, timeline=timeline
         )
-        self._letters = _Kept(write, read)
+        self._letters = Kept(write, read)
         self._outputs = {output.name: self._open(output) for output in definition.outputs}
         self._remap = Remap.empty()
         self.resumption = self._look()
@@ -165,7 +138,7 @@ class Ingestion:
         assert isinstance(outcome, Acquired)
         return outcome.epoch
 
-    def _open(self, output: Output) -> _Kept:
+    def _open(self, output: Output) -> Kept:
         envelope = output.envelope
         write, read = self._client.create_or_load(
             output.collection,
@@ -174,9 +147,9 @@ class Ingestion:
             layout=envelope.layout,
             timeline=None if self._following is None else self._following.name,
         )
-        kept = _Kept(write, read)
+        kept = Kept(write, read)
         self._core.submit(OpenReader(write.id, self._hold, HOLD)).result()
-        if isinstance(envelope, Upsert):
+        if isinstance(envelope, Upsert | Keyed):
             kept.state = KeyedState(self._core, read, envelope.key)
         return kept
 
@@ -216,7 +189,7 @@ class Ingestion:
         return resumption(uppers, self._remap)
 
     @property
-    def _appended_to(self) -> tuple[_Kept, ...]:
+    def _appended_to(self) -> tuple[Kept, ...]:
         """What a range is appended to."""
         return (self._letters, *self._outputs.values())
 
@@ -232,10 +205,11 @@ class Ingestion:
 
     def _tick_following(self, following: Following) -> bool:
         self._follow()
-        if self.resumption.time == self._remap.upper:
+        lost = self._first_is_lost()
+        if lost or self.resumption.time == self._remap.upper:
             probed = self.source.probe()
             self.statistics.offsets_known = probed
-            if self._remap.bindings and probed == self._remap.latest:
+            if self._remap.bindings and probed == self._remap.latest and not lost:
                 return True
             with following.write_turn() as time:
                 self._follow()
@@ -254,19 +228,33 @@ class Ingestion:
         """
         if self._following is not None:
             return self._tick_following(self._following)
-        if self.resumption.time == self._remap.upper:
+        lost = self._first_is_lost()
+        if lost or self.resumption.time == self._remap.upper:
             minted = mint(self.definition.name, self._remap, Probe(now_ms, self.source.probe()))
             if minted is None:
                 return False
             self.statistics.offsets_known = minted.binding.offsets
-            if not minted.changes:
+            if not minted.changes and not lost:
                 return self._append_idle(minted)
             if not self._append_binding(minted):
                 return False
         return self._append_range()
 
+    def _first_is_lost(self) -> bool:
+        """Whether what is bound first can be had only at another place: then that is bound, too.
+
+        Nothing of the source is durable, and nobody has seen it: its contents come a little later.
+        """
+        return (
+            isinstance(self.source, Momentary)
+            and bool(self._remap.bindings)
+            and self.resumption.offsets == NOTHING
+            and all(map(self._is_new, self._outputs.values()))
+            and not self.source.has(self._remap.latest)
+        )
+
     def _append_binding(self, minted: Minted, moved: Sequence[Command] = ()) -> bool:
-        entry = _Entry()
+        entry = Entry()
         with self._core.step() as step:
             rows = pending_parts(self._core, self._remap_kept.write.id, minted.updates())
             if self._following is not None:  # From its creation to the first binding.
@@ -288,7 +276,7 @@ class Ingestion:
 
     def _append_idle(self, minted: Minted) -> bool:
         """Nothing is new: move every upper, remap's too, in one entry."""
-        entry = _Entry()
+        entry = Entry()
         entry.append(self._remap_kept, minted.upper)
         self._append_all(entry, minted.upper, {}, ())
         if not self._commit(entry):
@@ -300,7 +288,7 @@ class Ingestion:
     def _append_range(self) -> bool:
         """Append what is bound and not there yet, to everything."""
         upper = self._remap.upper
-        entry = _Entry()
+        entry = Entry()
         if not self.statistics.snapshot_committed and isinstance(self.source, Estimated):
             self.statistics.snapshot_known = self.source.estimate(self._remap.latest)
         with self._core.step() as step:
@@ -312,7 +300,7 @@ class Ingestion:
         return True
 
     def _append_all(
-        self, entry: _Entry, upper: int, parts: dict[str, list[Any]], letters: Sequence[Any]
+        self, entry: Entry, upper: int, parts: dict[str, list[Any]], letters: Sequence[Any]
     ) -> None:
         if self._following is not None:
             for kept in self._appended_to:
@@ -346,7 +334,7 @@ class Ingestion:
         self.source.commit(self.resumption.offsets)
         self.statistics.offsets_committed = self.resumption.offsets
 
-    def _commit(self, entry: _Entry) -> bool:
+    def _commit(self, entry: Entry) -> bool:
         """Commit; ``False`` if somebody else appended: then look where things are now."""
         fence = AssertRole(self.definition.role, self._epoch)
         outcome = self._core.submit(Atomic((fence, *entry.commands))).result()
@@ -372,6 +360,7 @@ class Ingestion:
         letters: list[Any] = []
         envelopes = {output.name: output.envelope for output in self.definition.outputs}
         upserts: dict[str, Folding] = {}
+        keyed: dict[str, KeyedFolding] = {}
         for records in self.source.read(lower, upper):
             kept = self._outputs.get(records.output)
             if kept is None:
@@ -384,18 +373,33 @@ class Ingestion:
                     upserts[records.output] = Folding(envelope, records.output)
                 upserts[records.output].add(since(times, kept.upper))
                 continue
+            if isinstance(envelope, Keyed) and KEPT in times.column_names:
+                if records.output not in keyed:
+                    keyed[records.output] = KeyedFolding(envelope, records.output)
+                keyed[records.output].add(since(times, kept.upper))
+                if records.clears is not None:
+                    keyed[records.output].clear(self._time_of(*records.clears))
+                continue
             changes = envelope.changes(records.output, times)
             if records.clears is not None:
-                changes = self._cleared(kept, changes, parts[records.output], *records.clears)
+                before, at = self._everything(kept), self._time_of(*records.clears)
+                there = parts[records.output]
+                changes = cleared(self._core, kept.write.id, changes, there, before, at)
             self._write(step, kept, changes, parts[records.output], letters)
         for name, folding in upserts.items():
             kept = self._outputs[name]
-            assert kept.state is not None
-            before: Lookup = _nothing
-            if not self._is_new(kept):
-                before = partial(kept.state.at, kept.upper - 1)
-            self._write(step, kept, folding.changes(before), parts[name], letters)
+            self._write(step, kept, folding.changes(self._lookup(kept)), parts[name], letters)
+        for name, changed in keyed.items():
+            kept = self._outputs[name]
+            whole = partial(self._everything, kept)
+            changes = changed.changes(self._lookup(kept), whole)
+            self._write(step, kept, changes, parts[name], letters)
         return parts, letters
+
+    def _lookup(self, kept: Kept) -> Lookup:
+        """Return what asks an output for keys, as it is before the range."""
+        assert kept.state is not None
+        return _nothing if self._is_new(kept) else partial(kept.state.at, kept.upper - 1)
 
     def _written_by_tasks(
         self, step: Step, lower: Offsets, upper: Offsets
@@ -444,37 +448,21 @@ class Ingestion:
         if not self.statistics.snapshot_committed:
             self.statistics.snapshot_staged += messages
 
-    def _is_new(self, kept: _Kept) -> bool:
+    def _is_new(self, kept: Kept) -> bool:
         """Whether nothing was ever appended."""
         return kept.upper <= self._remap.birth
 
-    def _cleared(
-        self, kept: _Kept, changes: Changes, parts: Sequence[Part], partition: str, offset: int
-    ) -> Changes:
-        """Add the retraction of all that an output has: before the range, and in it so far."""
+    def _everything(self, kept: Kept) -> list[pa.Table]:
+        """Return what an output has before the range."""
+        return [] if self._is_new(kept) else [kept.read.snapshot(kept.upper - 1).to_table()]
+
+    def _time_of(self, partition: str, offset: int) -> int:
         time = time_of(self._remap, partition, offset)
         assert time is not None, "what is read is bound"
-        collection = collection_of(self._core.state, kept.write.id)
-        fetch, layouts = self._core.fetch, self._core.layouts
-        pieces = [
-            read_part(part, collection, fetch=fetch, layouts=layouts).drop_columns([TIME])
-            for part in parts
-            if not part.errors
-        ]
-        if not self._is_new(kept):
-            pieces.append(kept.read.snapshot(kept.upper - 1).to_table())
-        names = [name for name in changes.updates.column_names if name != TIME]
-        there = [changes.updates.schema.empty_table().select(names)]
-        gone = consolidate(pa.concat_tables(there + [piece.select(names) for piece in pieces]))
-        at = pa.repeat(pa.scalar(time, pa.int64()), gone.num_rows)
-        diffs = pc.negate(gone.column(DIFF))
-        columns = [*gone.drop_columns([DIFF]).columns, at, diffs]
-        retracted = pa.Table.from_arrays(columns, schema=changes.updates.schema)
-        updates = pa.concat_tables([retracted, changes.updates])
-        return Changes(updates, changes.errors, changes.letters)
+        return time
 
     def _write(
-        self, step: Step, kept: _Kept, changes: Changes, parts: list[Any], letters: list[Any]
+        self, step: Step, kept: Kept, changes: Changes, parts: list[Any], letters: list[Any]
     ) -> None:
         updates, errors = since(changes.updates, kept.upper), since(changes.errors, kept.upper)
         dead = since(changes.letters, self._letters.upper)
@@ -484,7 +472,7 @@ class Ingestion:
         letters += step.write(pending_parts(self._core, self._letters.write.id, dead))
 
 
-def _upper(state: State, kept: _Kept) -> int:
+def _upper(state: State, kept: Kept) -> int:
     return state.upper(state.collections[kept.write.id]).only()
 
 

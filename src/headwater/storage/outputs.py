@@ -10,6 +10,7 @@ from typing import Final
 
 from headwater.base.ids import RoleName
 from headwater.storage.envelope import Envelope
+from headwater.storage.keyed_changes import Keyed
 from headwater.storage.offsets import NOTHING, Offsets
 
 HOLD: Final = "ingestion"
@@ -28,7 +29,7 @@ class Output:
 
     name: str
     collection: str
-    envelope: Envelope
+    envelope: Envelope | Keyed
 
 
 @dataclass(frozen=True, slots=True)

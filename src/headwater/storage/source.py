@@ -106,6 +106,18 @@ class Estimated(Protocol):
         ...
 
 
+@runtime_checkable
+class Momentary(Protocol):
+    """A source whose first contents can be read only as they are at its last probe.
+
+    Whoever bound an earlier one and died before its contents were durable probes, and binds, again.
+    """
+
+    def has(self, upper: Offsets) -> bool:
+        """Whether ``[nothing, upper)`` can be read."""
+        ...
+
+
 class Source(Protocol):
     """Something outside that can be read from any place on."""
 

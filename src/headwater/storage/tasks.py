@@ -29,6 +29,7 @@ from headwater.persist.evolution import ERROR_SCHEMA
 from headwater.persist.part import Pending, check_updates
 from headwater.persist.spark_parts import Target, Writing
 from headwater.storage.envelope import Changes, Envelope, Upsert
+from headwater.storage.keyed_changes import Keyed
 from headwater.storage.remap import Remap
 from headwater.storage.source import Divisible, Piece, Records, Source
 from headwater.storage.stamp import since, stamped
@@ -64,7 +65,7 @@ class Tasks(Protocol):
 class Into:
     """An output as a task sees it: what it is, and how far it is complete already."""
 
-    envelope: Envelope
+    envelope: Envelope | Keyed
     target: Target
     upper: int
 

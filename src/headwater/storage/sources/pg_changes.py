@@ -1,6 +1,7 @@
 """Changes of tables, gathered from the messages of a range, transaction by transaction.
 
-A change is a row that goes (-1) or comes (+1), at the place of its transaction. What a truncated
+A change is a row that goes (-1) or comes (+1), at the place of its transaction; of a table with a
+key, what ``storage/keyed_changes.py`` says. What a truncated
 table had only its output knows, which is asked to retract it (:class:`Records.clears`); what came
 before the truncation was handed over before.
 """
@@ -15,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.storage.generators.generator import placed, with_diffs
+from headwater.storage.keyed_changes import COMES, GOES, MOVES, change_schema
 from headwater.storage.source import Records
 from headwater.storage.sources.pg_types import Unreadable, arrow_type, column_of
 from headwater.storage.sources.pgoutput import (
@@ -52,6 +54,8 @@ class _Gathered:
     rows: list[Values] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
     diffs: list[int] = field(default_factory=list)
+    """Of a table with a key: the changes."""
+    kept: list[list[int] | None] = field(default_factory=list)
 
     def add(self, row: Values, place: int, diff: int) -> None:
         self.rows.append(row)
@@ -71,6 +75,7 @@ class Changes:
         *,
         relations: Relations | None = None,
         oids: Mapping[str, int] | None = None,
+        keys: Mapping[str, tuple[str, ...]] | None = None,
         undo: bool = False,
     ) -> None:
         self._tables = tables
@@ -79,6 +84,7 @@ class Changes:
         self._last = last
         self._relations = {} if relations is None else relations
         self._oids = oids or {}
+        self._keys = keys or {}
         self._undo = undo
         self._gathered: dict[str, _Gathered] = {}
         self._count = 0
@@ -111,6 +117,8 @@ class Changes:
         if self._undo:
             raise Misfit(f"table {table!r} was truncated while its snapshot was taken")
         nothing = with_diffs(self._tables[table].empty_table(), 1)
+        if table in self._keys:
+            nothing = change_schema(self._tables[table]).empty_table()
         records = placed(self._partition, np.zeros(0, np.int64), nothing)
         return Records(table, records, clears=(self._partition, place))
 
@@ -130,8 +138,37 @@ class Changes:
             type_ = arrow_type(column.type_oid, column.type_modifier)
             if type_ != wanted.type:
                 raise Misfit(f"{where}: it was {wanted.type}, and is {type_} upstream now")
+        self._check_key(relation)
         places = tuple(found[name] for name in schema.names)
         self._relations[relation.oid] = (relation.name, places)
+
+    def _check_key(self, relation: Relation) -> None:
+        key = self._keys.get(relation.name)
+        named = {column.name for column in relation.columns if column.in_key}
+        if key is not None and relation.replica_identity != "f" and named != set(key):
+            raise Misfit(
+                f"table {relation.name!r}: its key was {list(key)}, and is {sorted(named)} upstream"
+            )
+
+    def _keyed(
+        self, message: Insert | Update | Delete, columns: tuple[int, ...], table: str
+    ) -> Iterator[tuple[Values, int, list[int] | None]]:
+        """Return what a change says by key."""
+        match message:
+            case Insert(_, new):
+                yield _row(table, new, columns), COMES, None
+            case Delete(_, old, _):
+                yield _row(table, old, columns), GOES, None
+            case Update(_, before, _, new):
+                values, kept = _sent(new, columns)
+                names = self._tables[table].names
+                key = [names.index(name) for name in self._keys[table]]
+                went = None if before is None else _sent(before, columns)[0]
+                if went is not None and any(went[place] != values[place] for place in key):
+                    yield went, GOES, None
+                    yield values, MOVES, kept
+                else:
+                    yield values, COMES, kept
 
     def _change(self, message: Insert | Update | Delete, place: int) -> None:
         table, columns = self._relations[message.oid]
@@ -139,6 +176,11 @@ class Changes:
         if gathered is None:
             gathered = self._gathered[table] = _Gathered()
         self._count += 1
+        if table in self._keys:
+            for row, change, kept in self._keyed(message, columns, table):
+                gathered.add(row, place, change)
+                gathered.kept.append(kept)
+            return
         match message:
             case Insert(_, new):
                 gathered.add(_row(table, new, columns), place, 1)
@@ -173,6 +215,10 @@ class Changes:
         places, diffs = np.array(found.places, np.int64), np.array(found.diffs, np.int64)
         if self._undo:
             places, diffs = np.zeros_like(places), -diffs
+        if table in self._keys:
+            arrays += [pa.array(diffs, pa.int8()), pa.array(found.kept, pa.list_(pa.int32()))]
+            changes = pa.Table.from_arrays(arrays, schema=change_schema(schema))
+            return Records(table, placed(self._partition, places, changes))
         payload = with_diffs(pa.Table.from_arrays(arrays, schema=schema), diffs)
         return Records(table, placed(self._partition, places, payload))
 
@@ -184,6 +230,15 @@ def _whole(table: str, old: Tuple | None, whole: bool, columns: tuple[int, ...])
             f"ALTER TABLE {table} REPLICA IDENTITY FULL, before it is changed"
         )
     return _row(table, old, columns)
+
+
+def _sent(values: Tuple, columns: tuple[int, ...]) -> tuple[Values, list[int] | None]:
+    """Return a row without the large values that were not sent, and which those are."""
+    row: list[Any] = [values[column] for column in columns]
+    kept = [place for place, value in enumerate(row) if value is UNCHANGED]
+    for place in kept:
+        row[place] = None
+    return tuple(row), kept or None
 
 
 def _row(table: str, values: Tuple, columns: tuple[int, ...]) -> Values:

@@ -30,9 +30,9 @@ SILENCE_MAX_S: Final = 600.0
 
 
 def copied(
-    connection: psycopg.Connection[Any], partition: str, table: str, schema: pa.Schema
+    connection: psycopg.Connection[Any], partition: str, table: str, schema: pa.Schema, place: int
 ) -> Iterator[Records]:
-    """Return the rows of a table as the connection's transaction sees it, all at place 0."""
+    """Return the rows of a table as the connection's transaction sees it, all at one place."""
     space, _, name = table.partition(".")
     query = sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT (FORMAT csv, NULL '\\N')").format(
         sql.SQL(", ").join(map(sql.Identifier, schema.names)), sql.Identifier(space, name)
@@ -41,7 +41,7 @@ def copied(
         for rows in _blocks(connection.pgconn, query.as_string(connection).encode()):
             parsed = _parsed(table, schema, b"".join(rows))
             assert parsed.num_rows == len(rows), "a message of COPY is a row"
-            places = np.zeros(len(rows), np.int64)
+            places = np.full(len(rows), place, np.int64)
             yield Records(table, placed(partition, places, with_diffs(parsed, 1)))
     except (psycopg.errors.UndefinedColumn, psycopg.errors.UndefinedTable) as error:
         raise Misfit(f"table {table!r}: {error}".strip()) from error

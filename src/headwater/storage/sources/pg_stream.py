@@ -23,16 +23,21 @@ ours alone, and the one who writes is decided by the epoch of the ingestion, not
 from __future__ import annotations
 
 import contextlib
+import secrets
 import select
 import struct
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 import psycopg
 from psycopg import pq
 
-from headwater.storage.sources.pg_types import SESSION, lsn_text, reached
+from headwater.storage.sources.pg_types import SESSION, lsn, lsn_text, reached
+
+NAME_MAX: Final = 50
+"""So much of a slot's name, with what follows it, fits into the 63 bytes of a name."""
 
 WAIT_S: Final = 0.01
 ANSWER_S: Final = 1.0
@@ -178,14 +183,45 @@ def _answer(connection: pq.abc.PGconn, command: str, expected: pq.ExecStatus) ->
     return result
 
 
-def exported_snapshot(connection: pq.abc.PGconn, slot: str) -> tuple[str, str]:
-    """Make a temporary slot; return its position and the name of the snapshot at it, as texts."""
-    command = f"CREATE_REPLICATION_SLOT \"{slot}\" TEMPORARY LOGICAL pgoutput (SNAPSHOT 'export')"
-    result = _answer(connection, command, pq.ExecStatus.TUPLES_OK)
-    position, snapshot = result.get_value(0, 1), result.get_value(0, 2)
-    assert position is not None
-    assert snapshot is not None
-    return position.decode(), snapshot.decode()
+@dataclass(frozen=True, slots=True)
+class HeldSnapshot:
+    """A snapshot of the whole database at a position of the log, there while it is held.
+
+    It has every transaction with a place before ``position``, and no other.
+    """
+
+    position: int
+    name: str
+    _connection: pq.abc.PGconn
+
+    @classmethod
+    def taken(cls, dsn: str, slot: str) -> HeldSnapshot:
+        """Take one; a temporary slot, which lives as long, says where it is."""
+        connection = replication_connection(dsn)
+        try:
+            # A name of its own: the slot of a reader that died stays until the server notices.
+            temporary = f"{slot[:NAME_MAX]}_{secrets.token_hex(4)}"
+            command = (
+                f'CREATE_REPLICATION_SLOT "{temporary}" TEMPORARY LOGICAL pgoutput '
+                "(SNAPSHOT 'export')"
+            )
+            result = _answer(connection, command, pq.ExecStatus.TUPLES_OK)
+            position, name = result.get_value(0, 1), result.get_value(0, 2)
+            assert position is not None
+            assert name is not None
+            return cls(lsn(position.decode()), name.decode(), connection)
+        except BaseException:
+            connection.finish()
+            raise
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is there, as far as we have heard."""
+        return self._connection.status == pq.ConnStatus.OK
+
+    def close(self) -> None:
+        """Let it go."""
+        self._connection.finish()
 
 
 def _end_user(dsn: str, slot: str) -> None:

@@ -21,22 +21,28 @@ taken.
 stream, which is also how the server knows that we live. A slot that is further than we are has
 forgotten what we need: a definite error.
 
-Needs ``REPLICA IDENTITY FULL`` of the tables, so that updates and deletes carry the row that goes,
-its large values included. ``TRUNCATE`` retracts what was there (:class:`Records.clears`). A column
-added upstream is ignored; one dropped, or of another type, is a definite error that names it. So is
-a table that was dropped and made again (``oids``): nobody logs that its rows went.
+**The rows that go.** With ``REPLICA IDENTITY FULL`` updates and deletes carry them, large values
+included. Of a table in ``keys`` they carry its primary key, and the output has the rest
+(``storage/keyed_changes.py``). Then nothing can be undone, so the snapshot is the one at which the
+source is bound: a probe, while nothing is durable, is the position of a snapshot that we hold open
+until it is. Whoever comes after one that died holds another (:class:`Momentary`). Its rows are at
+the last place before the probe.
+
+``TRUNCATE`` retracts what was there (:class:`Records.clears`). A column added upstream is ignored;
+one dropped, or of another type, is a definite error that names it. So is a table that was dropped
+and made again (``oids``): nobody logs that its rows went.
 
 Reliance *bounded*: the server keeps its log from the slot's position on, and nothing before it.
 
 **From options.** ``Postgres(dsn, publication, slot, tables)``: the ``dsn`` (with its password) is
 the connection's; ``tables`` is :func:`discover` of the publication, or the part of it that is
-wanted, fixed when the source is created; each is an output, with the envelope ``Rows``.
+wanted, fixed when the source is created; each is an output, with the envelope ``Rows``, or
+``Keyed`` where :func:`table_keys` has it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import secrets
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
@@ -50,7 +56,7 @@ from headwater.storage.source import Records, Reliance
 from headwater.storage.sources import pgoutput
 from headwater.storage.sources.pg_changes import Changes, Misfit, Relations
 from headwater.storage.sources.pg_copy import copied
-from headwater.storage.sources.pg_stream import Stream, exported_snapshot, replication_connection
+from headwater.storage.sources.pg_stream import HeldSnapshot, Stream
 from headwater.storage.sources.pg_types import (
     SESSION,
     Unreadable,
@@ -62,9 +68,6 @@ from headwater.storage.sources.pg_types import (
 
 LOG: Final = "wal"
 """The one partition."""
-
-NAME_MAX: Final = 50
-"""So much of a slot's name, with what follows it, fits into the 63 bytes of a name."""
 
 FLUSH_ATTEMPTS_MAX: Final = 100
 DROP_ATTEMPTS_MAX: Final = 100
@@ -94,6 +97,24 @@ def table_oids(dsn: str, publication: str) -> dict[str, int]:
         return {table: oid for table, _, oid in _published(connection, publication)}
 
 
+def table_keys(dsn: str, publication: str) -> dict[str, tuple[str, ...]]:
+    """Return the keys by which the log names rows, of the tables where it does not have them."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        rows = connection.execute(
+            "SELECT p.schemaname || '.' || p.tablename, array_agg(a.attname::text ORDER BY k.n) "
+            "FROM pg_publication_tables p "
+            "JOIN pg_class c ON c.oid = format('%%I.%%I', p.schemaname, p.tablename)::regclass "
+            "JOIN pg_index i ON i.indrelid = c.oid AND CASE c.relreplident WHEN 'd' "
+            "THEN i.indisprimary AND i.indimmediate WHEN 'i' THEN i.indisreplident "
+            "ELSE false END "
+            "CROSS JOIN unnest(i.indkey::int[]) WITH ORDINALITY AS k(attnum, n) "
+            "JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.attnum "
+            "WHERE p.pubname = %s AND k.n <= i.indnkeyatts GROUP BY 1",
+            (publication,),
+        ).fetchall()
+    return {table: tuple(columns) for table, columns in rows}
+
+
 def obstacles(dsn: str, publication: str, tables: Collection[str]) -> list[str]:
     """Return what keeps these tables from being followed, each with its remedy."""
     with psycopg.connect(dsn, autocommit=True) as connection:
@@ -104,10 +125,12 @@ def obstacles(dsn: str, publication: str, tables: Collection[str]) -> list[str]:
         found.append(
             f"wal_level is {level}: ALTER SYSTEM SET wal_level = 'logical', and restart upstream"
         )
+    keys = table_keys(dsn, publication)
     found += [
-        f"table {table} does not log the rows that go: ALTER TABLE {table} REPLICA IDENTITY FULL"
+        f"table {table} does not log the rows that go, nor a primary key: "
+        f"ALTER TABLE {table} REPLICA IDENTITY FULL"
         for table in tables
-        if identities.get(table) != "f"
+        if identities.get(table) != "f" and table not in keys
     ]
     return found
 
@@ -145,9 +168,12 @@ class Postgres:
         tables: Mapping[str, pa.Schema],
         *,
         oids: Mapping[str, int] | None = None,
+        keys: Mapping[str, tuple[str, ...]] | None = None,
         name: str = "postgres",
     ) -> None:
         self.name = name
+        self._keys = dict(keys or {})
+        self._held: HeldSnapshot | None = None
         self._oids = dict(oids or {})
         self._dsn = dsn
         self._publication = publication
@@ -192,6 +218,7 @@ class Postgres:
     def close(self) -> None:
         """Close the connections; the slot stays, and keeps what is not durable."""
         self._close_stream()
+        self._let_snapshot_go()
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -208,6 +235,8 @@ class Postgres:
                 connection.execute(
                     "SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (self._slot,)
                 )
+            if self._keys and not self._durable:
+                return self._hold_snapshot()
             (text,) = _one(connection, "SELECT pg_current_wal_insert_lsn()::text")
             end = lsn(text)
             for _ in range(FLUSH_ATTEMPTS_MAX):
@@ -236,7 +265,7 @@ class Postgres:
                     f"table {table!r} was dropped upstream and made again",
                     "drop the source and create it again",
                 )
-            if identity != "f":
+            if identity != "f" and (table not in self._keys or identity == "n"):
                 raise TransientError(
                     self.name,
                     f"table {table!r} does not log the rows that go; "
@@ -279,6 +308,8 @@ class Postgres:
             try:
                 if first:
                     yield from self._changes(first, last)
+                elif self._keys:
+                    yield from self._held_snapshot(last)
                 else:
                     yield from self._snapshot(last)
             except (Misfit, Unreadable, pgoutput.Malformed) as error:
@@ -296,26 +327,53 @@ class Postgres:
             last,
             relations=self._relations,
             oids=self._oids,
+            keys=self._keys,
             undo=undo,
         )
         yield from changes.records(map(pgoutput.decode, stream.read(last)))
 
     def _snapshot(self, last: int) -> Iterator[Records]:
         """Return the contents at ``last``: those of a snapshot, without what came since."""
-        replication = replication_connection(self._dsn)
+        held = HeldSnapshot.taken(self._dsn, self._slot)
         try:
-            # A name of its own: the slot of a reader that died stays until the server notices.
-            temporary = f"{self._slot[:NAME_MAX]}_{secrets.token_hex(4)}"
-            position, snapshot = exported_snapshot(replication, temporary)
-            with psycopg.connect(self._dsn, autocommit=True) as copying:
-                copying.execute(SESSION)
-                copying.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-                copying.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(snapshot))
-                for table, schema in self._tables.items():
-                    yield from copied(copying, LOG, table, schema)
+            yield from self._copied(held, 0)
         finally:
-            replication.finish()
-        yield from self._changes(last, lsn(position), undo=True)
+            held.close()
+        yield from self._changes(last, held.position, undo=True)
+
+    def _copied(self, held: HeldSnapshot, place: int) -> Iterator[Records]:
+        """Return the contents of all tables in a snapshot, at one place."""
+        with psycopg.connect(self._dsn, autocommit=True) as copying:
+            copying.execute(SESSION)
+            copying.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            copying.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(held.name))
+            for table, schema in self._tables.items():
+                yield from copied(copying, LOG, table, schema, place)
+
+    # ---- a snapshot that is held -------------------------------------------------------------
+
+    def has(self, upper: Offsets) -> bool:
+        """Whether the first contents can be read at ``upper``."""
+        return not self._keys or (
+            self._held is not None and self._held.position == upper[LOG] and self._held.is_open
+        )
+
+    def _hold_snapshot(self) -> Offsets:
+        self._let_snapshot_go()
+        self._held = HeldSnapshot.taken(self._dsn, self._slot)
+        return Offsets({LOG: self._held.position})
+
+    def _let_snapshot_go(self) -> None:
+        if self._held is not None:
+            self._held.close()
+            self._held = None
+
+    def _held_snapshot(self, last: int) -> Iterator[Records]:
+        if self._held is None or self._held.position != last:
+            raise TransientError(
+                self.name, f"the snapshot at {lsn_text(last)} is not held any more"
+            )
+        yield from self._copied(self._held, last - 1)
 
     def estimate(self, upper: Offsets) -> int:
         """Return how many rows the server believes the tables to have."""
@@ -338,6 +396,8 @@ class Postgres:
         Without a stream there is nothing to confirm yet: the next range opens one, and confirms.
         """
         self._durable = max(self._durable, offsets[LOG])
+        if self._durable:
+            self._let_snapshot_go()
         if self._durable and self._stream is not None:
             with self._connected():
                 self._stream.confirm(self._durable)
