@@ -26,7 +26,7 @@ from headwater.base.errors import Determinate, HeadwaterError, InvalidUsage
 from headwater.base.ids import GlobalId
 from headwater.materialize.changes import changes
 from headwater.materialize.checkpoint import Position
-from headwater.materialize.combine import Bound
+from headwater.materialize.combine import Bound, by_key
 from headwater.materialize.definition import (
     Binding,
     Definition,
@@ -561,7 +561,9 @@ def test_every_type_goes_there_and_comes_back(
 
         load = m.LoadMany(0, store.keys_packed)
         delivery.transact(Delivered(Position(3 + 2 * number), keep, (load,)))
-        assert bound._by_key(loaded) == bound._by_key([m.LoadedMany(0, store.rows)])
+        assert by_key(bound.loaded_rows(loaded)) == by_key(
+            bound.loaded_rows([m.LoadedMany(0, store.rows)])
+        )
     delivery.end()
     fields = msgspec.json.decode(DeltaTable(tmp_path / "Target").schema().to_json())["fields"]
     found = {field["name"]: field["type"] for field in fields}

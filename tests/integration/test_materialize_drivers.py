@@ -25,7 +25,7 @@ from headwater.base.errors import Determinate
 from headwater.base.ids import GlobalId
 from headwater.materialize.changes import changes
 from headwater.materialize.checkpoint import Position, from_checkpoint, from_text
-from headwater.materialize.combine import Bound
+from headwater.materialize.combine import Bound, by_key
 from headwater.materialize.definition import Binding, delivered_schema, to_spec
 from headwater.materialize.delivery import Delivery, Transaction
 from headwater.materialize.documents import NotARow
@@ -279,8 +279,10 @@ def test_every_type_goes_there_and_comes_back(place: Place, key: str) -> None:
 
             load = m.LoadMany(0, store.keys_packed)
             delivery.transact(Transaction(Position(3), keep, (load,)))
-            (document,) = bound._by_key(loaded).items()
-            wanted = Bound(0, binding, "x", EVERYTHING)._by_key([m.LoadedMany(0, store.rows)])
+            (document,) = by_key(bound.loaded_rows(loaded)).items()
+            wanted = by_key(
+                Bound(0, binding, "x", EVERYTHING).loaded_rows([m.LoadedMany(0, store.rows)])
+            )
             assert dict([document]) == wanted
 
 

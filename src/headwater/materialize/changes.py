@@ -13,7 +13,8 @@ range are in it. A key with two rows, or without a value, is refused by name. A 
 that is in the endpoint already cannot be seen here: it is stored with ``exists`` false, and the
 driver refuses it (``drivers/sql.py``).
 
-In delta mode nothing is combined but the interval: each row that went or came is a document.
+In delta mode nothing is combined but the interval: each row that went or came is a document; those
+of one key are ordered by what became of them, then by the packed bytes of the whole row.
 """
 
 from __future__ import annotations
@@ -142,13 +143,26 @@ def deltas(
     binding: int, key: Sequence[str], updates: pa.Table, upper: int, key_range: KeyRange
 ) -> StoreMany:
     """Return every row that went or came, as often as it did, marked so; for delta updates."""
-    net = net_change(binding, key, updates, upper, key_range)
+    net = _by_row(net_change(binding, key, updates, upper, key_range))
     times = pa.array(np.repeat(np.arange(len(net.diff)), np.abs(net.diff)))
     gone = pa.array(net.diff < 0).take(times)
     never = pa.repeat(pa.scalar(False), len(times))
     op = pc.if_else(gone, "d", "c")
     rows = net.rows.take(times).append_column(OP_FIELD, op)
     return StoreMany(binding, net.packed.take(times), rows, exists=never, delete=never)
+
+
+def _by_row(net: Net) -> Net:
+    """Return the same change with the rows of one key in an order of their own."""
+    same = same_as_before(net.packed)
+    if not same.any():
+        return net
+    columns = [packable(_array(column)) for column in net.rows.columns]
+    order = pc.sort_indices(
+        pa.table({"key": net.packed, "diff": net.diff, "row": pack_columns(columns)}),
+        [("key", "ascending"), ("diff", "ascending"), ("row", "ascending")],
+    )
+    return Net(net.rows.take(order), net.packed.take(order), net.diff[order.to_numpy()])
 
 
 def _array(column: pa.ChunkedArray) -> pa.Array:

@@ -26,9 +26,12 @@ from headwater.materialize.projections import DOCUMENT, OP
 from headwater.materialize.protocol.messages import Loaded, LoadedMany, LoadMany, StoreMany
 from headwater.materialize.reduced import Reducing
 from headwater.materialize.reduction.value import Json
+from headwater.materialize.sorted_runs import PACKED
 from headwater.persist.evolution import DIFF, TIME
 
 _SYSTEM: Final = (TIME, DIFF)
+_EXISTS: Final = "__exists"
+_DELETE: Final = "__delete"
 
 ANY_KEY: Final = b"\xff"
 """Greater than every packed key: nothing is known, and everything must be loaded."""
@@ -72,6 +75,12 @@ class Combined:
         """Return what is stored, given what was loaded."""
         if self.stored is not None:
             return self.stored
+        return self.reduced(by_key(self.binding.loaded_rows(loaded)))
+
+    def reduced(self, loaded: Mapping[bytes, Json]) -> StoreMany:
+        """Return what is stored, given the documents that were there."""
+        if self.stored is not None:
+            return self.stored
         return self.binding.reduced(self.documents, loaded)
 
 
@@ -104,21 +113,40 @@ class Bound:
 
     def combined(self, updates: pa.Table, upper: int, key_range: KeyRange) -> Combined:
         """Combine the updates before ``upper``."""
-        if self.columns and self.columns != tuple(updates.column_names[: -len(_SYSTEM)]):
+        return self.piece(self.ordered(updates, upper, key_range))
+
+    def check_columns(self, columns: Sequence[str]) -> None:
+        """Raise if a collection's updates have got other columns than when the session began."""
+        if self.columns and self.columns != tuple(columns[: -len(_SYSTEM)]):
             raise ColumnsChanged(self.binding.name)
+
+    def ordered(self, updates: pa.Table, upper: int, key_range: KeyRange) -> pa.Table:
+        """Combine the updates before ``upper`` to rows ordered by packed key: a run.
+
+        All updates of a key must be among them.
+        """
+        self.check_columns(updates.column_names)
         if self._reducing is not None:
-            documents = self._reducing.documents(updates, upper, key_range)
-            return Combined(self, None, tuple(documents))
+            return self._reducing.ordered(updates, upper, key_range)
         combine = deltas if self.binding.delta_updates else changes
         store = combine(self.index, self.binding.key, updates, upper, key_range)
-        return Combined(self, self._marked(store))
+        rows = store.rows.append_column(PACKED, store.keys_packed)
+        return rows.append_column(_EXISTS, store.exists).append_column(_DELETE, store.delete)
+
+    def piece(self, ordered: pa.Table) -> Combined:
+        """Return combined rows, all those of each key, as a transaction needs them."""
+        if self._reducing is not None:
+            return Combined(self, None, tuple(self._reducing.documents(ordered)))
+        packed, exists, delete = (_array(ordered[name]) for name in (PACKED, _EXISTS, _DELETE))
+        rows = ordered.drop_columns([PACKED, _EXISTS, _DELETE])
+        return Combined(self, self._marked(StoreMany(self.index, packed, rows, exists, delete)))
 
     def reduced(
-        self, documents: Sequence[tuple[bytes, Json]], loaded: Sequence[Loaded | LoadedMany]
+        self, documents: Sequence[tuple[bytes, Json]], loaded: Mapping[bytes, Json]
     ) -> StoreMany:
-        """Reduce documents into what was loaded."""
+        """Reduce documents into what was loaded of their keys."""
         assert self._reducing is not None
-        return self._marked(self._reducing.stores(documents, self._by_key(loaded)))
+        return self._marked(self._reducing.stores(documents, loaded))
 
     def _marked(self, store: StoreMany) -> StoreMany:
         """Say what became of each row, where that is delivered and was not said yet."""
@@ -127,7 +155,8 @@ class Bound:
         document = self.binding.document
         return with_document(marked, self.delivered.field(document)) if document else marked
 
-    def _by_key(self, loaded: Sequence[Loaded | LoadedMany]) -> Mapping[bytes, Json]:
+    def loaded_rows(self, loaded: Sequence[Loaded | LoadedMany]) -> pa.Table:
+        """Return what was loaded as rows of our own columns, with their packed keys."""
         schema = pa.schema([f for f in self._plain if f.name != OP])
         documents: list[Json] = []
         for message in loaded:
@@ -143,24 +172,15 @@ class Bound:
                     document[name] = msgspec.json.decode(document[name])
         # There and back: the values are those of our own columns, whatever the endpoint's types.
         rows = to_rows(documents, schema)
-        keys = packed_keys(self.index, self.binding.key, rows).to_pylist()
-        return dict(zip(keys, to_documents(rows), strict=True))
+        return rows.append_column(PACKED, packed_keys(self.index, self.binding.key, rows))
 
 
-class Counts:
-    """The stores of a transaction, counted on their way."""
+def by_key(rows: pa.Table) -> Mapping[bytes, Json]:
+    """Return rows that were loaded as documents, by their packed keys."""
+    documents = to_documents(rows.drop_columns([PACKED]))
+    return dict(zip(rows[PACKED].to_pylist(), documents, strict=True))
 
-    def __init__(self, combined: Sequence[Combined]) -> None:
-        self._combined = combined
-        self.loaded = self.stored = self.deleted = 0
 
-    def stores(self, loaded: Mapping[int, Sequence[Loaded | LoadedMany]]) -> Sequence[StoreMany]:
-        """Return what is stored, given what was loaded of each binding."""
-        for message in (message for found in loaded.values() for message in found):
-            self.loaded += message.rows.num_rows if isinstance(message, LoadedMany) else 1
-        stores = [part.stores(loaded.get(part.binding.index, ())) for part in self._combined]
-        for store in stores:
-            gone = store.delete.sum().as_py() or 0
-            self.deleted += gone
-            self.stored += store.rows.num_rows - gone
-        return stores
+def _array(column: pa.ChunkedArray) -> pa.Array:
+    combined = column.combine_chunks()
+    return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined

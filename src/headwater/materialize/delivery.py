@@ -84,9 +84,11 @@ class Transaction:
     position: Position
     stores: Callable[[Mapping[int, Sequence[Loaded | LoadedMany]]], Iterable[StoreMany]]
     """What is stored, given what was loaded of each binding; ascending by binding."""
-    loads: tuple[LoadMany, ...] = ()
+    loads: Iterable[LoadMany] = ()
     max_keys: tuple[tuple[str, bytes], ...] = ()
     """By state key, the greatest key that will be stored."""
+    keep: Callable[[Loaded | LoadedMany], None] | None = None
+    """Who takes what was loaded, one by one; nobody: all is given to ``stores``."""
 
     @classmethod
     def of(cls, stores: Sequence[StoreMany], position: Position) -> Transaction:
@@ -159,7 +161,7 @@ class Delivery:
             self._stream.send(load)
         self.settle()
         self._stream.send(Flush(runtime_checkpoint=checkpoint))
-        loaded, flushed = self._flushed()
+        loaded, flushed = self._flushed(transaction.keep)
         # What the driver stages from now on it may need to find again, whatever comes; and a key
         # that a store without transactions may get half way must be loaded next time.
         self._keep(flushed.state, transaction.max_keys)
@@ -194,11 +196,15 @@ class Delivery:
             self._stream.send(Acknowledge())
             self._told = True
 
-    def _flushed(self) -> tuple[Mapping[int, Sequence[Loaded | LoadedMany]], Flushed]:
+    def _flushed(
+        self, keep: Callable[[Loaded | LoadedMany], None] | None
+    ) -> tuple[Mapping[int, Sequence[Loaded | LoadedMany]], Flushed]:
         loaded: dict[int, list[Loaded | LoadedMany]] = {}
         while True:
             response = self._stream.receive()
             match response:
+                case Loaded() | LoadedMany() if keep is not None:
+                    keep(response)
                 case Loaded() | LoadedMany():
                     loaded.setdefault(response.binding, []).append(response)
                 case Flushed():

@@ -9,8 +9,9 @@ comes after an error waits until the error is retracted.
     input b   ────────────────────────────────────────│ upper
     target               │ (while the errors last) │ (once they are retracted)
 
-What a collection is at first is not handed out as updates: it may be large. Its snapshot is,
-unread (:attr:`Feed.first`), and nothing else until that was delivered (``first``).
+What a collection is at first is not handed out as updates. Its snapshot is (:attr:`Feed.first`),
+and nothing else until that was delivered (``first``). Neither is read here: both may be large. Only
+the errors are, because the target depends on them.
 
 Invariant:      each update is handed out exactly once, by the first :meth:`Feed.take` whose target
                 is after its time; at ``T - 1`` of every target handed out all inputs are free of
@@ -32,16 +33,13 @@ from headwater.base.errors import HeadwaterError
 from headwater.base.ids import GlobalId
 from headwater.collection.capability import ReadCapability
 from headwater.materialize.checkpoint import Position
-from headwater.persist import evolution
 from headwater.persist.client import Client, ReadHandle
 from headwater.persist.decision import collection_of
 from headwater.persist.errors import AsOfBeforeSince, CollectionHasErrors
 from headwater.persist.evolution import DIFF, ERROR_SCHEMA, TIME, updates_schema
-from headwater.persist.read import Snapshot, Updates
+from headwater.persist.interval import Interval
+from headwater.persist.read import Hold, Snapshot, check_readable
 from headwater.persist.state import State
-
-_FETCH_SECONDS: Final = 10.0
-"""How long a fetch waits for what is known to be sealed."""
 
 _FOR_EVER: Final = 1 << 62
 
@@ -82,7 +80,7 @@ def error_spans(errors: pa.Table) -> Iterator[ErrorSpan]:
 
 
 class Input:
-    """One collection, followed from a time on."""
+    """One collection, followed from a time on; its rows are read when they are delivered."""
 
     def __init__(
         self,
@@ -96,74 +94,91 @@ class Input:
         self.name = name
         self.first: Snapshot | None = None
         """The collection at ``start``, as long as it was not delivered."""
-        handle = ReadHandle(client.core, read.id)
         self._core = client.core
         self._id = read.id
-        self._ok: list[pa.Table] = []
         self._errors = updates_schema(ERROR_SCHEMA).empty_table()
+        self._whole = False
+        """Whether what was there before the first update is still to be handed out with it."""
+        if start is None:
+            assert position is not None
+            start_after = position.time
+        else:
+            start_after = start + 1
+        self._taken = start_after
+        """Everything before it was handed out, or is in ``first``."""
+        self._followed = self._taken
+        self._waiting: Interval | None = None
+        """What was followed and not handed out, if anything was."""
+        collection = collection_of(client.core.state, read.id)
         try:
-            if start is not None:
-                self.first = handle.snapshot(start)
-                self._errors = _at(self.first.errors(), start)
-                self._listen = handle.listen(start)
-            else:
-                assert position is not None
-                self._listen = handle.listen(position.time - 1)
+            check_readable(name, collection, self._taken - 1)
         except AsOfBeforeSince as error:
             if position is None:
                 raise
             raise CheckpointTooOld(name, position, error) from error
+        self._hold = Hold(client.core, read.id, self._taken - 1)
+        if start is not None:
+            self.first = ReadHandle(client.core, read.id).snapshot(start)
+            self._errors = _at(self.first.errors(), start)
 
     def read_first(self) -> None:
         """Take what the collection was at first for updates like any other."""
         assert self.first is not None
-        self._ok = [_at(self.first.sides()[0], self.first.as_of)]
-        self.first = None
+        self.first, self._whole = None, True
+        self._taken -= 1
 
     def follow(self, target: int) -> None:
-        """Read up to a time that is sealed."""
-        while not self._listen.frontier.is_closed and self._listen.frontier.only() < target:
-            event = self._listen.fetch(timeout=_FETCH_SECONDS)
-            if isinstance(event, Updates):
-                self._ok.append(event.ok)
-                self._errors = pa.concat_tables([self._errors, event.errors])
+        """Take notice of what there is up to a time that is sealed; of errors, read them."""
+        if target <= self._followed and self._waiting is not None:
+            return
+        if target > self._followed:
+            unseen = Interval(self._core, self._id, self._followed, target)
+            self._errors = pa.concat_tables([self._errors, unseen.errors()])
+            self._followed = target
+        self._waiting = self._between(self._taken, self._followed)
+
+    def _between(self, lower: int, upper: int) -> Interval:
+        return Interval(self._core, self._id, lower, upper, whole=self._whole)
 
     @property
     def has_more(self) -> bool:
-        """Whether something was not read yet, or may still come."""
-        return not self._listen.frontier.is_closed
+        """Whether something was not looked at yet, or may still come."""
+        return self._followed < _FOR_EVER
 
     @property
     def last_time(self) -> int:
-        """The time of the latest update that waits; -1 if none does."""
-        return max((pc.max(t[TIME]).as_py() for t in self._ok if t.num_rows), default=-1)
+        """No update that waits is later; -1 if none does."""
+        last = None if self._waiting is None else self._waiting.last_time
+        return -1 if last is None else last
 
     @property
     def first_time(self) -> int:
-        """The time of the earliest update that waits; none is later than for ever."""
-        times = (pc.min(table[TIME]).as_py() for table in self._ok if table.num_rows)
-        return min(times, default=_FOR_EVER)
+        """No update that waits is earlier; none is later than for ever."""
+        first = None if self._waiting is None else self._waiting.first_time
+        return _FOR_EVER if first is None else first
+
+    def find_first_time(self) -> int:
+        """Return when the earliest update is that waits; it may have to be read for that."""
+        first = None if self._waiting is None else self._waiting.find_first_time()
+        return _FOR_EVER if first is None else first
 
     def spans(self) -> tuple[ErrorSpan, ...]:
-        """Return when there are errors, among what was read and not handed out."""
+        """Return when there are errors, among what was followed and not handed out."""
         return tuple(error_spans(self._errors)) if self._errors.num_rows else ()
 
-    def take(self, target: int) -> pa.Table:
-        """Hand out the updates before ``target``."""
-        empty = updates_schema(self._schema()).empty_table()
-        waiting = pa.concat_tables([empty, *self._ok], promote_options="default")
-        ripe = pc.less(waiting[TIME], target)
-        self._ok = [waiting.filter(pc.invert(ripe))]
+    def take(self, target: int) -> Interval:
+        """Hand out the updates before ``target``, unread."""
+        taken = self._between(self._taken, target)
+        self._whole, self._taken = False, target
+        self._waiting = self._between(target, self._followed) if target < self._followed else None
         # Nothing is wrong at target - 1: the errors before it have cancelled each other out.
         self._errors = self._errors.filter(pc.greater_equal(self._errors[TIME], target))
-        return waiting.filter(ripe)
-
-    def _schema(self) -> pa.Schema:
-        return evolution.from_bytes(collection_of(self._core.state, self._id).schemas[-1])
+        self._hold.move(target - 1)
+        return taken
 
     def close(self) -> None:
         """Release what is held for reading."""
-        self._listen.close()
+        self._hold.release()
 
 
 def _at(rows: pa.Table, time: int) -> pa.Table:
@@ -300,15 +315,18 @@ class Feed:
 
     def within(self, target: int, span: int) -> int:
         """Return a target that is not so far after the first change, if one without errors is."""
-        begin = max(self.reached, min((one.first_time for one in self._inputs), default=target))
-        if self.first is not None or target - begin <= span:
+        if self.first is not None or target - self.reached <= span:
+            return target
+        firsts = (one.find_first_time() for one in self._inputs)
+        begin = max(self.reached, min(firsts, default=target))
+        if target - begin <= span:
             return target
         spans = [span for one in self._inputs for span in one.spans()]
         nearer = last_good(begin + span, spans)
         return nearer if nearer > self.reached else target
 
-    def take(self, target: int) -> list[pa.Table]:
-        """Hand out the updates of every input before a target."""
+    def take(self, target: int) -> list[Interval]:
+        """Hand out the updates of every input before a target, unread."""
         taken = [one.take(target) for one in self._inputs]
         self.reached = target
         return taken

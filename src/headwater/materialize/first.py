@@ -19,11 +19,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from headwater.materialize.changes import owned_keys
 from headwater.materialize.checkpoint import Position
 from headwater.materialize.combine import ANY_KEY
+from headwater.materialize.gather import owned
 from headwater.materialize.key_range import KeyRange
-from headwater.materialize.spill import SPILL_BYTES, Spill, pack_key
+from headwater.materialize.spill import SPILL_BYTES, Spill
 from headwater.persist.read import Snapshot
 
 
@@ -71,7 +71,7 @@ def chunks(
         spill = Spill(part.key, limit_bytes)
         for updates in part.snapshot.updates():
             check()
-            spill.add(_owned(updates, part.key, key_range))
+            spill.add(owned(updates, part.key, key_range))
         for piece in spill.pieces(after):
             waiting[index] = piece.updates
             if piece.last is not None:
@@ -85,10 +85,3 @@ def chunks(
             yield Chunk(Position(time, tuple(sorted(done.items()))), waiting)
             waiting = {}
     yield Chunk(Position(time), waiting)
-
-
-def _owned(updates: pa.Table, key: Sequence[str], key_range: KeyRange) -> pa.Table:
-    """Return the updates of a shard's keys."""
-    if key_range == KeyRange.full() or not updates.num_rows:
-        return updates
-    return updates.filter(owned_keys(pack_key(updates, key), key_range))

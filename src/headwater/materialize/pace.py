@@ -3,8 +3,7 @@
     MIN_DURATION    between two commits lies at least so much time: more changes, fewer transactions
     MAX_DURATION    a transaction has no more than so much of the time of its inputs: what has
                     waited for long is delivered in several
-    SPILL_LIMIT     how much of a collection is held in memory for a transaction of the first
-                    snapshot
+    SPILL_LIMIT     how much of a transaction is held in memory; the rest is spilled to disk
 
 None of them changes what is delivered. The first snapshot is not slowed down.
 """

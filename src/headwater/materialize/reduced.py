@@ -24,8 +24,8 @@ from decimal import Decimal
 from itertools import groupby
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headwater.base.errors import HeadwaterError
 from headwater.materialize.changes import NotUnique, owned_keys, packed_keys
@@ -45,12 +45,14 @@ from headwater.materialize.reduction.strategy import (
     retraction,
 )
 from headwater.materialize.reduction.value import ABSENT, Json, below
+from headwater.materialize.sorted_runs import PACKED
 from headwater.materialize.tuples import pack_columns, unpack
 from headwater.persist.compact import advance
 from headwater.persist.consolidate import consolidate
 from headwater.persist.evolution import DIFF, TIME
 
 _KEY: Final = 0
+_TEXT: Final = "__text"
 
 
 class FewerThanNone(HeadwaterError):
@@ -80,10 +82,8 @@ class Reducing:
         self._ordered = any(not isinstance(s, Sum) for s in self._columns.values())
         self._single = any(isinstance(s, LastWriteWins) for s in self._columns.values())
 
-    def documents(
-        self, updates: pa.Table, upper: int, key_range: KeyRange
-    ) -> list[tuple[bytes, Json]]:
-        """Return the documents of an interval with their packed keys, in order."""
+    def ordered(self, updates: pa.Table, upper: int, key_range: KeyRange) -> pa.Table:
+        """Return the net updates of an interval with their packed keys, in order."""
         selected = [*self._binding.key, *self._columns]
         # Sums do not depend on times, and what came and went within the interval vanishes.
         moved = updates if self._ordered else advance(updates, upper)
@@ -92,21 +92,36 @@ class Reducing:
         if key_range != KeyRange.full():
             owned = owned_keys(packed, key_range)
             net, packed = net.filter(owned), packed.filter(owned)
-        times, diffs = (net.column(name).to_pylist() for name in (TIME, DIFF))
-        rows = net.select(selected)
-        texts = pack_columns([packable(column) for column in _arrays(rows)])
-        found = zip(
-            packed.to_pylist(), times, np.sign(diffs).tolist(), texts.to_pylist(),
-            diffs, to_documents(rows), strict=True,
-        )  # fmt: skip
-        ordered = sorted(found, key=lambda update: update[:4])
+        by = {
+            PACKED: packed,
+            TIME: net.column(TIME),
+            DIFF: pc.sign(net.column(DIFF)),
+            _TEXT: pack_columns([packable(column) for column in _arrays(net.select(selected))]),
+        }
+        order = pc.sort_indices(pa.table(by), [(name, "ascending") for name in by])
+        ordered = net.append_column(PACKED, packed).take(order)
+        self._check_retractions(ordered)
+        return ordered
+
+    def _check_retractions(self, ordered: pa.Table) -> None:
+        for column, strategy in self._columns.items():
+            if retraction(strategy) is Retraction.REFUSED:
+                gone = ordered.filter(pc.less(ordered[DIFF], 0))
+                if gone.num_rows:
+                    packed = gone[PACKED][0].as_py()
+                    raise CannotRetract(f"{column} of the key {unpack(packed)}", strategy)
+
+    def documents(self, ordered: pa.Table) -> list[tuple[bytes, Json]]:
+        """Return the documents of ordered updates with their packed keys."""
+        rows = to_documents(ordered.select([*self._binding.key, *self._columns]))
+        keys, diffs = (ordered.column(name).to_pylist() for name in (PACKED, DIFF))
         return [
             (key, document)
-            for key, _, _, _, diff, row in ordered
-            for document in self._documents_of(key, row, diff)
+            for key, diff, row in zip(keys, diffs, rows, strict=True)
+            for document in self._documents_of(row, diff)
         ]
 
-    def _documents_of(self, packed: bytes, row: dict[str, Json], diff: int) -> list[Json]:
+    def _documents_of(self, row: dict[str, Json], diff: int) -> list[Json]:
         document: dict[str, Json] = {column: row[column] for column in self._binding.key}
         times = 1
         for column, strategy in self._columns.items():
@@ -115,11 +130,9 @@ class Reducing:
             elif diff > 0:
                 document[column] = row[column]
                 times = diff
-            elif retraction(strategy) is Retraction.REFUSED:
-                raise CannotRetract(f"{column} of the key {unpack(packed)}", strategy)
         if times > 1:
             # A strategy may tell how often a row was there; the sums must not count it again.
-            return [d for _ in range(times) for d in self._documents_of(packed, row, 1)]
+            return [d for _ in range(times) for d in self._documents_of(row, 1)]
         if not self._binding.delta_updates:
             document[ROWS] = diff
         return [document]

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -38,7 +38,7 @@ from headwater.collection.capability import ReadCapability
 from headwater.materialize import first
 from headwater.materialize.agreement import Agreement, BeginAnew
 from headwater.materialize.checkpoint import Position
-from headwater.materialize.combine import ColumnsChanged, Counts
+from headwater.materialize.combine import ColumnsChanged
 from headwater.materialize.definition import (
     CONNECTOR,
     Definition,
@@ -48,6 +48,7 @@ from headwater.materialize.delivery import Delivery, Stream, Transaction, Unexpe
 from headwater.materialize.drivers.fences import FencedOff
 from headwater.materialize.drivers.registry import driver
 from headwater.materialize.feed import Feed
+from headwater.materialize.gather import Outgoing, Run, gather
 from headwater.materialize.key_range import KeyRange
 from headwater.materialize.pace import Pace
 from headwater.materialize.protocol.messages import (
@@ -150,7 +151,7 @@ class Session:
         self._first: Iterator[first.Chunk] | None = None
         self.spill_bytes = definition.tuning.spill_bytes or SPILL_BYTES
         self.check: Callable[[], None] = lambda: None
-        """Raises, where the session is to end in the middle of reading the first snapshot."""
+        """Raises, where the session is to end in the middle of reading."""
         agreed.stands(key_range, self.position)
 
     def _apply(
@@ -215,8 +216,11 @@ class Session:
         if self.feed.first is not None:
             return self._deliver_first(status)
         with_others = self._agreement.next_target(self.feed.reached) == target
-        updates = dict(enumerate(self.feed.take(target)))
-        delivered = self._transact(Position(target), updates, status, with_others=with_others)
+        runs = (
+            gather(bound, interval, target, self._key_range, self.spill_bytes, self.check)
+            for bound, interval in zip(self._bound, self.feed.take(target), strict=True)
+        )
+        delivered = self._transact(Position(target), runs, status, with_others=with_others)
         return replace(delivered, reached=target)
 
     def _deliver_first(self, status: Status) -> Status:
@@ -237,50 +241,45 @@ class Session:
                 self.check,
             )
         chunk = next(self._first)
-        delivered = self._transact(chunk.position, chunk.updates, status, with_others=chunk.is_last)
+        runs = (
+            self._combined(index, updates, chunk.position.time)
+            for index, updates in chunk.updates.items()
+        )
+        delivered = self._transact(chunk.position, runs, status, with_others=chunk.is_last)
         if not chunk.is_last:
             return delivered
         self._first = None
         self.feed.first_delivered()
         return replace(delivered, reached=chunk.position.time)
 
+    def _combined(self, index: int, updates: pa.Table, upper: int) -> Run:
+        """Combine what is in memory of one binding."""
+        ordered = self._bound[index].ordered(updates, upper, self._key_range)
+        return Run.held(self._bound[index], ordered, self.spill_bytes)
+
     def _transact(
-        self,
-        position: Position,
-        updates: Mapping[int, pa.Table],
-        status: Status,
-        *,
-        with_others: bool,
+        self, position: Position, runs: Iterable[Run], status: Status, *, with_others: bool
     ) -> Status:
-        """Deliver updates of some bindings in one transaction, unless it would be for nothing."""
-        combined = [
-            self._bound[index].combined(table, position.time, self._key_range)
-            for index, table in updates.items()
-        ]
+        """Deliver some bindings in one transaction, unless it would be for nothing."""
+        out = Outgoing(runs, self.spill_bytes)
         # Where others commit we do, too, be it nothing: then all stand at one checkpoint. And that
         # a snapshot is whole is worth a transaction if it was begun.
         begun = self.position is not None and bool(self.position.snapshot)
         needed = begun or (with_others and not self._agreement.alone)
-        if all(part.empty for part in combined) and not needed:
+        if out.empty and not needed:
             return status
-        counts = Counts(combined)
-        loads = [part.load(self._delivery.max_key(part.binding.state_key)) for part in combined]
+        loads = out.loads(self._delivery.max_key)
         self._delivery.transact(
-            Transaction(
-                position,
-                counts.stores,
-                tuple(load for load in loads if load is not None),
-                tuple((p.binding.state_key, p.max_key) for p in combined if p.max_key),
-            )
+            Transaction(position, out.stores, loads, out.max_keys, keep=out.keep)
         )
         self._agreement.stands(self._key_range, self.position)
         return replace(
             status,
             checkpoint=status.checkpoint if position.snapshot else position.time,
             transactions=status.transactions + 1,
-            rows_loaded=status.rows_loaded + counts.loaded,
-            rows_stored=status.rows_stored + counts.stored,
-            rows_deleted=status.rows_deleted + counts.deleted,
+            rows_loaded=status.rows_loaded + out.loaded,
+            rows_stored=status.rows_stored + out.stored,
+            rows_deleted=status.rows_deleted + out.deleted,
         )
 
     def settle(self) -> None:

@@ -3,38 +3,31 @@
     add, add, …   ─▶ buffer ─(full)─▶ sorted by packed key ─▶ a run in a temporary file
     pieces        ◀─ of all runs, the rows with keys in ``(a, b]``; then ``(b, c]``; and so on
 
-A buffer that never was full is the only piece, and nothing is written. Files are mapped and removed
-at once: whatever becomes of us, none is left behind. They lie where Python puts temporary files
-(``TMPDIR``); that should not be a file system in memory.
+A buffer that never was full is the only piece, and nothing is written (``sorted_runs``).
 
 Invariant:      all updates of a key are in one piece; pieces ascend by packed key. Together they
                 are what was added, with updates that add up to nothing perhaps left out.
                 At most about :attr:`Spill.limit_bytes` of rows are in the buffer, and at most so
                 many in a piece, unless one key alone has more.
-Relied on by:   the first snapshot of a materialization (``first``).
+Relied on by:   the first snapshot of a materialization (``first``), and every interval after it
+                (``gather``).
 """
 
 from __future__ import annotations
 
-import bisect
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
 
 from headwater.materialize.projections import packable
+from headwater.materialize.sorted_runs import PACKED, ROWS_AT_ONCE, RunFile, SortedRuns
 from headwater.materialize.tuples import pack_columns
 from headwater.persist.consolidate import consolidate
 
 SPILL_BYTES: Final = 64 << 20
 """How much of a collection a transaction holds at once."""
-
-_PACKED: Final = "__packed"
-_ROWS_AT_ONCE: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,20 +37,6 @@ class Piece:
     updates: pa.Table
     last: bytes | None
     """The greatest key of the range; ``None``: there is no later one."""
-
-
-class _Keys(Sequence[bytes]):
-    """Packed keys, ascending, for bisection."""
-
-    def __init__(self, column: pa.ChunkedArray) -> None:
-        self._column = column
-
-    def __len__(self) -> int:
-        return len(self._column)
-
-    def __getitem__(self, at: int) -> bytes:  # type: ignore[override]
-        found: bytes = self._column[at].as_py()
-        return found
 
 
 def pack_key(rows: pa.Table, key: Sequence[str]) -> pa.LargeBinaryArray:
@@ -76,7 +55,6 @@ class Spill:
         self._buffer: list[pa.Table] = []
         self._held = 0
         self._runs: list[pa.Table] = []
-        self._bytes = 0
         self.most_rows = 0
         """How many rows were held in memory at once, at most."""
 
@@ -84,7 +62,7 @@ class Spill:
         """Add updates; in slices, so that a large table is no large buffer."""
         if not updates.num_rows:
             return
-        step = max(1, min(_ROWS_AT_ONCE, updates.num_rows * self.limit_bytes // updates.nbytes))
+        step = max(1, min(ROWS_AT_ONCE, updates.num_rows * self.limit_bytes // updates.nbytes))
         for start in range(0, updates.num_rows, step):
             self._add(updates.slice(start, step))
 
@@ -103,13 +81,11 @@ class Spill:
 
     def _write(self) -> None:
         rows = consolidate(self._taken())  # What adds up to nothing need not be written.
-        ordered = rows.append_column(_PACKED, pack_key(rows, self._key)).sort_by(_PACKED)
-        self._bytes += ordered.nbytes
-        with tempfile.NamedTemporaryFile(prefix="headwater-spill-") as file:
-            with pa.ipc.new_file(file, ordered.schema) as writer:
-                writer.write_table(ordered, max_chunksize=_ROWS_AT_ONCE)
-            file.flush()
-            self._runs.append(pa.ipc.open_file(pa.memory_map(file.name)).read_all())
+        if not rows.num_rows:
+            return
+        with RunFile() as file:
+            file.write(rows.append_column(PACKED, pack_key(rows, self._key)).sort_by(PACKED))
+            self._runs.append(file.mapped())
 
     def pieces(self, after: bytes = b"") -> Iterator[Piece]:
         """Yield the updates of all keys greater than ``after``, range by range."""
@@ -119,43 +95,7 @@ class Spill:
             return
         if self._buffer:
             self._write()
-        cuts = self._cuts(after)
-        for number, (begin, end) in enumerate(pairwise(cuts)):
-            slices = [
-                run.slice(first, last - first)
-                for run, first, last in zip(self._runs, begin.rows, end.rows, strict=True)
-            ]
-            updates = pa.concat_tables(slices, promote_options="default")
-            self.most_rows = max(self.most_rows, updates.num_rows)
-            final = number + 2 == len(cuts)
-            if updates.num_rows or final:
-                yield Piece(updates.drop_columns([_PACKED]), None if final else end.key)
-
-    def _cuts(self, after: bytes) -> list[_Cut]:
-        """Return where to cut all runs, so that what lies between two cuts fits into memory."""
-        keys = [_Keys(run.column(_PACKED)) for run in self._runs]
-        rows = sum(map(len, keys))
-        at_once = max(1, rows * self.limit_bytes // max(1, self._bytes))
-        # Between two neighbours of these no run has more than its share.
-        stride = max(1, at_once // (2 * len(keys)))
-        candidates = sorted({run[at] for run in keys for at in range(stride - 1, len(run), stride)})
-        places = [
-            _Cut(key, tuple(bisect.bisect_right(run, key) for run in keys))
-            for key in (after, *(key for key in candidates if key > after))
-        ]
-        places.append(_Cut(b"\xff", tuple(map(len, keys))))
-        totals = np.array([sum(place.rows) for place in places])
-        cuts, at = [places[0]], 0
-        while at + 1 < len(places):
-            reach = int(np.searchsorted(totals, totals[at] + at_once, "right")) - 1
-            at = max(at + 1, reach)
-            cuts.append(places[at])
-        return cuts
-
-
-@dataclass(frozen=True, slots=True)
-class _Cut:
-    """A key, and how many rows of each run are not greater."""
-
-    key: bytes
-    rows: tuple[int, ...]
+        runs = SortedRuns(self._runs, self.limit_bytes, merging=False)
+        for piece in runs.pieces(after):
+            self.most_rows = max(self.most_rows, piece.rows.num_rows)
+            yield Piece(piece.rows.drop_columns([PACKED]), piece.last)

@@ -12,7 +12,7 @@ themselves: ``decode`` raises :class:`~headwater.persist.errors.Corrupt` rather 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
@@ -85,15 +85,39 @@ class ParquetLayout:
     def decode(self, data: Any, schema: pa.Schema, what: str) -> pa.Table:
         """Return the rows of a Parquet file, every page verified."""
         try:
-            source = pa.BufferReader(pa.py_buffer(data))
             # One file is one part: threads here would compete with the reader's own.
-            table = pq.ParquetFile(source, page_checksum_verification=True).read(use_threads=False)
+            table = self._open(data, schema, what).read(use_threads=False)
         except (pa.ArrowInvalid, OSError) as error:
             raise Corrupt(what, str(error)) from error
-        if table.schema.names != schema.names:
-            raise Corrupt(what, f"it has columns {table.schema.names}, not {schema.names}")
         return table if table.schema.equals(schema) else table.cast(schema)
 
+    def pieces(
+        self, data: Any, schema: pa.Schema, what: str, piece_bytes: int
+    ) -> Iterator[pa.Table]:
+        """Yield the rows of a Parquet file, about so many bytes at once, every page verified."""
+        try:
+            file = self._open(data, schema, what)
+            groups = [file.metadata.row_group(n) for n in range(file.metadata.num_row_groups)]
+            bytes_each = sum(group.total_byte_size for group in groups) / max(
+                1, file.metadata.num_rows
+            )
+            rows = max(1, min(PIECE_ROWS_MAX, int(piece_bytes / max(1.0, bytes_each))))
+            for batch in file.iter_batches(batch_size=rows, use_threads=False):
+                table = pa.Table.from_batches([batch])
+                yield table if table.schema.equals(schema) else table.cast(schema)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise Corrupt(what, str(error)) from error
+
+    def _open(self, data: Any, schema: pa.Schema, what: str) -> Any:
+        source = pa.BufferReader(pa.py_buffer(data))
+        file = pq.ParquetFile(source, page_checksum_verification=True)
+        if file.schema_arrow.names != schema.names:
+            raise Corrupt(what, f"it has columns {file.schema_arrow.names}, not {schema.names}")
+        return file
+
+
+PIECE_ROWS_MAX: Final = 1 << 16
+"""How many rows of a part are in a piece of it at most."""
 
 DICTIONARY_ROWS_MIN: Final = 100_000
 """Parts of fewer rows have a dictionary only of times and diffs."""

@@ -15,7 +15,7 @@ schema (columns the part lacks are NULL).
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -30,7 +30,7 @@ from headwater.persist import evolution, stats
 from headwater.persist.batch import Inline, Part, Segment
 from headwater.persist.errors import Corrupt, SchemaMismatch
 from headwater.persist.evolution import DIFF, ERROR_SCHEMA, TIME
-from headwater.persist.layout import INLINE, PARQUET, Layouts
+from headwater.persist.layout import INLINE, PARQUET, Layouts, ParquetLayout
 from headwater.persist.location import Blob
 from headwater.persist.state import CollectionState, State
 
@@ -172,24 +172,59 @@ def read_part(
     part: Part, collection: CollectionState, *, fetch: Fetch, layouts: Layouts, schema: int = -1
 ) -> pa.Table:
     """Return the updates of a part, through its window, in a version (the newest) of the schema."""
+    written, newest = _schemas(part, collection, schema)
+    data, what = _verified(part, collection, fetch)
+    updates = layouts[part.layout].decode(data, written, what)
+    if updates.num_rows != part.rows:
+        raise Corrupt(what, f"it has {updates.num_rows} rows, not {part.rows}")
+    return _seen(updates, part, written, newest)
+
+
+def read_part_pieces(
+    part: Part, collection: CollectionState, *, fetch: Fetch, layouts: Layouts, piece_bytes: int
+) -> Iterator[pa.Table]:
+    """Yield the same updates, of about so many bytes at once, where the layout lets us."""
+    written, newest = _schemas(part, collection, -1)
+    data, what = _verified(part, collection, fetch)
+    layout, rows = layouts[part.layout], 0
+    pieces = (
+        layout.pieces(data, written, what, piece_bytes)
+        if isinstance(layout, ParquetLayout)
+        else [layout.decode(data, written, what)]
+    )
+    for piece in pieces:
+        rows += piece.num_rows
+        yield _seen(piece, part, written, newest)
+    if rows != part.rows:
+        raise Corrupt(what, f"it has {rows} rows, not {part.rows}")
+
+
+def _schemas(part: Part, collection: CollectionState, schema: int) -> tuple[pa.Schema, pa.Schema]:
+    """Return the columns that a part was written with, and those to read it in."""
     if part.errors:
-        written = newest = evolution.updates_schema(ERROR_SCHEMA)
-    else:
-        written = evolution.with_system_columns(collection.schemas[part.schema])
-        newest = evolution.with_system_columns(collection.schemas[schema])
+        errors = evolution.updates_schema(ERROR_SCHEMA)
+        return errors, errors
+    versions = collection.schemas
+    written = evolution.with_system_columns(versions[part.schema])
+    return written, evolution.with_system_columns(versions[schema])
+
+
+def _verified(part: Part, collection: CollectionState, fetch: Fetch) -> tuple[Any, str]:
+    """Return the bytes of a part, and what to call them."""
     match part.where:
         case Inline(data):
-            what = f"an inline part of collection {collection.name!r}"
-            updates = layouts[part.layout].decode(data, written, what)
+            return data, f"an inline part of collection {collection.name!r}"
         case Segment() as segment:
             what = f"object {segment.key} at {segment.offset}"
             found = fetch(segment)
             if found is None:
                 raise PartMissing(segment.key)
             verify_segment(segment, found, what)
-            updates = layouts[part.layout].decode(found, written, what)
-    if updates.num_rows != part.rows:
-        raise Corrupt(what, f"it has {updates.num_rows} rows, not {part.rows}")
+            return found, what
+
+
+def _seen(updates: pa.Table, part: Part, written: pa.Schema, newest: pa.Schema) -> pa.Table:
+    """Return updates through the window of their part, in the newest columns."""
     if part.window is not None:
         lower, upper = part.window
         time = updates.column(TIME)

@@ -267,7 +267,7 @@ class Progress:
 Event = Updates | Progress
 
 
-class _Hold:
+class Hold:
     """A hold of this process on a collection's history, moved along as a listener gets on."""
 
     def __init__(self, core: Core, gid: GlobalId, time: int) -> None:
@@ -312,7 +312,7 @@ class Listen:
         self._name = collection.name
         self._frontier: Times = Frontier.of(as_of + 1)
         self._pending: list[Event] = []
-        self._hold = _Hold(core, self._id, as_of)
+        self._hold = Hold(core, self._id, as_of)
         self._finalizer = weakref.finalize(self, self._hold.release)
 
     @property

@@ -236,14 +236,14 @@ def test_rows_held_at_once_do_not_depend_on_the_view(
             super().__init__(*arguments)
             spills.append(self)
 
-    combine = Bound.combined
+    combine = Bound.ordered
 
     def counted(self: Bound, updates: pa.Table, *more: Any) -> Any:
         combined.append(updates.num_rows)
         return combine(self, updates, *more)
 
     monkeypatch.setattr("headwater.materialize.first.Spill", Watched)
-    monkeypatch.setattr(Bound, "combined", counted)
+    monkeypatch.setattr(Bound, "ordered", counted)
     monkeypatch.setattr(runtime, "SPILL_BYTES", limit)
     story = Story(client, tmp_path, 3_000, at_once)
     assert story.session()

@@ -20,7 +20,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from headwater.materialize import runtime
+from headwater.materialize import first, gather, runtime
 from headwater.materialize.agreement import Agreement, BeginAnew, NotReady
 from headwater.materialize.checkpoint import Position, from_checkpoint, from_text
 from headwater.materialize.combine import Bound
@@ -398,10 +398,12 @@ def test_shards_that_ignore_their_ranges_are_seen(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = Place(client, tmp_path / "e.db", 4)
-    combined = Bound.combined
+    ordered = Bound.ordered
     monkeypatch.setattr(
-        Bound, "combined", lambda self, updates, upper, _: combined(self, updates, upper, FULL)
+        Bound, "ordered", lambda self, updates, upper, _: ordered(self, updates, upper, FULL)
     )
+    for module in (first, gather):
+        monkeypatch.setattr(module, "owned", lambda updates, *_: updates)
     running, found = _installed(place, 2)
     seen = False
     for _ in range(5):

@@ -90,6 +90,9 @@ WHERE NOT EXISTS (SELECT 1 FROM {checkpoints} AS n WHERE n.materialization = c.m
 GROUP BY c.materialization"""
 """A range that was split since owns nothing any more: the rows within it do."""
 
+LOAD_ROWS: Final = 20_000
+"""How many keys are loaded at once."""
+
 HARD_DELETE_SCHEMA: Final = {
     "type": "boolean",
     "title": "Whether a deleted key's row is removed; else it is marked in _meta/op",
@@ -130,7 +133,7 @@ class SqlDriver(ABC):
         self._columns: tuple[tuple[Column, ...], ...] = ()
         self._row: FenceRow | None = None
         self._hard_delete = True
-        self._loads: dict[int, list[bytes]] = {}
+        self._loads: dict[int, list[pa.LargeBinaryArray]] = {}
 
     def respond(self, request: Request) -> Iterator[Response]:
         """Act upon a request; yield the responses to it."""
@@ -153,7 +156,7 @@ class SqlDriver(ABC):
             case Acknowledge():
                 return
             case LoadMany():
-                self._loads.setdefault(request.binding, []).extend(request.keys_packed.to_pylist())
+                self._loads.setdefault(request.binding, []).append(request.keys_packed)
             case Flush():
                 yield from self._flushed()
             case StoreMany():
@@ -293,11 +296,14 @@ class SqlDriver(ABC):
 
     def _flushed(self) -> Iterator[Response]:
         loads, self._loads = self._loads, {}
-        for index, packed in sorted(loads.items()):
+        for index, asked in sorted(loads.items()):
             binding = self._materialization.bindings[index]
-            rows = self._select(binding, self._columns[index], [unpack(key) for key in packed])
-            if rows.num_rows:
-                yield LoadedMany(index, rows)
+            keys = pa.chunked_array(asked, pa.large_binary())
+            for start in range(0, len(keys), LOAD_ROWS):
+                packed = keys.slice(start, LOAD_ROWS).to_pylist()
+                rows = self._select(binding, self._columns[index], [unpack(key) for key in packed])
+                if rows.num_rows:
+                    yield LoadedMany(index, rows)
         yield Flushed()
 
     def _ours(self) -> tuple[str, int, int, int]:

@@ -8,7 +8,8 @@
 
 Kept by:        the runtime, which combines before it stores. Checked by either side with
                 :class:`Contents`, one for the life of a session; the cost is a comparison per
-                message, and per Load a set entry if keys are to be told apart.
+                message, and per Load a set entry if keys are to be told apart, unless they come
+                in runs that ascend, as ours do.
 Relied on by:   drivers.
 """
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.base.errors import HeadwaterError
@@ -46,6 +48,8 @@ class Contents:
     def _begin(self) -> None:
         self._unanswered = [0] * len(self._delta_updates)
         self._keys: set[tuple[int, bytes]] = set()
+        self._runs: dict[int, list[pa.LargeBinaryArray]] = {}
+        """Keys that were loaded as ascending runs, each greater than the one before."""
         self._stored = (-1, b"")
 
     def check(self, message: Message) -> None:
@@ -54,7 +58,7 @@ class Contents:
             case Load():
                 self._load(message.binding, [message.key_packed or message.key_json])
             case LoadMany():
-                self._load(message.binding, message.keys_packed.to_pylist())
+                self._load_many(message.binding, message.keys_packed)
             case Loaded():
                 self._loaded(message.binding, 1)
             case LoadedMany():
@@ -68,10 +72,25 @@ class Contents:
             case _:
                 pass
 
+    def _load_many(self, binding: int, keys: pa.LargeBinaryArray) -> None:
+        """Take notice of a run; one that goes on where the last ended need not be compared."""
+        self._check_loads(binding)
+        runs = self._runs.setdefault(binding, [])
+        ends = [run[-1].as_py() for run in runs[-1:]] + [key.as_py() for key in keys[:1]]
+        before, after = keys.slice(0, max(0, len(keys) - 1)), keys.slice(1)
+        ascends = pc.all(pc.less(before, after), min_count=0).as_py() and ends == sorted({*ends})
+        if self._keys or not ascends:
+            self._load(binding, keys.to_pylist())
+            return
+        if len(keys):
+            runs.append(keys)
+        self._unanswered[binding] += len(keys)
+
     def _load(self, binding: int, keys: Sequence[bytes]) -> None:
-        if self._delta("Load", binding):
-            raise WrongContents(f"Load of binding {binding}, which is in delta mode")
+        self._check_loads(binding)
         if self._distinct_keys:
+            for run in self._runs.pop(binding, ()):
+                self._keys.update((binding, key) for key in run.to_pylist())
             for key in keys:
                 if (binding, key) in self._keys:
                     raise WrongContents(
@@ -79,6 +98,10 @@ class Contents:
                     )
                 self._keys.add((binding, key))
         self._unanswered[binding] += len(keys)
+
+    def _check_loads(self, binding: int) -> None:
+        if self._delta("Load", binding):
+            raise WrongContents(f"Load of binding {binding}, which is in delta mode")
 
     def _loaded(self, binding: int, documents: int) -> None:
         self._delta("Loaded", binding)

@@ -1,0 +1,166 @@
+"""Runs: rows ordered by packed key, in memory or mapped, read together by ranges of keys.
+
+    run 1   ──a───b──c──────e──f──│          a piece is what all runs have in ``(after, last]``,
+    run 2   ────b───────d────────g│          in the order of the key; pieces ascend
+
+Every run has the packed key of each row in :data:`PACKED`. A run that is mapped costs no memory but
+what is being looked at; its file is removed at once, so that none is left behind whatever becomes
+of us. Files lie where Python puts temporary files (``TMPDIR``); that should not be in memory.
+
+Invariant:      all rows of a key are in one piece, in the order of runs, and within a run in its
+                own. At most about ``limit_bytes`` of rows are in a piece, unless one key has more.
+Relied on by:   ``spill`` (updates before they are combined), ``gather`` (after), ``loaded``.
+"""
+
+from __future__ import annotations
+
+import bisect
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+PACKED: Final = "__packed"
+"""The column of packed keys."""
+
+ROWS_AT_ONCE: Final = 1 << 16
+_ORDER: Final = "__order"
+_BEYOND: Final = b"\xff"
+"""Greater than every packed key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The rows of a range of keys."""
+
+    rows: pa.Table
+    last: bytes | None
+    """The greatest key of the range; ``None``: there is no later one."""
+
+
+class RunFile:
+    """A run that is being written to disk, in ascending tables; then mapped."""
+
+    def __init__(self) -> None:
+        self._file: Any = tempfile.NamedTemporaryFile(prefix="headwater-spill-")  # noqa: SIM115
+        self._writer: Any = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def write(self, rows: pa.Table) -> None:
+        """Add rows, whose keys are greater than those before."""
+        if self._writer is None:
+            self._writer = pa.ipc.new_file(self._file, rows.schema)
+        self._writer.write_table(rows, max_chunksize=ROWS_AT_ONCE)
+
+    def mapped(self) -> pa.Table:
+        """Return all rows; they are on disk."""
+        assert self._writer is not None, "a run has rows"
+        self._writer.close()
+        self._file.flush()
+        return pa.ipc.open_file(pa.memory_map(self._file.name)).read_all()
+
+
+class _Keys(Sequence[bytes]):
+    """Packed keys, ascending, for bisection."""
+
+    def __init__(self, column: pa.ChunkedArray) -> None:
+        self._column = column
+
+    def __len__(self) -> int:
+        return len(self._column)
+
+    def __getitem__(self, at: int) -> bytes:  # type: ignore[override]
+        found: bytes = self._column[at].as_py()
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """A key, and how many rows of each run are not greater."""
+
+    key: bytes
+    rows: tuple[int, ...]
+
+
+class SortedRuns:
+    """Some runs, as if they were one."""
+
+    def __init__(self, runs: Sequence[pa.Table], limit_bytes: int, *, merging: bool = True) -> None:
+        """``merging``: rows of a piece are in the order of their key, and not run after run."""
+        self._merging = merging
+        self._runs = tuple(run for run in runs if run.num_rows)
+        self._keys = tuple(_Keys(run.column(PACKED)) for run in self._runs)
+        self._limit_bytes = limit_bytes
+        self.rows = sum(run.num_rows for run in self._runs)
+        self.nbytes = sum(run.nbytes for run in self._runs)
+
+    @property
+    def greatest(self) -> bytes:
+        """The greatest key; there must be one."""
+        return max(keys[len(keys) - 1] for keys in self._keys)
+
+    def pieces(self, after: bytes = b"") -> Iterator[Piece]:
+        """Yield the rows of all keys greater than ``after``, range by range.
+
+        The last piece is there in any case, if it has no rows.
+        """
+        if not self._runs:
+            return
+        cuts = self._cuts(after)
+        for number, (begin, end) in enumerate(pairwise(cuts)):
+            rows = self._slice(begin.rows, end.rows)
+            final = number + 2 == len(cuts)
+            if rows.num_rows or final:
+                yield Piece(rows, None if final else end.key)
+
+    def between(self, after: bytes, through: bytes | None) -> pa.Table | None:
+        """Return the rows with keys in ``(after, through]``; ``None`` if there are none at all."""
+        if not self._runs:
+            return None
+        return self._slice(self._place(after).rows, self._place(through or _BEYOND).rows)
+
+    def _place(self, key: bytes) -> _Cut:
+        return _Cut(key, tuple(bisect.bisect_right(keys, key) for keys in self._keys))
+
+    def _slice(self, begin: Sequence[int], end: Sequence[int]) -> pa.Table:
+        slices = [
+            run.slice(first, last - first)
+            for run, first, last in zip(self._runs, begin, end, strict=True)
+            if last > first
+        ]
+        if not slices:
+            return self._runs[0].slice(0, 0)
+        rows = pa.concat_tables(slices, promote_options="default")
+        if len(slices) == 1 or not self._merging:
+            return rows
+        numbered = pa.table({PACKED: rows[PACKED], _ORDER: np.arange(rows.num_rows)})
+        ascending = [(PACKED, "ascending"), (_ORDER, "ascending")]
+        return rows.take(pc.sort_indices(numbered, ascending))
+
+    def _cuts(self, after: bytes) -> list[_Cut]:
+        """Return where to cut all runs, so that what lies between two cuts fits into memory."""
+        at_once = max(1, self.rows * self._limit_bytes // max(1, self.nbytes))
+        # Between two neighbours of these no run has more than its share.
+        stride = max(1, at_once // (2 * len(self._keys)))
+        candidates = sorted(
+            {keys[at] for keys in self._keys for at in range(stride - 1, len(keys), stride)}
+        )
+        places = [self._place(key) for key in (after, *(key for key in candidates if key > after))]
+        places.append(_Cut(_BEYOND, tuple(map(len, self._keys))))
+        totals = np.array([sum(place.rows) for place in places])
+        cuts, at = [places[0]], 0
+        while at + 1 < len(places):
+            reach = int(np.searchsorted(totals, totals[at] + at_once, "right")) - 1
+            at = max(at + 1, reach)
+            cuts.append(places[at])
+        return cuts
