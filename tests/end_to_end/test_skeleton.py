@@ -75,6 +75,18 @@ class Served:
         self._reap()
         assert not running or self.process.returncode == 0, "SIGTERM is a clean end"
 
+    def java(self) -> int:
+        """Return the process id of its JVM, when there is one that answers."""
+        self.psql("SELECT count(*) FROM orders WHERE amount > 0")
+        told = subprocess.run(
+            ["ps", "-o", "pid=,comm=", "--ppid", str(self.process.pid)],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        (found,) = [line.split()[0] for line in told.stdout.splitlines() if "java" in line]
+        return int(found)
+
     def get(self, path: str) -> str:
         with urllib.request.urlopen(self.console + path, timeout=DEADLINE_SECONDS) as answer:
             return str(answer.read().decode())
@@ -168,6 +180,14 @@ def test_a_table_a_view_a_delivery_a_kill_and_a_resume(tmp_path: Path) -> None:
         run("DELETE FROM orders WHERE customer = 2")
         assert selected("SELECT region, total, orders FROM totals") == expected()
         _eventually_delivered(endpoint, expected())
+
+        # Spark alone ends: the server starts another, and everything goes on in it.
+        os.kill(served.java(), signal.SIGKILL)
+        run("INSERT INTO orders VALUES (9, 7)")
+        assert selected(f"SELECT * FROM ({VIEW}) AS anew") == expected()
+        assert selected("SELECT region, total, orders FROM totals") == expected()
+        _eventually_delivered(endpoint, expected())
+        assert "headwater_spark_restarts_total 1.0" in served.get("/metrics")
     finally:
         served.stop()
         model.close()

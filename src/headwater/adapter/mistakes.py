@@ -14,8 +14,10 @@ from contextlib import contextmanager
 from typing import Final
 
 from headwater.adapter.errors import CannotBeMaintained, QueryRejected
+from headwater.adapter.spark_lost import SparkLost
 from headwater.compute.ir.refusal import NotUnderstood, Refused
 from headwater.compute.select import QueryFailed
+from headwater.persist.spark_end import SparkEnded
 
 POSTGRES_SAYS: Final = {"DIVIDE_BY_ZERO": "division by zero"}
 """By condition: what clients of PostgreSQL know, and look for."""
@@ -51,6 +53,8 @@ def users_mistakes() -> Iterator[None]:
         said = sentence(str(error), error.condition)
         state = sqlstate(said, error.condition, error.sqlstate)
         raise QueryRejected(said, error.condition, state) from error
+    except SparkEnded as error:
+        raise SparkLost(str(error), out_of_memory=error.out_of_memory) from error
     except Refused as error:
         raise CannotBeMaintained(
             f"{error.construct} cannot be kept in a view",

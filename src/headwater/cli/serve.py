@@ -50,13 +50,19 @@ def serve(
     ] = False,
     spark_master: Annotated[str | None, typer.Option(help="Spark master [local].")] = None,
     spark_memory_mib: Annotated[
-        int | None, typer.Option(help="Heap of Spark's driver, in MiB [1024].")
+        int | None,
+        typer.Option(
+            help="Heap of Spark's driver, in MiB [a quarter of the memory, from 1024 to 4096]."
+        ),
     ] = None,
     spark_cores: Annotated[
         int | None, typer.Option(help="Cores to plan for [all of this machine].")
     ] = None,
     spark_host: Annotated[
         str | None, typer.Option(help="Address at which executors reach the driver [127.0.0.1].")
+    ] = None,
+    query_result_mib: Annotated[
+        int | None, typer.Option(help="How large the answer of a query may be, in MiB [4096].")
     ] = None,
     users: Annotated[
         Path | None, typer.Option(help="File of users, as `headwater user` writes it.")
@@ -93,6 +99,7 @@ def serve(
         "spark_memory_mib": spark_memory_mib,
         "spark_cores": spark_cores,
         "spark_host": spark_host,
+        "query_result_mib": query_result_mib,
         "users": users,
         "tls_certificate": tls_certificate,
         "tls_key": tls_key,

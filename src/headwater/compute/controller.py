@@ -53,6 +53,7 @@ from headwater.persist.commands import (
 )
 from headwater.persist.decision import collection_named, collection_of
 from headwater.persist.errors import CompactionRegression, DestroyedCollection, Stopped
+from headwater.persist.spark_end import SparkEnded, or_ended
 from headwater.persist.spark_parts import place_of
 from headwater.persist.state import State
 
@@ -119,7 +120,8 @@ class ViewController:
         """
         self._require_reachable_blob()
         into = Named(name, key)
-        return _attempted(lambda: self._create(into, query, relations, rules, start, also))
+        with or_ended(self._session):
+            return _attempted(lambda: self._create(into, query, relations, rules, start, also))
 
     def _create(
         self,
@@ -149,7 +151,8 @@ class ViewController:
         Returns a read capability for each output. See ``compute/maintain.py``.
         """
         self._require_reachable_blob()
-        return _attempted(lambda: self._maintaining.maintain_view(reads, view, writes))
+        with or_ended(self._session):
+            return _attempted(lambda: self._maintaining.maintain_view(reads, view, writes))
 
     def workspace(self, *names: str, relations: Relations | None = None) -> Workspace:
         """Return a place to make DataFrames in, over these relations, all of them without rows.
@@ -280,7 +283,7 @@ class ViewController:
             try:
                 made, commands = renew.renewed(state, installer, view, why, others)
                 self._core.submit(Atomic(commands)).result()
-            except Stopped:
+            except (Stopped, SparkEnded):
                 raise
             except HeadwaterError as error:
                 self._stall(view, error)
@@ -298,6 +301,8 @@ class ViewController:
         except Stopped:
             raise
         except HeadwaterError as error:
+            if isinstance(error, SparkEnded) and not error.out_of_memory:
+                raise  # No view is to blame.
             self._stall(view, error)
             return []
         self._stalled.pop(view.id, None)
@@ -347,7 +352,7 @@ class ViewController:
             try:
                 ready = self._core.wait(self._ready, IDLE_SECONDS)
                 if ready and not self._stopping.is_set():
-                    with self._stepping:
+                    with self._stepping, or_ended(self._session):
                         self._run(ready)
             except HeadwaterError:
                 # Stopped or fenced: the runtime says so to everybody who asks it. Else try again.

@@ -13,6 +13,7 @@ from headwater.compute.query import compiled
 from headwater.persist import evolution
 from headwater.persist.client import Client
 from headwater.persist.decision import collection_named
+from headwater.persist.spark_end import or_ended
 
 
 def explained_query(client: Client, session: Any, sql: str, relations: Mapping[str, str]) -> str:
@@ -22,7 +23,8 @@ def explained_query(client: Client, session: Any, sql: str, relations: Mapping[s
         name: evolution.from_bytes(collection_named(state, collection).schemas[-1])
         for name, collection in relations.items()
     }
-    plan = compiled(session, sql, schemas).plan
+    with or_ended(session):
+        plan = compiled(session, sql, schemas).plan
     if plan.functions:
         names = ", ".join(f"{function.name}()" for function in plan.functions)
         return f"recomputed once per input time: {names}: {IN_PYTHON}\n"

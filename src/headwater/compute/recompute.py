@@ -42,6 +42,7 @@ from pyspark.errors import PySparkException
 from headwater.algebra.frontier import Frontier
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import GlobalId
+from headwater.compute.answer import is_small, rows_of
 from headwater.compute.catalyst import user_functions
 from headwater.compute.catalyst.render import execute
 from headwater.compute.catalyst.try_eval import plain
@@ -62,6 +63,7 @@ from headwater.persist.narrow import read_rows
 from headwater.persist.part import PART_ROWS_TARGET, Pending
 from headwater.persist.read import Snapshot, take_snapshot
 from headwater.persist.spark import rows_frame
+from headwater.persist.spark_end import or_ended
 from headwater.persist.spark_parts import Target, cut
 from headwater.persist.state import CollectionState, State, bound
 
@@ -195,7 +197,10 @@ def run(core: Core, session: Any, planned: Recomputation) -> list[Pending]:
     """Ask the query at each time of the step; return what changed, ready to be written."""
     view = planned.view
     try:
-        with job_group(session, view.reader_id, f"step of view {view.name}"):
+        with (
+            or_ended(session),
+            job_group(session, view.reader_id, f"step of view {view.name}"),
+        ):
             return list(_run(core, session, planned))
     except OtherMeaning as error:
         raise StepFailed(view.name, f"{error}; drop the view and create it again") from error
@@ -260,7 +265,8 @@ class _Query:
         # Built anew for each time: a planned frame that is run again may return old data.
         frames = {n: rows_frame(self._session, snapshot) for n, snapshot in snapshots.items()}
         try:
-            answer = execute(self._session, self._plan, frames).toArrow()
+            frame = execute(self._session, self._plan, frames)
+            answer = rows_of(self._session, frame, small=is_small(self._plan, snapshots))
         except PySparkException as error:
             message = _of_data(error, self._plan)
             if message is None:

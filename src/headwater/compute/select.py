@@ -13,29 +13,38 @@ snapshot is.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import sqlglot
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import to_arrow_schema
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from headwater.base.errors import HeadwaterError
+from headwater.compute.answer import NoSpaceForResult, ResultTooLarge, is_small, rows_of
 from headwater.compute.catalyst.compiler import Workspace
 from headwater.compute.catalyst.render import execute
 from headwater.compute.catalyst.user_functions import session_of
 from headwater.compute.ir.plan import Plan
 from headwater.compute.ir.refusal import NotUnderstood, Refused
-from headwater.compute.step import job_group
+from headwater.compute.step import job_group, last_line
 from headwater.persist import evolution
 from headwater.persist.client import Client
 from headwater.persist.decision import collection_named
 from headwater.persist.read import Snapshot
 from headwater.persist.spark import arrow_frame, rows_frame
+from headwater.persist.spark_end import SparkEnded, or_ended
+
+TOO_MUCH: Final = (
+    "the query brings more together in Spark's driver than its memory allows; select or join less, "
+    "or give Spark more with --spark-memory-mib"
+)
+SYSTEM_ERROR: Final = "58000"
 
 
 class QueryFailed(HeadwaterError):
@@ -59,14 +68,17 @@ def select(
 
     ``group`` names its jobs, for :func:`cancel`.
     """
-    own = session_of(session)
-    with job_group(own, group, "query") if group else nullcontext():
-        return _selected(client, own, sql, as_of, relations, local)
+    with or_ended(session):
+        own = session_of(session)
+        with job_group(own, group, "query") if group else nullcontext():
+            return _selected(client, own, sql, as_of, relations, local)
 
 
 def cancel(session: Any, group: str) -> None:
     """End the jobs of a group that run now."""
-    session.sparkContext.cancelJobGroup(group)
+    # With the JVM they have ended, too.
+    with suppress(SparkEnded), or_ended(session):
+        session.sparkContext.cancelJobGroup(group)
 
 
 def _selected(
@@ -87,10 +99,11 @@ def _selected(
         frames = {name: rows_frame(own, snapshot) for name, snapshot in snapshots.items()}
         frames.update((name, arrow_frame(own, rows)) for name, rows in local.items())
         if plan is not None:
-            return execute(own, plan, frames, now_ms=as_of).toArrow()
+            small = is_small(plan, snapshots, local)
+            return rows_of(own, execute(own, plan, frames, now_ms=as_of), small=small)
         for name, frame in frames.items():
             frame.createOrReplaceTempView(quoted(name))
-        return own.sql(sql).toArrow()
+        return rows_of(own, own.sql(sql), small=False)
 
 
 def _planned(
@@ -117,8 +130,8 @@ def _planned(
 
 def describe(client: Client, session: Any, sql: str, relations: Mapping[str, str]) -> pa.Schema:
     """Return the columns the query would have; starts no job."""
-    own = session_of(session)
-    with _failures():
+    with or_ended(session), _failures():
+        own = session_of(session)
         for name in mentioned(sql, relations):
             collection = collection_named(client.core.state, relations[name])
             empty = evolution.from_bytes(collection.schemas[-1]).empty_table()
@@ -151,6 +164,15 @@ def _failures() -> Iterator[None]:
         raise QueryFailed(
             spark_message(error), error.getCondition(), error.getSqlState()
         ) from error
+    except Py4JJavaError as error:
+        # A job that failed for a reason that is no condition of Spark's.
+        if "spark.driver.maxResultSize" in str(error):
+            raise QueryFailed(
+                TOO_MUCH, ResultTooLarge.condition, ResultTooLarge.sqlstate
+            ) from error
+        raise QueryFailed(last_line(error), None, SYSTEM_ERROR) from error
+    except (ResultTooLarge, NoSpaceForResult) as error:
+        raise QueryFailed(str(error), error.condition, error.sqlstate) from error
 
 
 def spark_message(error: PySparkException) -> str:

@@ -28,6 +28,7 @@ from py4j.protocol import Py4JNetworkError
 
 from headwater.base.errors import InvalidUsage
 from headwater.compute import class_archive
+from headwater.persist.spark_end import process_of
 
 MEANING: Final = {
     "spark.sql.session.timeZone": "UTC",
@@ -37,6 +38,10 @@ MEANING: Final = {
     "spark.sql.caseSensitive": "false",
 }
 """Settings that decide what a query says; stored plans depend on them."""
+
+RESULT_BYTES_MAX: Final = "spark.headwater.result.bytesMax"
+"""How large the answer of a query may be; Spark keeps it for us (``compute/answer.py``)."""
+RESULT_MIB_MAX: Final = 4096
 
 _LOG_PROPERTIES: Final = """\
 rootLogger.level = error
@@ -74,6 +79,10 @@ class SparkSettings:
     """Cores to plan for; 0: as many as this process may use."""
     host: str = "127.0.0.1"
     driver_memory: str = "1g"
+    collect_mib: int = 0
+    """How much tasks may return to the driver in one job; 0: as much as Spark lets them, 1 GiB."""
+    result_mib: int = RESULT_MIB_MAX
+    """How large the answer of a query may be."""
     java_options: str = ""
     """Further options of the driver's JVM; empty: those that use the archive of its classes."""
     extra: tuple[tuple[str, str], ...] = ()
@@ -195,9 +204,39 @@ def close_session() -> None:
             shutil.rmtree(closing.directory, ignore_errors=True)
 
 
+def forget_session() -> None:
+    """Let this process start Spark anew when its JVM has ended, or could not be started.
+
+    PySpark has no way to say so: it keeps the gateway to its first JVM for as long as the process
+    lives, in variables of its classes.
+    """
+    global _open
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    with _lock:
+        gone, _open = _open, None
+        context, gateway = SparkContext._active_spark_context, SparkContext._gateway
+        SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
+        SparkSession._instantiatedSession = SparkSession._activeSession = None
+    process = getattr(gateway, "proc", None)
+    if process is not None:
+        if process.poll() is None:
+            process.kill()  # It has no context that anybody could use.
+        process.wait()
+        process.stdin.close()
+    if context is not None:
+        context._jsc = None
+        if context._accumulatorServer is not None:
+            context._accumulatorServer.shutdown()
+            context._accumulatorServer.server_close()
+    if gone is not None:
+        shutil.rmtree(gone.directory, ignore_errors=True)
+
+
 def jvm_status(session: Any) -> int | None:
     """Return with which status the JVM of a session ended; None: it runs, or is not ours."""
-    process = getattr(session.sparkContext._gateway, "proc", None)
+    process = process_of(session)
     return None if process is None else process.poll()
 
 
@@ -217,14 +256,27 @@ def _start(settings: SparkSettings, directory: Path) -> Any:
     options = settings.java_options or class_archive.options(class_archive.path())
     for key, value in configuration(settings, directory, log, options).items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    session = builder.getOrCreate()
+    # It prints a stack when the JVM goes; whoever used the JVM is told.
+    session.sparkContext._accumulatorServer.handle_error = _not_told
+    return session
+
+
+def _not_told(*_: object) -> None:
+    pass
 
 
 def configuration(
     settings: SparkSettings, directory: Path, log: Path, options: str = ""
 ) -> dict[str, str]:
     """Return every setting the session is started with (pure); ``options`` are the JVM's."""
-    java = f"-Dlog4j2.configurationFile={log.as_uri()} -Dderby.system.home={directory} {options}"
+    java = (
+        f"-Dlog4j2.configurationFile={log.as_uri()} -Dderby.system.home={directory} "
+        # A JVM that had no memory for one thread is broken for all: it ends, and is followed by
+        # another (``warming.py``), instead of going on without whatever it lost.
+        f"-XX:+ExitOnOutOfMemoryError {options}"
+    )
+    collected = {"spark.driver.maxResultSize": f"{settings.collect_mib}m"}
     return {
         **MEANING,
         "spark.ui.enabled": "false",
@@ -243,5 +295,7 @@ def configuration(
         "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
         "spark.scheduler.mode": "FAIR",
         "spark.python.daemon.module": "headwater.compute.worker_daemon",
+        RESULT_BYTES_MAX: str(settings.result_mib << 20),
+        **(collected if settings.collect_mib else {}),
         **dict(settings.extra),
     }

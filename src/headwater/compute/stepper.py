@@ -59,6 +59,7 @@ from headwater.persist.errors import Stopped
 from headwater.persist.evolution import DIFF, ERROR_SCHEMA, TIME
 from headwater.persist.part import Pending
 from headwater.persist.spark import writing
+from headwater.persist.spark_end import SparkEnded, or_ended
 from headwater.persist.spark_parts import Place, Reading, Target, Writing, place_of
 from headwater.persist.state import State, bound
 
@@ -108,6 +109,8 @@ class Stepper:
         self._programs: OrderedDict[frozenset[Planned], Program] = OrderedDict()
         self._borrowed: Counter[frozenset[Planned]] = Counter()
         """How often a set of views was stepped by a larger program."""
+        self._context: Any = None
+        """That of the programs."""
         self._planning = threading.Lock()
         self._background: ThreadPoolExecutor | None = None
         self._begun: dict[GlobalId, _Begun] = {}
@@ -202,6 +205,8 @@ class Stepper:
         except Stopped:
             raise
         except HeadwaterError as error:
+            if isinstance(error, SparkEnded) and not error.out_of_memory:
+                raise  # No view is to blame.
             if len(steps) == 1:
                 stall(steps[0].view, error)
                 return []
@@ -245,7 +250,10 @@ class Stepper:
         views = [step.view for step in group.views]
         names = ", ".join(view.name for view in views)
         try:
-            with job_group(self._session, views[0].reader_id, f"step of {names}"):
+            with (
+                or_ended(self._session),
+                job_group(self._session, views[0].reader_id, f"step of {names}"),
+            ):
                 program = self._program(views, live)
                 done = program.run(group.task(place, into, program.views))
         except OtherMeaning as error:
@@ -271,7 +279,12 @@ class Stepper:
 
     def _program(self, views: Sequence[MaintainedView], live: Sequence[MaintainedView]) -> Program:
         wanted = _planned(views)
+        context = self._session.sparkContext
         with self._planning:
+            if context is not self._context:  # Another JVM: it knows no program of the last one.
+                self._programs.clear()
+                self._borrowed.clear()
+                self._context = context
             known = wanted if wanted in self._programs else self._larger(wanted)
             if known is None:
                 own = self._borrowed.pop(wanted, 0) >= OWN_PROGRAM_AFTER

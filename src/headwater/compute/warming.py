@@ -1,11 +1,18 @@
-"""A SparkSession that is still being started: whoever uses it waits for it.
+"""The SparkSession of a server: there before it is started, and again after its JVM has ended.
 
 Starting the JVM takes seconds, and most of what a server does first (tables, inserts, point reads,
 definitions' looking up) needs none of it. :class:`WarmingSession` stands for the session from the
-beginning: any attribute of it is that of the session, once there is one. If Spark cannot be
-started, every use says so, and :attr:`WarmingSession.failure` does; also when its JVM has ended.
+beginning: any attribute of it is that of the session, once there is one.
 
-Kept by: this module. Relied on by: ``server/compose.py``, which opens its door meanwhile.
+A JVM can end at any time: killed by the system for its memory, or by itself because a query took
+all of it. Whatever ran in it is told so (``persist/spark_end.py``); the next use waits for another
+JVM, which a thread starts in its place. Nothing else is lost: what views are and how far they are
+is in the log. JVMs that end one soon after another are started after longer and longer pauses.
+
+If Spark cannot be started at all, every use says so, and :attr:`WarmingSession.failure` does.
+
+Kept by: this module. Relied on by: ``server/compose.py``, which opens its door meanwhile; whoever
+keeps something of a session for later asks whether its ``sparkContext`` is still the same.
 """
 
 from __future__ import annotations
@@ -14,12 +21,23 @@ import logging
 import threading
 import time
 from concurrent.futures import Future
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from headwater.base.errors import HeadwaterError
-from headwater.compute.session import SparkSettings, close_session, jvm_status, open_session
+from headwater.compute.session import SparkSettings, close_session, forget_session, open_session
+from headwater.persist.spark_end import process_of, said
 
 LOG: Final = logging.getLogger(__name__)
+
+LOOK_SECONDS: Final = 0.2
+STARTS_MAX: Final = 5
+"""How often it is tried to start another JVM, before there will be none."""
+PAUSE_SECONDS_MAX: Final = 30.0
+STEADY_SECONDS: Final = 60.0
+"""A JVM that ran this long did not end because of how it was started."""
+
+
+_STOPPING: Final = "the server is stopping"
 
 
 class SparkUnavailable(HeadwaterError):
@@ -33,14 +51,13 @@ class SparkUnavailable(HeadwaterError):
         )
 
 
-class SparkEnded(HeadwaterError):
-    """The JVM of Spark is gone."""
+class _Running(NamedTuple):
+    session: Any
+    process: Any | None
 
-    def __init__(self, status: int) -> None:
-        super().__init__(
-            f"Spark's JVM ended with status {status}; start the server again, and if the system "
-            "killed it for its memory, give it less with --spark-memory-mib"
-        )
+    @property
+    def status(self) -> int | None:
+        return None if self.process is None else self.process.poll()
 
 
 class WarmingSession:
@@ -48,8 +65,14 @@ class WarmingSession:
 
     def __init__(self, settings: SparkSettings) -> None:
         self._settings = settings
-        self._future: Future[Any] = Future()
-        self._thread = threading.Thread(target=self._start, name="headwater-spark", daemon=True)
+        self._future: Future[_Running] = Future()
+        self._last: _Running | None = None
+        self._changing = threading.Lock()
+        self._closing, self._ended = threading.Event(), threading.Event()
+        self._over = False
+        self.restarts = 0
+        """How many JVMs have ended and were followed by another."""
+        self._thread = threading.Thread(target=self._run, name="headwater-spark", daemon=True)
         self._thread.start()
 
     def __getattr__(self, name: str) -> Any:
@@ -57,43 +80,103 @@ class WarmingSession:
 
     def session(self) -> Any:
         """Return the session, when it is there."""
-        failure = self._future.exception()
-        if isinstance(failure, HeadwaterError):
-            raise failure.again()
-        return self._future.result()
+        while True:
+            future = self._future
+            failure = future.exception()
+            if isinstance(failure, HeadwaterError):
+                raise failure.again()
+            running = future.result()
+            if running.status is None or self._closing.is_set():
+                return running.session
+            self._replace(future)
+
+    @property
+    def process(self) -> Any | None:
+        """The process of the newest JVM, running or ended; None: there was none yet."""
+        return None if self._last is None else self._last.process
 
     @property
     def ready(self) -> bool:
-        """Whether nobody has to wait any more."""
-        return self._future.done() and self._future.exception() is None
+        """Whether nobody has to wait."""
+        future = self._future
+        return future.done() and future.exception() is None and future.result().status is None
 
     @property
     def failure(self) -> HeadwaterError | None:
-        """Why there will be no session, or is none any more, if so."""
-        if not self._future.done():
-            return None
-        failure = self._future.exception()
-        if failure is None:
-            status = jvm_status(self._future.result())
-            return None if status is None else SparkEnded(status)
+        """Why there will be no session, if so."""
+        future = self._future
+        failure = future.exception() if future.done() else None
         return failure if isinstance(failure, HeadwaterError) else None
+
+    def start_no_more(self) -> None:
+        """Start no other JVM from now on: whoever waits for one is told."""
+        self._closing.set()
+        self._ended.set()
 
     def close(self) -> None:
         """Stop the session; one that is being started is waited for, and stopped."""
+        self.start_no_more()
         self._thread.join()
         close_session()
 
-    def _start(self) -> None:
-        began = time.monotonic()
+    def _replace(self, future: Future[_Running]) -> None:
+        """Let everybody wait for another JVM, if they do not yet."""
+        with self._changing:
+            if self._future is future:
+                self._future = Future()
+                if self._over:
+                    self._future.set_exception(SparkUnavailable(_STOPPING))
+        self._ended.set()
+
+    def _run(self) -> None:
         try:
-            session = open_session(self._settings)
-        except HeadwaterError as error:
-            self._future.set_exception(error)
-        except Exception as error:  # noqa: BLE001 - PySpark and Py4J raise whatever they have
-            self._future.set_exception(SparkUnavailable(error))
-        else:
-            seconds = round(time.monotonic() - began, 1)
-            LOG.info(
-                "Spark is ready", extra={"event": {"seconds": seconds, "version": session.version}}
-            )
-            self._future.set_result(session)
+            self._keep()
+        finally:
+            with self._changing:
+                self._over = True
+                if not self._future.done():
+                    self._future.set_exception(SparkUnavailable(_STOPPING))
+
+    def _keep(self) -> None:
+        """Start a JVM, and another one whenever it has ended."""
+        pause_seconds = 0.0
+        starts_max = 1  # What cannot be started at first is a mistake of whoever started it.
+        while (running := self._started(starts_max)) is not None:
+            future, began = self._future, time.monotonic()
+            future.set_result(running)
+            while (status := running.status) is None:
+                self._ended.wait(LOOK_SECONDS)
+                if self._closing.is_set():
+                    return
+            self._replace(future)
+            self._ended.clear()
+            steady = time.monotonic() - began >= STEADY_SECONDS
+            pause_seconds = 0.0 if steady else min(PAUSE_SECONDS_MAX, 2 * pause_seconds + 1)
+            starts_max = STARTS_MAX
+            event = {"why": said(status), "pause_seconds": pause_seconds}
+            LOG.warning("Spark's JVM ended and is started again", extra={"event": event})
+            forget_session()
+            self.restarts += 1
+            if self._closing.wait(pause_seconds):
+                return
+
+    def _started(self, attempts: int) -> _Running | None:
+        """Start a JVM; None: it could not be, and whoever asks is told why."""
+        began = time.monotonic()
+        for left in reversed(range(attempts)):
+            try:
+                session = open_session(self._settings)
+                event = {"seconds": round(time.monotonic() - began, 1), "version": session.version}
+                self._last = running = _Running(session, process_of(session))
+            except HeadwaterError as error:
+                self._future.set_exception(error)
+                return None
+            except Exception as error:  # noqa: BLE001 - PySpark and Py4J raise whatever they have
+                forget_session()
+                if not left or self._closing.wait(PAUSE_SECONDS_MAX / (left + 1)):
+                    self._future.set_exception(SparkUnavailable(error))
+                    return None
+            else:
+                LOG.info("Spark is ready", extra={"event": event})
+                return running
+        return None

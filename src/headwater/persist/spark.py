@@ -55,6 +55,7 @@ from headwater.persist.spark_parts import (
     encode_parts,
     place_of,
 )
+from headwater.persist.spark_size import numbers_of
 from headwater.persist.state import CollectionState, bound
 
 DRIVER_ROWS_MAX: Final = 10_000
@@ -219,9 +220,7 @@ def _read_in_tasks(
     schema: pa.Schema,
 ) -> Frame:
     """Return a frame with one partition per group of parts, read where its task runs."""
-    wire = _wire_schema(schema)
-    names = schema.names
-    groups = tuple(groups)
+    wire, names, groups = _wire_schema(schema), schema.names, tuple(groups)
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -229,8 +228,7 @@ def _read_in_tasks(
                 for table in tables(groups[number]):
                     yield from _batches(table.select(names), wire)
 
-    numbers = session.range(0, len(groups), 1, len(groups))
-    return numbers.mapInArrow(read, spark_schema(schema))
+    return numbers_of(session, groups).mapInArrow(read, spark_schema(schema))
 
 
 # ---- updates over an interval ----------------------------------------------------------------

@@ -11,6 +11,7 @@ goes on from there.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any, Self
 
 from prometheus_client import CollectorRegistry
@@ -61,32 +62,38 @@ class Server:
         settings = spark_settings(config)
         preflight.check(config)
         self.config, self._users = config, users
+        with ExitStack() as undo:
+            self._build(config, settings, encryption, undo)
+            self._open = undo.pop_all()
+        """What is open or runs, to be ended in the opposite order."""
+
+    def _build(
+        self, config: ServerConfig, settings: SparkSettings, encryption: Any, undo: ExitStack
+    ) -> None:
         self.console: HttpServer | None = None
         if config.console is not None:
             self.console = HttpServer(
                 config.console, self._application, config.tls_certificate, config.tls_key
             )
+            undo.callback(self.console.stop)
         clock = SystemClock()
-        try:
-            self.client = open_location(
-                config.data,
-                blob=config.blob or None,
-                consensus=config.consensus or None,
-                reentrance_id=preflight.reentrance_id(config),
-                take_over=config.take_over,
-                layouts=LAYOUTS,
-                clock=clock,
-            )
-        except BaseException:
-            if self.console is not None:
-                self.console.stop()
-            raise
+        self.client = open_location(
+            config.data,
+            blob=config.blob or None,
+            consensus=config.consensus or None,
+            reentrance_id=preflight.reentrance_id(config),
+            take_over=config.take_over,
+            layouts=LAYOUTS,
+            clock=clock,
+        )
+        undo.callback(self.client.stop)
         tell("the location is open", epoch=self.client.core.epoch, **config.shown())
         self.timeline = Timeline(self.client, clock)
         self.catalog_queries = CatalogQueries(
             config.data / "shadow", lambda: self.client.core.state
         )
         self.session = WarmingSession(settings)
+        undo.callback(self.session.close)
         self.views = ViewController(self.client, self.session)
         self.materializations = Materializations(self.client)
         self.ingestions = Ingestions(self.client, self.timeline, clock, session=self.session)
@@ -100,29 +107,44 @@ class Server:
             vault=Vault.of_file(config.secrets_key or default_key_file()),
         )
         self.webhooks = Webhooks(self.client.core, self.ingestions, coordinator.connections)
-        self.wire = WireServer(config.host, config.port, coordinator, users=users, tls=encryption)
+        self.wire = WireServer(
+            config.host, config.port, coordinator, users=self._users, tls=encryption
+        )
         self.sight = Sight(coordinator.seen, coordinator.open_session, self.ingestions.statuses)
         self.watch = Watch(self.sight.picture)
 
     def start(self) -> Self:
-        """Start everything; when this returns, clients can connect."""
+        """Start everything; when this returns, clients can connect. What fails leaves nothing."""
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def _start(self) -> None:
         replacement.drop_abandoned(self.client.core, self.views)
-        self.catalog_queries.start()
-        self.timeline.start()
-        self.views.start()
-        self.materializations.start()
-        self.ingestions.start()
+        for part in (
+            self.catalog_queries,
+            self.timeline,
+            self.views,
+            self.materializations,
+            self.ingestions,
+        ):
+            part.start()
+            self._open.callback(part.stop)
         try:
             self.wire.start()
         except OSError as error:
-            self.stop()
             raise preflight.cannot_listen(self.config.address, "--listen", error) from None
+        self._open.callback(self.wire.stop)
         tell("clients may connect", address=Address(self.wire.host, self.wire.port))
         self.watch.start()
+        self._open.callback(self.watch.stop)
         if self.console is not None:
             self.console.start()
+            self._open.callback(self.console.stop)
             tell("the console is served", url=self.console.url)
-        return self
 
     @property
     def failure(self) -> HeadwaterError | None:
@@ -137,18 +159,9 @@ class Server:
         return f"psql -h {self.wire.host} -p {self.wire.port} -U headwater"
 
     def stop(self) -> None:
-        """Stop in the opposite order."""
-        if self.console is not None:
-            self.console.stop()
-        self.watch.stop()
-        self.wire.stop()
-        self.catalog_queries.stop()
-        self.ingestions.stop()
-        self.materializations.stop()
-        self.views.stop()
-        self.timeline.stop()
-        self.session.close()
-        self.client.stop()
+        """Stop what was started, in the opposite order."""
+        self.session.start_no_more()
+        self._open.close()
         tell("stopped")
 
     def __enter__(self) -> Self:
@@ -164,7 +177,7 @@ class Server:
         config = self.config.console
         assert config is not None
         registry = CollectorRegistry()
-        registry.register(metrics.ObjectMetrics(self.sight.picture, lambda: self.session.ready))
+        registry.register(metrics.ObjectMetrics(self.sight.picture, self.session))
         counted = self.client.core.metrics.registry
         shown = application(
             self.sight,
@@ -178,10 +191,16 @@ class Server:
 
 def spark_settings(config: ServerConfig) -> SparkSettings:
     """Return how Spark is run."""
+    memory = preflight.spark_memory(
+        config.spark_memory_mib, preflight.total_mib(), preflight.available_mib()
+    )
     return SparkSettings(
         master=config.spark_master,
         cores=config.spark_cores,
         host=config.spark_host,
-        driver_memory=f"{config.spark_memory_mib}m",
+        driver_memory=f"{memory}m",
+        # What is collected is in the heap several times: as a task's result, read, decoded.
+        collect_mib=memory // 8,
+        result_mib=config.query_result_mib,
         extra=config.spark,
     )

@@ -82,12 +82,14 @@ class ServerConfig:
     secrets_key: Path | None = None
     """File of the key that secrets are sealed with; None: in the user's configuration directory.
     Never in the location: whoever copies that has no secret."""
-    spark_memory_mib: int = 1024
-    """Heap of the driver's JVM."""
+    spark_memory_mib: int = 0
+    """Heap of the driver's JVM; 0: by the memory of the machine (``preflight.spark_memory``)."""
     spark_cores: int = 0
     """Cores to plan for; 0: all that this process may use."""
     spark_host: str = "127.0.0.1"
     """Address at which executors reach the driver."""
+    query_result_mib: int = 4096
+    """How large the answer of a query may be; it waits on disk."""
     spark: tuple[tuple[str, str], ...] = ()
     """Further settings of Spark."""
     log_format: LogFormat = "plain"
@@ -308,6 +310,7 @@ _READERS: Final[dict[str, Any]] = {
     "spark_memory_mib": _count,
     "spark_cores": _count,
     "spark_host": _text,
+    "query_result_mib": _count,
     "log_format": _log_format,
     "log_level": _log_level,
 }

@@ -71,6 +71,8 @@ def set_up(form: LogFormat, level: str, stream: TextIO | None = None) -> None:
         noisy = logging.getLogger(name)
         noisy.handlers, noisy.propagate = [], True
         noisy.setLevel(logging.ERROR)
+    # It reports a connection that Spark's end closed; whoever used it has the exception.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
 
 
 def _fields(record: logging.LogRecord) -> dict[str, object]:

@@ -10,13 +10,15 @@ they are asked for, from the same picture that the console draws, so that both s
 ``headwater_object_healthy``                1, or 0 with the state in the label ``health``
 ``headwater_materialization_…_total``       transactions and rows of each, since this server started
 ``headwater_clock_behind_seconds``          how far the timeline is behind the clock
-``headwater_spark_ready``                   1 when queries need not wait for Spark any more
+``headwater_spark_ready``                   1 when queries need not wait for Spark
+``headwater_spark_restarts_total``          how many JVMs ended and were followed by another
 ==========================================  ========================================================
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -27,12 +29,24 @@ from headwater.console.model import Health, Picture
 _NAMES = ("object", "kind")
 
 
+class Spark(Protocol):
+    """How Spark is."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether it answers."""
+
+    @property
+    def restarts(self) -> int:
+        """How often it was started again."""
+
+
 class ObjectMetrics(Collector):
     """Makes the figures of a picture."""
 
-    def __init__(self, picture: Callable[[], Picture], ready: Callable[[], bool]) -> None:
+    def __init__(self, picture: Callable[[], Picture], spark: Spark) -> None:
         self._picture = picture
-        self._ready = ready
+        self._spark = spark
 
     def collect(self) -> Iterable[Metric]:
         """Return the figures of now."""
@@ -46,7 +60,10 @@ class ObjectMetrics(Collector):
             picture.clock_behind_ms / 1000,
         )
         yield _one("headwater_log_seqno", "The newest log entry.", picture.seqno)
-        yield _one("headwater_spark_ready", "Whether Spark has started.", int(self._ready()))
+        yield _one("headwater_spark_ready", "Whether Spark has started.", int(self._spark.ready))
+        yield CounterMetricFamily(
+            "headwater_spark_restarts", "JVMs that ended.", value=self._spark.restarts
+        )
         yield from _objects(picture)
         yield from _deliveries(picture)
 

@@ -27,6 +27,9 @@ OURS: Final = ("log.db", "blob", "server-id")
 JAVA_MIN: Final = 17
 BESIDE_JVM_MIB: Final = 512
 """What Python and its workers need at the least beside the JVM's heap."""
+HEAP_PART: Final = 4
+HEAP_MIB_MIN, HEAP_MIB_MAX = 1024, 4096
+"""The heap of Spark's driver, if nobody says: a quarter of the memory, within these."""
 _JAVA_SECONDS: Final = 30
 _MIB: Final = 1 << 20
 _ID_BYTES: Final = 8
@@ -43,7 +46,8 @@ def check(config: ServerConfig) -> None:
     if config.console is not None:
         check_port(config.console, "--console")
     check_java(os.environ.get("JAVA_HOME", ""), os.environ.get("PATH", ""))
-    check_memory(config.spark_memory_mib, available_mib())
+    available = available_mib()
+    check_memory(spark_memory(config.spark_memory_mib, total_mib(), available), available)
 
 
 def check_directory(data: Path) -> None:
@@ -123,6 +127,20 @@ def java_version(told: str) -> int:
     return 0 if found is None else int(found.group(1))
 
 
+def spark_memory(asked: int, total: int | None, available: int | None) -> int:
+    """Return the heap of Spark's driver, in MiB: as asked, or by the memory that there is.
+
+    >>> spark_memory(0, 8192, 7000), spark_memory(0, 2048, 1200), spark_memory(700, 8192, 7000)
+    (2048, 1024, 700)
+    """
+    if asked:
+        return asked
+    wanted = HEAP_MIB_MIN if total is None else total // HEAP_PART
+    # What others have taken cannot be had; less than the least is refused, not taken.
+    free = wanted if available is None else available - BESIDE_JVM_MIB
+    return max(HEAP_MIB_MIN, min(wanted, free, HEAP_MIB_MAX))
+
+
 def check_memory(spark_memory_mib: int, available: int | None) -> None:
     """Refuse to start where the JVM would be killed soon; None: it is not known."""
     needed = spark_memory_mib + BESIDE_JVM_MIB
@@ -138,13 +156,26 @@ def check_memory(spark_memory_mib: int, available: int | None) -> None:
         )
 
 
+def total_mib() -> int | None:
+    """Return how much memory this process may have in all; None: the system does not tell."""
+    found = []
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        found.append(_told_mib("MemTotal:"))
+    with contextlib.suppress(OSError, ValueError):
+        found.append(int(Path("/sys/fs/cgroup/memory.max").read_text("ascii")) // _MIB)
+    return min(found) if found else None
+
+
+def _told_mib(name: str) -> int:
+    told = Path("/proc/meminfo").read_text("ascii").splitlines()
+    return int(next(line for line in told if line.startswith(name)).split()[1]) // 1024
+
+
 def available_mib() -> int | None:
     """Return how much memory this process may still take; None: the system does not tell."""
     found = []
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        told = Path("/proc/meminfo").read_text("ascii")
-        line = next(line for line in told.splitlines() if line.startswith("MemAvailable:"))
-        found.append(int(line.split()[1]) // 1024)
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        found.append(_told_mib("MemAvailable:"))
     with contextlib.suppress(OSError, ValueError):
         group = Path("/sys/fs/cgroup")
         limit = int((group / "memory.max").read_text("ascii"))

@@ -12,6 +12,7 @@ from typing import Any
 
 from headwater.persist.core import Core, Step
 from headwater.persist.spark import run_in_tasks, writing
+from headwater.persist.spark_end import or_ended
 from headwater.persist.spark_parts import Writing
 
 SLOTS_LEFT_FREE = 2
@@ -27,11 +28,12 @@ class SparkTasks:
 
     def run(self, work: Sequence[Callable[[str], bytes]]) -> list[bytes]:
         """Run each in a task."""
-        slots = int(self._session.sparkContext.defaultParallelism)
-        some = max(1, slots - SLOTS_LEFT_FREE)
         found: list[bytes] = []
-        for first in range(0, len(work), some):
-            found += run_in_tasks(self._session, work[first : first + some])
+        with or_ended(self._session):
+            slots = int(self._session.sparkContext.defaultParallelism)
+            some = max(1, slots - SLOTS_LEFT_FREE)
+            for first in range(0, len(work), some):
+                found += run_in_tasks(self._session, work[first : first + some])
         return found
 
     def writing(self) -> Writing:

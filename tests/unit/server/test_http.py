@@ -7,6 +7,7 @@ import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -24,10 +25,10 @@ from headwater.testing.sql_server import SqlServer
 class Served:
     def __init__(self, server: SqlServer) -> None:
         self.failure: HeadwaterError | None = None
-        self.ready = False
+        self.ready, self.restarts = False, 0
         self.sight = Sight(server.coordinator.seen, server.coordinator.open_session)
         registry = CollectorRegistry()
-        registry.register(metrics.ObjectMetrics(self.sight.picture, lambda: self.ready))
+        registry.register(metrics.ObjectMetrics(self.sight.picture, self))
         self.http = HttpServer(
             Address("127.0.0.1", 0),
             lambda: application(
@@ -75,6 +76,16 @@ def test_figures_of_persist_and_of_every_object(served: Served) -> None:
     assert 'headwater_object_healthy{health="ok",kind="table",object="t"} 1.0' in text
     for line in text.splitlines():
         assert line.startswith(("#", "headwater_")), line
+
+
+def test_every_figure_is_explained(served: Served) -> None:
+    """Of counters the page has the name under which they are read."""
+    page = (Path(__file__).parents[3] / "docs" / "operations.md").read_text("utf-8")
+    text = served.get("/metrics")[1]
+    told = [line.split()[2:4] for line in text.splitlines() if line.startswith("# TYPE ")]
+    names = {name for name, kind in told if not (kind == "gauge" and name.endswith("_created"))}
+    assert len(names) > 20
+    assert sorted(name for name in names if f"`{name}" not in page) == []
 
 
 def test_the_picture_for_scripts(served: Served) -> None:
