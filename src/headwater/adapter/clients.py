@@ -12,14 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from headwater.adapter.sql.statements import (
-    ExplainQuery,
-    ExplainTimestamp,
-    ExplainView,
-    Select,
-    Statement,
-    Subscribe,
-)
+from headwater.adapter.sql.explain_statements import Explain
+from headwater.adapter.sql.statements import Select, Statement, Subscribe
 
 TEXT_MAX: Final = 4_096
 """Characters of a query that are kept to be shown."""
@@ -60,7 +54,7 @@ class SubscriptionSeen:
 
 def shown_text(statement: Statement, sql: str) -> str:
     """Return what others may see of a statement: all of a query, the first words of the rest."""
-    if isinstance(statement, Select | Subscribe | ExplainTimestamp | ExplainQuery | ExplainView):
+    if isinstance(statement, Select | Subscribe | Explain):
         return sql[:TEXT_MAX]
     return " ".join(sql.split(maxsplit=2)[:2])
 

@@ -17,7 +17,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from headwater.adapter import catalog, subscribe, subscriptions, writes
+from headwater.adapter import catalog, replacement, subscribe, subscriptions, writes
 from headwater.adapter import reads as reading
 from headwater.adapter.catalog import Sources
 from headwater.adapter.catalog_queries import CatalogQueries, CatalogUnavailable, passed
@@ -45,6 +45,7 @@ from headwater.adapter.sql.materialization_statements import CreateMaterializati
 from headwater.adapter.sql.point import point_key
 from headwater.adapter.sql.statements import (
     Computed,
+    CreateMaterializedView,
     Delete,
     Insert,
     OnConflict,
@@ -210,6 +211,16 @@ class Coordinator:
         if found.kind != kind:
             raise WrongKind(name, kind, found.kind)
         return self._views.explain(found.collection)
+
+    def explain_replacement(self, statement: CreateMaterializedView) -> list[str]:
+        """Say what a replacement would compute anew; nothing is made."""
+        state = self._core.state
+        found = catalog.named(state, statement.name)
+        sources = catalog.sources(state, statement.tables)
+        text = self.reads.text(statement.query_sql, sources, statement.dialect)
+        how = self._views.explain_query(text, relations=sources.relations)
+        lines = list(replacement.explained(state, found, statement.tables))
+        return [*lines, "by:", *(f"  {line}" for line in how.splitlines())]
 
     def validated(self, statement: CreateMaterialization) -> pa.Table:
         """Return what a materialization would be; nothing is changed, here or there."""

@@ -285,13 +285,13 @@ class Definitions:
         if statement.if_not_exists and catalog.find(state, statement.name) is not None:
             return Change(tag)
         found = catalog.find(state, statement.name) if statement.or_replace else None
+        uses = tuple(catalog.named(state, name).id for name in statement.tables)
         if found is None:
             catalog.refuse_duplicate(state, statement.name)
         else:
-            replacement.check(state, found)
+            replacement.check(state, found, uses)
         sources = catalog.sources(state, statement.tables)
         query = self._in_spark(state, statement)
-        uses = tuple(catalog.named(state, name).id for name in statement.tables)
         name = f"u{self._collections.new_id()}"
         retain_ms = alterations.retained(statement.retain_ms)
         if found is not None and statement.retain_ms is None:
@@ -306,10 +306,12 @@ class Definitions:
             )
 
         if found is not None:
-            old = found
+            replacing = replacement.Replacement(
+                self._core, self._views, found, self._collections.new_id
+            )
 
             def swap(_: tuple[Command, ...]) -> None:
-                replacement.replace(self._core, self._views, old, named, create)
+                replacing.run(named, create)
 
             return Change(tag, (), (swap,))
         return Change(tag, (catalog.put(named),), (create,))

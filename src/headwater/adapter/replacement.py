@@ -1,20 +1,24 @@
 """``CREATE OR REPLACE MATERIALIZED VIEW``: another query under the same name, without a gap.
 
     build   the new view has a collection of its own and hydrates beside the old one, which stays as
-            it is and answers
-    swap    when the new one is as far as the old one: in one entry the object means the new
-            collection
-    drop    the old view goes a little later (``GRACE_SECONDS``), so that who reads it just then is
+            it is and answers; so has everything that reads the old one as it is stored
+    swap    when all of them are as far as those they replace: in one entry every object means its
+            new collection
+    drop    the old ones go a little later (``GRACE_SECONDS``), so that who reads them just then is
             not cut off
 
-The item ``replacement/<collection>`` names what is to be dropped if nobody goes on with it: first
-the new collection, from the swap on the old one. So a server that dies in between leaves one view,
-whole, and drops the other when it starts again (:func:`drop_abandoned`).
+*Readers* of a materialized view are those whose collections are made of it, through plain views or
+not: materialized views and indexes, and theirs in turn. They are made again by the queries they
+have, over the new collections; plain views are texts, and need nothing. What has delivered the old
+rows elsewhere (a materialization, a durable subscription) cannot be moved under its receiver's
+feet: it is named and nothing is done.
 
-The object keeps its id, so views that are made of it go on, if its columns are the same. What reads
-the old *collection* itself (a materialized view, an index, a materialization, a durable
-subscription) cannot be moved under a reader's feet: it is named and nothing is done. A query that
-fails while it is built changes nothing either.
+The item ``replacement/<collection>`` names what is to be dropped if nobody goes on with it: first
+the new collections, from the swap on the old ones. So a server that dies in between leaves one set
+of views, whole, and drops the other when it starts again (:func:`drop_abandoned`).
+
+Objects keep their ids. Where a plain view is made of one, its columns must stay as they are. A
+query that fails while it is built changes nothing.
 
 History begins anew: times before the swap's hydration cannot be read any more.
 """
@@ -23,16 +27,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 from headwater.adapter import catalog
 from headwater.adapter.catalog import Object
 from headwater.adapter.errors import InvalidDefinition, WrongKind
 from headwater.adapter.ports import Evaluator
 from headwater.base.errors import HeadwaterError
+from headwater.base.ids import GlobalId
 from headwater.compute import definition
+from headwater.compute.ir import plan as plans
 from headwater.persist import evolution
 from headwater.persist.commands import Atomic, SetItem
 from headwater.persist.core import Core
@@ -43,21 +50,98 @@ LOOK_SECONDS: Final = 0.5
 GRACE_SECONDS: Final = 5.0
 
 
-def check(state: State, found: Object) -> None:
-    """Refuse to replace what is no materialized view, or what others read as it is stored."""
+@dataclass(frozen=True, slots=True)
+class Affected:
+    """What a replacement does to others, in the order in which they are made."""
+
+    rebuilt: tuple[Object, ...]
+    """Materialized views and indexes that read what is replaced."""
+    kept: tuple[Object, ...]
+    """Plain views: their texts mean the new one from the swap on."""
+    refused: tuple[Object, ...]
+    """What has told the old rows to somebody else."""
+
+
+def affected(state: State, found: Object) -> Affected:
+    """Return whom a replacement concerns: everything that is made of the object."""
+    order: dict[str, Object] = {}
+    _add_readers(state, found, order)
+    readers = list(order.values())
+    stored = ("materialized view", "index")
+    return Affected(
+        tuple(each for each in readers if each.kind in stored),
+        tuple(each for each in readers if each.kind == "view"),
+        tuple(each for each in readers if each.kind not in (*stored, "view")),
+    )
+
+
+def _add_readers(state: State, each: Object, order: dict[str, Object]) -> None:
+    for user in catalog.users(state, each.id):
+        order.pop(user.id, None)  # To the end: after all that it is made of.
+        order[user.id] = user
+        _add_readers(state, user, order)
+
+
+def check_order(found: Object, concerned: Affected, uses: Sequence[str]) -> None:
+    """Refuse a query that reads what it replaces, or what is made of that."""
+    above = {each.id: each.name for each in (*concerned.rebuilt, *concerned.kept)}
+    above[found.id] = found.name
+    for oid in uses:
+        if oid in above:
+            raise InvalidDefinition(
+                f'"{found.name}" cannot be replaced by a query over "{above[oid]}": it would be '
+                "made of itself",
+                hint="Read what it is made of instead, or create a view under another name.",
+            )
+
+
+def check(state: State, found: Object, uses: Sequence[str]) -> Affected:
+    """Return whom a replacement by what uses these concerns; refuse one that cannot be."""
     if found.kind != "materialized view":
         raise WrongKind(found.name, "materialized view", found.kind)
-    readers = [each for each in catalog.users(state, found.id) if each.kind != "view"]
-    if readers:
-        names = ", ".join(f"{each.kind} {each.name}" for each in readers)
+    concerned = affected(state, found)
+    check_order(found, concerned, uses)
+    if concerned.refused:
+        names = ", ".join(f"{each.kind} {each.name}" for each in concerned.refused)
         raise InvalidDefinition(
-            f'"{found.name}" cannot be replaced: {names} reads it as it is stored',
-            hint="Drop what reads it, or create the new view under another name.",
+            f'"{found.name}" cannot be replaced: {names} has delivered its rows elsewhere',
+            hint="Drop it and make it again afterwards, or create the new view under another name.",
         )
+    return concerned
+
+
+def explained(state: State, found: Object, inputs: Sequence[str]) -> Iterator[str]:
+    """Say what a replacement by a query over ``inputs`` computes anew, and what stays as it is."""
+    if found.kind != "materialized view":
+        raise WrongKind(found.name, "materialized view", found.kind)
+    concerned = affected(state, found)
+    check_order(found, concerned, [catalog.named(state, name).id for name in inputs])
+    yield "recomputed, beside what answers meanwhile:"
+    yield f"  {found.kind} {found.name}"
+    for each in concerned.rebuilt:
+        yield f"  {each.kind} {each.name}: it reads {_why(state, each)}"
+    yield "kept as it is:"
+    for each in concerned.kept:
+        yield f"  {each.kind} {each.name}: a text, if the columns it uses stay"
+    for name in inputs:
+        each = catalog.named(state, name)
+        yield f"  {each.kind} {each.name}: read by the new query"
+    if concerned.refused:
+        yield "refused, because it has delivered rows elsewhere:"
+        for each in concerned.refused:
+            yield f"  {each.kind} {each.name}"
+
+
+def _why(state: State, each: Object) -> str:
+    return ", ".join(catalog.by_id(state, oid).name for oid in each.uses)
+
+
+def _views(state: State, found: Object) -> list[definition.Definition]:
+    return [view for view in definition.stored(state) if view.name == found.collection]
 
 
 def check_columns(state: State, found: Object, built: str) -> None:
-    """Refuse other columns while views are made of the old ones."""
+    """Refuse other columns while plain views are made of the old ones."""
     users = [each.name for each in catalog.users(state, found.id) if each.kind == "view"]
     old, new = (
         evolution.from_bytes(state.collections[state.names[name]].schemas[-1])
@@ -71,33 +155,95 @@ def check_columns(state: State, found: Object, built: str) -> None:
         )
 
 
-def replace(
-    core: Core, views: Evaluator, found: Object, named: Object, create: Callable[..., object]
-) -> None:
-    """Build the view that ``create`` makes in ``named.collection``, and swap it in."""
-    built, old = named.collection, found.collection
-    create((_doomed(built),))
-    try:
-        check_columns(core.state, found, built)
-        _await(core, views, old, built)
-    except BaseException:
-        views.drop_view(built, also=(_spared(built),))
-        raise
-    kept = catalog.named(core.state, found.name)
-    swapped = catalog.changed(
-        named, id=kept.id, comment=kept.comment, column_comments=kept.column_comments
-    )
-    core.submit(Atomic((catalog.put(swapped), _spared(built), _doomed(old)))).result()
-    threading.Thread(
-        target=_drop_later, args=(views, old), name=f"headwater-drop-{old}", daemon=True
-    ).start()
+class Replacement:
+    """One replacement: ``named`` in place of ``found``, with all who read that."""
+
+    def __init__(
+        self, core: Core, views: Evaluator, found: Object, new_id: Callable[[], GlobalId]
+    ) -> None:
+        self._core, self._views, self._found = core, views, found
+        self._new_id = new_id
+        self._built: dict[str, str] = {}
+        """From the collections that were to those that are to be, in the order of making."""
+
+    def run(self, named: Object, create: Callable[..., object]) -> None:
+        """Build the view that ``create`` makes in ``named.collection``, and swap it in."""
+        core, found = self._core, self._found
+        concerned = check(core.state, found, named.uses)
+        try:
+            self._building(found.collection, named.collection)
+            create((_doomed(named.collection),))
+            check_columns(core.state, found, named.collection)
+            for each in concerned.rebuilt:
+                self._rebuild(each)
+                check_columns(core.state, each, self._built[each.collection])
+            for old, new in self._built.items():
+                _await(core, self._views, old, new)
+        except BaseException:
+            for built in reversed(self._built.values()):
+                self._views.drop_view(built, also=(_spared(built),))
+            raise
+        self._swap(named, concerned.rebuilt)
+        gone = tuple(reversed(self._built))
+        threading.Thread(
+            target=_drop_later,
+            args=(self._views, gone),
+            name=f"headwater-drop-{found.collection}",
+            daemon=True,
+        ).start()
+
+    def _building(self, old: str, new: str) -> None:
+        self._built[old] = new
+
+    def _rebuild(self, each: Object) -> None:
+        """Make a reader again by the query it has, over what is built so far."""
+        state = self._core.state
+        (view,) = _views(state, each)
+        names = {name: state.collections[gid].name for name, gid in view.relations.items()}
+        built = f"u{self._new_id()}"
+        self._building(each.collection, built)
+        try:
+            self._views.create_view(
+                built,
+                _query(view),
+                relations={name: self._built.get(old, old) for name, old in names.items()},
+                key=state.collections[view.id].key,
+                also=(_doomed(built),),
+            )
+        except HeadwaterError as error:
+            raise InvalidDefinition(
+                f'"{self._found.name}" cannot be replaced: {each.kind} {each.name} could not be '
+                f"made of the new query: {error}",
+                hint=f"Drop {each.kind} {each.name}, or keep the columns that it reads.",
+            ) from error
+
+    def _swap(self, named: Object, rebuilt: Sequence[Object]) -> None:
+        state = self._core.state
+        kept = catalog.named(state, self._found.name)
+        swapped = [
+            catalog.changed(
+                named, id=kept.id, comment=kept.comment, column_comments=kept.column_comments
+            )
+        ]
+        for each in rebuilt:
+            now = catalog.by_id(state, each.id)
+            swapped.append(catalog.changed(now, collection=self._built[each.collection]))
+        marks = [mark for old, new in self._built.items() for mark in (_spared(new), _doomed(old))]
+        self._core.submit(Atomic((*map(catalog.put, swapped), *marks))).result()
 
 
-def _drop_later(views: Evaluator, old: str) -> None:
+def _query(view: definition.Definition) -> Any:
+    """Return what a view is made of: its text, or its plan where the text does not say it all."""
+    plan = plans.decoded(view.plan) if view.plan else None
+    return view.sql if view.sql and (plan is None or not plan.functions) else plan
+
+
+def _drop_later(views: Evaluator, gone: Sequence[str]) -> None:
     time.sleep(GRACE_SECONDS)
     # Stopped meanwhile: the next start does it.
     with suppress(HeadwaterError):
-        views.drop_view(old, also=(_spared(old),))
+        for old in gone:
+            views.drop_view(old, also=(_spared(old),))
 
 
 def _doomed(collection: str) -> SetItem:
@@ -115,9 +261,14 @@ def abandoned(state: State) -> list[tuple[str, str]]:
 
 def drop_abandoned(core: Core, views: Evaluator) -> None:
     """Drop what nobody builds any more: called before anything is defined."""
-    for item, collection in abandoned(core.state):
+    # The youngest first: readers before what they read.
+    for item, collection in sorted(abandoned(core.state), key=lambda each: -_age(core, each[1])):
         if not views.drop_view(collection, also=(SetItem(item, None),)):
             core.submit(SetItem(item, None)).result()
+
+
+def _age(core: Core, collection: str) -> int:
+    return core.state.names.get(collection, 0)
 
 
 def _await(core: Core, views: Evaluator, old: str, new: str) -> None:

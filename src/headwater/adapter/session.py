@@ -61,6 +61,7 @@ from headwater.adapter.sql.statements import (
     Dialect,
     Drop,
     ExplainQuery,
+    ExplainReplacement,
     ExplainTimestamp,
     ExplainView,
     Insert,
@@ -209,6 +210,9 @@ class ClientSession:
             case ExplainView(name, kind):
                 lines = pa.array(self._coordinator.explain(name, kind).splitlines(), pa.string())
                 return Result.of_table(pa.table({"view": lines}), "EXPLAIN")
+            case ExplainReplacement(create):
+                lines = pa.array(self._coordinator.explain_replacement(create), pa.string())
+                return Result.of_table(pa.table({"replacement": lines}), "EXPLAIN")
             case Subscribe():
                 return self._subscribe(statement)
             case Insert() | Update() | Delete():

@@ -115,6 +115,9 @@ def _explain(source: Source) -> statements.Statement:
     if not timestamp:
         cursor.accept("PLAN")
     cursor.accept("FOR")
+    if not timestamp and cursor.peek("CREATE", "OR", "REPLACE", "MATERIALIZED"):
+        create = _create_materialized_view(cursor.rest())
+        return statements.ExplainReplacement(create)
     kept: tuple[tuple[str, ...], Literal["materialized view", "index"]]
     for kept in ((("MATERIALIZED", "VIEW"), "materialized view"), (("INDEX",), "index")):
         if not timestamp and cursor.accept(*kept[0]):
@@ -132,15 +135,15 @@ def _explain(source: Source) -> statements.Statement:
     else:
         raise Unsupported(
             "EXPLAIN of this",
-            detail="There is EXPLAIN [TIMESTAMP] query, and EXPLAIN MATERIALIZED VIEW, VIEW and "
-            "INDEX with a name.",
+            detail="There is EXPLAIN [TIMESTAMP] query, EXPLAIN MATERIALIZED VIEW, VIEW and "
+            "INDEX with a name, and EXPLAIN CREATE OR REPLACE MATERIALIZED VIEW.",
         )
     if not isinstance(select, statements.Select):
         raise Unsupported("EXPLAIN of a query about the session or the catalog")
     return statements.ExplainTimestamp(select) if timestamp else statements.ExplainQuery(select)
 
 
-def _create_materialized_view(source: Source) -> statements.Statement:
+def _create_materialized_view(source: Source) -> statements.CreateMaterializedView:
     cursor = Cursor(source)
     cursor.expect("CREATE")
     or_replace = cursor.accept("OR", "REPLACE")

@@ -33,6 +33,13 @@ from headwater.adapter.sql.connection_statements import (
     CreateSecret,
     ValidateConnection,
 )
+from headwater.adapter.sql.explain_statements import (
+    Explain,
+    ExplainQuery,
+    ExplainReplacement,
+    ExplainTimestamp,
+    ExplainView,
+)
 from headwater.adapter.sql.materialization_statements import (
     CreateMaterialization,
     SetMaterialization,
@@ -53,7 +60,8 @@ from headwater.adapter.sql.transactions import (
 
 # Handed on from there; what is defined here is public as it is.
 __all__ = [
-    "Begin", "Commit", "Release", "Rollback", "RollbackTo", "Savepoint", "SelectCatalog",
+    "Begin", "Commit", "ExplainQuery", "ExplainReplacement", "ExplainTimestamp", "ExplainView",
+    "Release", "Rollback", "RollbackTo", "Savepoint", "SelectCatalog",
     "SelectSession", "SessionColumn", "SetTransaction",
 ]  # fmt: skip
 
@@ -256,28 +264,6 @@ class Select:
 
 
 @dataclass(frozen=True, slots=True)
-class ExplainTimestamp:
-    """``EXPLAIN TIMESTAMP [FOR] query``: the time the query would read at, and why."""
-
-    select: Select
-
-
-@dataclass(frozen=True, slots=True)
-class ExplainQuery:
-    """``EXPLAIN [PLAN FOR] query``: how it is answered, from what, and by which operators."""
-
-    select: Select
-
-
-@dataclass(frozen=True, slots=True)
-class ExplainView:
-    """``EXPLAIN {MATERIALIZED VIEW | INDEX} name``: how it is kept, with what state, how far."""
-
-    name: str
-    kind: Literal["materialized view", "index"] = "materialized view"
-
-
-@dataclass(frozen=True, slots=True)
 class Envelope:
     """``ENVELOPE {UPSERT | DEBEZIUM} (KEY (column, …))``."""
 
@@ -447,9 +433,7 @@ Statement = (
     | ValidateConnection
     | Acknowledge
     | Select
-    | ExplainTimestamp
-    | ExplainQuery
-    | ExplainView
+    | Explain
     | Subscribe
     | SelectSession
     | SelectCatalog
@@ -483,14 +467,9 @@ def returns_rows(statement: Statement) -> bool:
     match statement:
         case Insert() | Update() | Delete():
             return statement.returning is not None
-        case (
-            Select()
-            | SelectSession()
-            | SelectCatalog()
-            | ExplainTimestamp()
-            | ExplainQuery()
-            | ExplainView()
-        ):
+        case Select() | SelectSession() | SelectCatalog():
+            return True
+        case ExplainTimestamp() | ExplainQuery() | ExplainView() | ExplainReplacement():
             return True
         case Show() | ShowTables() | ShowObjects() | ShowSchemas() | ShowColumns() | ShowCreate():
             return True
