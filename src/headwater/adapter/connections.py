@@ -68,6 +68,11 @@ class ConnectionDefinition(msgspec.Struct, frozen=True):
     secrets: dict[str, str] = {}
 
 
+def connection_options() -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
+    """Return by kind of connection the options that it needs, and all that it knows."""
+    return {kind: (_REQUIRED[kind], known) for kind, known in _OPTIONS.items()}
+
+
 # ---- definitions ---------------------------------------------------------------------------------
 
 
