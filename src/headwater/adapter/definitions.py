@@ -161,12 +161,12 @@ class Definitions:
         with self._defining:
             state = self._core.state
             found = catalog.find(state, name) if or_replace else None
+            uses = tuple(catalog.named(state, table).id for table in tables)
             if found is None:
                 catalog.refuse_duplicate(state, name)
             else:
-                replacement.check(state, found)
+                replacement.check(state, found, uses)
             relations = catalog.sources(state, tables).relations
-            uses = tuple(catalog.named(state, table).id for table in tables)
             oid = f"u{self._collections.new_id()}"
             sql = f"CREATE MATERIALIZED VIEW {name} AS /* a DataFrame over */ {', '.join(tables)}"
             named = catalog.Object(name, "materialized view", sql, oid, uses, oid)
@@ -177,7 +177,10 @@ class Definitions:
             if found is None:
                 create((catalog.put(named),))
             else:
-                replacement.replace(self._core, self._views, found, named, create)
+                self._replacing(found).run(named, create)
+
+    def _replacing(self, found: catalog.Object) -> replacement.Replacement:
+        return replacement.Replacement(self._core, self._views, found, self._collections.new_id)
 
     # ---- planning ----------------------------------------------------------------------------
 
@@ -306,9 +309,7 @@ class Definitions:
             )
 
         if found is not None:
-            replacing = replacement.Replacement(
-                self._core, self._views, found, self._collections.new_id
-            )
+            replacing = self._replacing(found)
 
             def swap(_: tuple[Command, ...]) -> None:
                 replacing.run(named, create)
