@@ -15,7 +15,7 @@ from headwater.persist.client import Client, open_location
 from headwater.persist.core import Settings
 from headwater.persist.read import Progress, Updates
 from headwater.persist.source import persisted_source
-from headwater.persist.spark import register_data_source
+from headwater.persist.spark_stream import register_data_source
 
 pytestmark = pytest.mark.spark
 

@@ -28,7 +28,7 @@ from sqlglot.errors import SqlglotError
 from headwater.base.errors import HeadwaterError
 from headwater.compute.answer import NoSpaceForResult, ResultTooLarge, is_small, rows_of
 from headwater.compute.catalyst.compiler import Workspace
-from headwater.compute.catalyst.render import execute
+from headwater.compute.catalyst.render import execute, read_by
 from headwater.compute.catalyst.user_functions import session_of
 from headwater.compute.ir.plan import Plan
 from headwater.compute.ir.refusal import NotUnderstood, Refused
@@ -96,7 +96,8 @@ def _selected(
         plan = _planned(client, own, sql, {name: relations[name] for name in known}, local)
         for name in known if plan is None else set(plan.relations) - set(local):
             snapshots[name] = client.reader(relations[name]).snapshot(as_of)
-        frames = {name: rows_frame(own, snapshot) for name, snapshot in snapshots.items()}
+        read = {} if plan is None else read_by(plan)
+        frames = {n: rows_frame(own, each, read.get(n)) for n, each in snapshots.items()}
         frames.update((name, arrow_frame(own, rows)) for name, rows in local.items())
         if plan is not None:
             small = is_small(plan, snapshots, local)

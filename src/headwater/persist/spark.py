@@ -20,12 +20,12 @@ A frame over a snapshot is definite, as the snapshot is: running it again gives 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Container, Iterator, Sequence
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.functions import lit
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from headwater.algebra.frontier import Frontier
@@ -33,16 +33,16 @@ from headwater.base.errors import InvalidUsage
 from headwater.base.ids import BatchId
 from headwater.persist import evolution
 from headwater.persist.batch import Part
-from headwater.persist.client import Client, ReadHandle, WriteHandle, new_token, open_location
+from headwater.persist.client import ReadHandle, WriteHandle, new_token
 from headwater.persist.commands import CompareAndAppend, Outcome
 from headwater.persist.consolidate import consolidate
 from headwater.persist.core import Core, Step
-from headwater.persist.decision import collection_named, collection_of
+from headwater.persist.decision import collection_of
 from headwater.persist.errors import CollectionHasErrors, SchemaMismatch
 from headwater.persist.evolution import DIFF
-from headwater.persist.layout import Layout
 from headwater.persist.multiplicity import repeat_rows
 from headwater.persist.narrow import is_upgraded, read_rows
+from headwater.persist.pieces import Piece, each_row_once, in_pieces
 from headwater.persist.read import Snapshot
 from headwater.persist.spark_parts import (
     Cut,
@@ -56,7 +56,7 @@ from headwater.persist.spark_parts import (
     place_of,
 )
 from headwater.persist.spark_size import numbers_of
-from headwater.persist.state import CollectionState, bound
+from headwater.persist.state import CollectionState
 
 DRIVER_ROWS_MAX: Final = 10_000
 """Above this, createDataFrame is slower than a task that reads the parts (latency.md, 5)."""
@@ -69,6 +69,8 @@ BATCH_ROWS: Final = 65_536
 Frame = Any
 Session = Any
 Finish = Callable[[pa.Table], pa.Table]
+_Group = TypeVar("_Group", tuple[Part, ...], tuple[Piece, ...])
+_Sized = TypeVar("_Sized", Part, Piece)
 
 
 # ---- schemas ---------------------------------------------------------------------------------
@@ -79,7 +81,7 @@ def spark_schema(schema: pa.Schema) -> Any:
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
-def _wire_schema(schema: pa.Schema) -> pa.Schema:
+def wire_schema(schema: pa.Schema) -> pa.Schema:
     """Return the Arrow types in which Spark takes these columns from a task."""
     return to_arrow_schema(spark_schema(schema), timezone="UTC")
 
@@ -94,7 +96,7 @@ def frame_rows(frame: Frame) -> pa.Table:
     return frame.toArrow()
 
 
-def _batches(table: pa.Table, wire: pa.Schema) -> Iterator[pa.RecordBatch]:
+def batches_of(table: pa.Table, wire: pa.Schema) -> Iterator[pa.RecordBatch]:
     yield from table.cast(wire).to_batches(max_chunksize=BATCH_ROWS)
 
 
@@ -107,11 +109,72 @@ def snapshot_frame(session: Session, snapshot: Snapshot) -> Frame:
     return _frame(session, snapshot, schema, lambda multiset: multiset)
 
 
-def rows_frame(session: Session, snapshot: Snapshot) -> Frame:
-    """Return data columns, each row as often as its multiplicity says."""
+def rows_frame(
+    session: Session, snapshot: Snapshot, columns: Container[str] | None = None
+) -> Frame:
+    """Return data columns, each row as often as its multiplicity says.
+
+    ``columns`` are those that somebody will look at (``None``: all): of the others every value is
+    NULL, and no task sends them.
+    """
     name = snapshot.name
-    schema = pa.schema(_columns(snapshot))
-    return _frame(session, snapshot, schema, lambda multiset: repeat_rows(multiset, name))
+    fields = _columns(snapshot)
+    seen = [field for field in fields if columns is None or field.name in columns]
+    # Rows of no columns cannot be counted.
+    schema = pa.schema(seen or fields[:1])
+
+    def finish(multiset: pa.Table) -> pa.Table:
+        return repeat_rows(multiset, name).select(schema.names)
+
+    frame = _rows_in_pieces(session, snapshot, schema, finish)
+    if frame is None:
+        frame = _frame(session, snapshot, schema, finish)
+    return frame if len(schema) == len(fields) else _with_nulls(frame, fields, schema)
+
+
+def _with_nulls(frame: Frame, fields: Sequence[pa.Field], sent: pa.Schema) -> Frame:
+    types = {field.name: field.dataType for field in spark_schema(pa.schema(fields)).fields}
+    return frame.select(
+        *(
+            frame[_quoted(field.name)]
+            if field.name in sent.names
+            else lit(None).cast(types[field.name]).alias(field.name)
+            for field in fields
+        )
+    )
+
+
+def _rows_in_pieces(
+    session: Session, snapshot: Snapshot, schema: pa.Schema, finish: Finish
+) -> Frame | None:
+    """Return the rows of a large snapshot, equal ones not brought together, if that is right."""
+    parts = tuple(part for part in snapshot.parts if not part.errors)
+    place = place_of(snapshot._core)
+    whole = snapshot.narrowing.columns is None
+    if place is None or not whole or sum(part.rows for part in parts) <= DRIVER_ROWS_MAX:
+        return None
+    if any(is_upgraded(part, snapshot.collection, snapshot._codec) for part in parts):
+        return None
+    _refuse(snapshot)
+    read = _SnapshotReader(snapshot, Reading.of(place, snapshot.collection))
+    found = in_pieces(
+        snapshot.collection,
+        parts,
+        read,
+        read.empty,
+        rest_rows_max=DRIVER_ROWS_MAX,
+        tasks=_slots(session),
+    )
+    if found is None:
+        return None
+    frame = _read_in_tasks(
+        session,
+        spread(found.pieces, _slots(session)),
+        lambda group: (finish(found.rows(piece, read)) for piece in group),
+        schema,
+    )
+    more = finish(found.more)
+    return frame.unionAll(arrow_frame(session, more)) if more.num_rows else frame
 
 
 def _columns(snapshot: Snapshot) -> list[pa.Field]:
@@ -120,10 +183,7 @@ def _columns(snapshot: Snapshot) -> list[pa.Field]:
 
 def _frame(session: Session, snapshot: Snapshot, schema: pa.Schema, finish: Finish) -> Frame:
     """Read, consolidate, finish: on the driver, in one task, or in many with an exchange."""
-    errors = snapshot.errors()
-    if errors.num_rows:
-        messages = tuple(errors.column("message").to_pylist())
-        raise CollectionHasErrors(snapshot.name, snapshot.as_of, messages)
+    _refuse(snapshot)
     parts = tuple(part for part in snapshot.parts if not part.errors)
     place = place_of(snapshot._core)
     rows = sum(part.rows for part in parts)
@@ -131,7 +191,7 @@ def _frame(session: Session, snapshot: Snapshot, schema: pa.Schema, finish: Fini
     old = any(is_upgraded(part, snapshot.collection, snapshot._codec) for part in parts)
     if place is None or old or rows <= DRIVER_ROWS_MAX:
         return arrow_frame(session, finish(snapshot.to_table()).select(schema.names))
-    wire = _wire_schema(schema)
+    wire = wire_schema(schema)
     read = _SnapshotReader(snapshot, Reading.of(place, snapshot.collection))
     if rows <= PARTITION_ROWS_MAX:
         return _read_in_tasks(
@@ -141,7 +201,7 @@ def _frame(session: Session, snapshot: Snapshot, schema: pa.Schema, finish: Fini
             schema,
         )
     groups = spread(parts, _slots(session))
-    if _rows_are_apart(snapshot, parts):
+    if snapshot.narrowing.columns is None and each_row_once(snapshot.collection, parts):
         return _read_in_tasks(
             session, groups, lambda group: (finish(read(p)) for p in group), schema
         )
@@ -151,9 +211,17 @@ def _frame(session: Session, snapshot: Snapshot, schema: pa.Schema, finish: Fini
 
     def combine(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         tables = (pa.Table.from_batches([batch]).cast(updates) for batch in batches)
-        yield from _batches(finish(consolidate(_concat(tables, empty))), wire)
+        yield from batches_of(finish(consolidate(_concat(tables, empty))), wire)
 
     return _exchanged(scattered, updates).mapInArrow(combine, spark_schema(schema))
+
+
+def _refuse(snapshot: Snapshot) -> None:
+    """Refuse a collection with errors: it has no rows to show."""
+    errors = snapshot.errors()
+    if errors.num_rows:
+        messages = tuple(errors.column("message").to_pylist())
+        raise CollectionHasErrors(snapshot.name, snapshot.as_of, messages)
 
 
 class _SnapshotReader:
@@ -173,23 +241,16 @@ def _concat(tables: Any, empty: pa.Table) -> pa.Table:
     return pa.concat_tables([empty, *tables])
 
 
-def _rows_are_apart(snapshot: Snapshot, parts: Sequence[Part]) -> bool:
-    """Whether no row can be in two places: all is one merged batch, at one time, all columns."""
-    collection = snapshot.collection
-    merged = [b for b in collection.batches if any(not part.errors for part in b.parts)]
-    return (
-        snapshot.narrowing.columns is None
-        and len(merged) == 1
-        and all(p.consolidated and p.time_max <= bound(collection.since) for p in parts)
-    )
-
-
 def _exchanged(frame: Frame, schema: pa.Schema) -> Frame:
     """Bring identical rows together. Maps have no hash in Spark; equal rows agree in the rest."""
     names = [f.name for f in schema if f.name != DIFF and not _has_map(f.type)]
     if not names:
         return frame.coalesce(1)
-    return frame.repartition(*(frame[f"`{name.replace('`', '``')}`"] for name in names))
+    return frame.repartition(*(frame[_quoted(name)] for name in names))
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
 
 
 def _has_map(type_: pa.DataType) -> bool:
@@ -198,9 +259,9 @@ def _has_map(type_: pa.DataType) -> bool:
     return any(_has_map(type_.field(n).type) for n in range(type_.num_fields))
 
 
-def spread(parts: Sequence[Part], count: int) -> list[tuple[Part, ...]]:
+def spread(parts: Sequence[_Sized], count: int) -> list[tuple[_Sized, ...]]:
     """Return at most ``count`` groups of parts of about the same size, the largest first."""
-    groups: list[list[Part]] = [[] for _ in range(max(1, min(count, len(parts))))]
+    groups: list[list[_Sized]] = [[] for _ in range(max(1, min(count, len(parts))))]
     sizes = [0] * len(groups)
     for part in sorted(parts, key=lambda part: -part.rows):
         smallest = sizes.index(min(sizes))
@@ -215,18 +276,18 @@ def _slots(session: Session) -> int:
 
 def _read_in_tasks(
     session: Session,
-    groups: Sequence[tuple[Part, ...]],
-    tables: Callable[[tuple[Part, ...]], Iterator[pa.Table]],
+    groups: Sequence[_Group],
+    tables: Callable[[_Group], Iterator[pa.Table]],
     schema: pa.Schema,
 ) -> Frame:
-    """Return a frame with one partition per group of parts, read where its task runs."""
-    wire, names, groups = _wire_schema(schema), schema.names, tuple(groups)
+    """Return a frame with one partition per group, read where its task runs."""
+    wire, names, groups = wire_schema(schema), schema.names, tuple(groups)
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 for table in tables(groups[number]):
-                    yield from _batches(table.select(names), wire)
+                    yield from batches_of(table.select(names), wire)
 
     return numbers_of(session, groups).mapInArrow(read, spark_schema(schema))
 
@@ -249,7 +310,7 @@ def updates_frame(session: Session, read: ReadHandle, lower: int, upper: int) ->
             f"but to {state.upper(collection)}; wait for it"
         )
     ok, errors = cut(collection, lower, upper)
-    _refuse_errors(core, collection, errors)
+    refuse_errors(core, collection, errors)
     schema = evolution.with_system_columns(collection.schemas[-1])
     place = place_of(core)
     if place is None or ok.rows <= DRIVER_ROWS_MAX:
@@ -265,7 +326,7 @@ def _read_here(core: Core, collection: CollectionState, wanted: Cut, schema: pa.
     return pa.concat_tables([schema.empty_table(), *parts])
 
 
-def _refuse_errors(core: Core, collection: CollectionState, errors: Cut) -> None:
+def refuse_errors(core: Core, collection: CollectionState, errors: Cut) -> None:
     if errors.parts:
         found = Snapshot(core, collection, errors.upper - 1, errors.parts).errors()
         if found.num_rows:
@@ -370,121 +431,12 @@ def append_from_tasks(
         return core.submit(command).result()
 
 
-# ---- a collection as a stream ----------------------------------------------------------------
-
-
-class HeadwaterDataSource(DataSource):  # type: ignore[misc]  # pyspark is untyped to mypy
-    """``readStream.format("headwater")``: a snapshot at ``asOf``, then every update, once.
-
-    Options: ``location`` (a directory), or ``blob`` and ``consensus`` (their addresses);
-    ``collection``; ``asOf``, the time to begin at, which is required so that a restarted query
-    begins at the same one. Rows are updates, with ``__time`` and ``__diff``.
-
-    An offset is a time: everything before it has been delivered. The query has no hold on the
-    collection; if history it still needs is compacted, it fails and says so.
-    """
-
-    layouts: tuple[Layout, ...] = ()
-
-    @classmethod
-    def name(cls) -> str:
-        """The name of the format."""
-        return "headwater"
-
-    def schema(self) -> Any:
-        """The columns of the updates."""
-        with self.open() as client:
-            collection = collection_named(client.core.state, self._option("collection"))
-            return spark_schema(evolution.with_system_columns(collection.schemas[-1]))
-
-    def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's
-        """Return the reader of one query."""
-        return _StreamReader(self, self._option("collection"), int(self._option("asOf")))
-
-    def _option(self, name: str) -> str:
-        value = self.options.get(name)
-        if value is None:
-            raise InvalidUsage(f"the format headwater needs the option {name!r}")
-        return str(value)
-
-    def open(self) -> Client:
-        """Open the location, as a reader that writes nothing anywhere."""
-        return open_location(
-            self.options.get("location", ""),
-            blob=self.options.get("blob"),
-            consensus=self.options.get("consensus"),
-            read_only=True,
-            layouts=self.layouts,
-        )
-
-
-class _StreamReader(DataSourceStreamReader):  # type: ignore[misc]
-    """Offsets are ``{"time": t}``; at the initial one the snapshot is still to come."""
-
-    def __init__(self, source: HeadwaterDataSource, collection: str, as_of: int) -> None:
-        self._source = source
-        self._collection = collection
-        self._as_of = as_of
-        self._client: Client | None = None
-
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
-        return {"time": self._as_of}
-
-    def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:  # noqa: ARG002, N802
-        core = self._runtime()
-        state = core.refresh()
-        upper = bound(state.upper(collection_named(state, self._collection)))
-        return {"time": max(upper, start["time"])}
-
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        if start["time"] >= end["time"]:
-            return []
-        core = self._runtime()
-        collection = collection_named(core.refresh(), self._collection)
-        hydrating = start["time"] == self._as_of
-        ok, errors = cut(collection, start["time"], end["time"], hydrating=hydrating)
-        _refuse_errors(core, collection, errors)
-        place = place_of(core)
-        if place is None:
-            raise InvalidUsage("a location in memory cannot be read by Spark's tasks")
-        reading = Reading.of(place, collection)
-        return [
-            InputPartition((reading, Cut(group, ok.lower, ok.upper, hydrating)))
-            for group in spread(ok.parts, 8)
-            if group
-        ]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        reading, wanted = partition.value
-        wire = _wire_schema(reading.schema)
-        for updates in wanted.read(reading):
-            yield from _batches(updates, wire)
-
-    def stop(self) -> None:
-        if self._client is not None:
-            self._client.stop()
-
-    def _runtime(self) -> Core:
-        if self._client is None:
-            self._client = self._source.open()
-        return self._client.core
-
-
-def register_data_source(session: Session, layouts: Sequence[Layout] = ()) -> None:
-    """Make the format ``headwater`` known to a session; ``layouts`` as in ``open_location``."""
-    # A class of its own: Spark ships it by value, and the layouts with it.
-    source = type("HeadwaterDataSource", (HeadwaterDataSource,), {"layouts": tuple(layouts)})
-    session.dataSource.register(source)
-
-
 __all__ = [
     "DESCRIPTORS",
-    "HeadwaterDataSource",
     "append_from_tasks",
     "arrow_frame",
     "collect_parts",
     "frame_rows",
-    "register_data_source",
     "repeat_rows",
     "rows_frame",
     "run_in_tasks",

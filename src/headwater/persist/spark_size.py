@@ -14,12 +14,13 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from headwater.persist.batch import Part
+from headwater.persist.pieces import Piece
 
 BROADCAST_BYTES_MAX: Final = 4 << 20
 """Up to this, as stored, a join may send a relation to every task instead of exchanging it."""
 
 
-def numbers_of(session: Any, groups: Sequence[Sequence[Part]]) -> Any:
+def numbers_of(session: Any, groups: Sequence[Sequence[Part | Piece]]) -> Any:
     """Return a frame of a partition for each group of parts, in which is the group's number."""
     numbers = session.range(0, len(groups), 1, len(groups))
     stored = sum(part.size_bytes for group in groups for part in group)

@@ -2,7 +2,8 @@
 
 A predicate on a column keeps a part unless the statistics prove that no row of it can satisfy the
 predicate. Missing statistics prove nothing. NULL satisfies no comparison. NaN is greater than every
-number in our order, so a float column with a NaN has no upper bound.
+number in our order, so a float column with a NaN has no upper bound. Of the system's columns only
+the diffs have any: whether a part takes something away (``persist/pieces.py``).
 
 Relied on by: ``persist/read.py``, which audits a sample of what it skips.
 """
@@ -18,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.persist.batch import ColumnStats
-from headwater.persist.evolution import SYSTEM_COLUMNS
+from headwater.persist.evolution import DIFF, SYSTEM_COLUMNS
 
 STRING_BOUND_MAX: Final = 64
 COLUMNS_MAX: Final = 32
@@ -60,7 +61,7 @@ class Predicate:
 
 
 def of(updates: pa.Table) -> dict[str, ColumnStats]:
-    """Return the statistics of the first columns that can have any."""
+    """Return the statistics of the diffs, and of the first columns that can have any."""
     found: dict[str, ColumnStats] = {}
     for field in updates.schema:
         if field.name in SYSTEM_COLUMNS or len(found) == COLUMNS_MAX:
@@ -79,6 +80,8 @@ def of(updates: pa.Table) -> dict[str, ColumnStats]:
             if pc.any(pc.is_nan(column)).as_py():
                 lower = upper = None
             found[field.name] = ColumnStats(lower, upper, column.null_count)
+    diffs = pc.min_max(updates.column(DIFF))
+    found[DIFF] = ColumnStats(diffs["min"].as_py(), diffs["max"].as_py(), 0)
     return found
 
 
