@@ -219,6 +219,42 @@ def test_a_project_of_every_kind_of_dataset(world: World) -> None:
     assert world.collections() == after
 
 
+CDC = """
+from pyspark import pipelines as dp
+from pyspark.sql.functions import col, expr
+
+dp.create_streaming_table("people", comment="as they are")
+dp.create_auto_cdc_flow(
+    target="people", source="events", keys=["id"], sequence_by=col("n"),
+    apply_as_deletes=expr("op = 'DELETE'"), except_column_list=["op"], stored_as_scd_type=1,
+)
+"""
+
+
+def test_changes_by_key_leave_the_newest_row_of_each(world: World) -> None:
+    world.write("spark-pipeline.yml", SPEC)
+    world.write("definitions/a.py", CDC)
+    world.write(
+        "definitions/b.sql",
+        "CREATE STREAMING TABLE names;\n"
+        "CREATE FLOW f AS AUTO CDC INTO names FROM STREAM(people_changes) KEYS (id) "
+        "SEQUENCE BY n COLUMNS (id, name)",
+    )
+    sql = world.database.sql
+    sql("CREATE TABLE events (id bigint, name text, n bigint, op text)")
+    sql("""INSERT INTO events VALUES (1, 'Ann', 1, 'INSERT'), (2, 'Bob', 2, 'INSERT'),
+        (1, 'Anna', 4, 'UPDATE'), (2, 'Bob', 3, 'DELETE'), (3, 'Cy', 5, NULL)""")
+    assert world.run() == {"people_changes": ("create", 5), "people": "create", "names": "create"}
+    assert world.rows("people") == [(1, "Anna", 4), (3, "Cy", 5)]
+    assert world.rows("names") == [(1, "Anna"), (2, "Bob"), (3, "Cy")]
+    # What comes late changes nothing that came after it; what was taken may be forgotten.
+    sql("DELETE FROM events")
+    sql("INSERT INTO events VALUES (1, 'late', 2, 'UPDATE'), (3, 'Cy', 6, 'DELETE')")
+    done = world.run()
+    assert done == {"people_changes": ("append", 2), "people": "maintain", "names": "maintain"}
+    assert world.rows("people") == [(1, "Anna", 4)]
+
+
 MISTAKES = [
     ("x = 1 / 0", "definitions/a.py, line 2: ZeroDivisionError: division by zero"),
     ("def (", "definitions/a.py, line 2: SyntaxError"),
@@ -265,8 +301,11 @@ MISTAKES = [
         "spark.sql.ansi.enabled decides what queries mean",
     ),
     (
-        "dp.create_streaming_table('a')\ndp.create_auto_cdc_flow('a', 'orders', ['k'], 'k')",
-        "is not supported yet",
+        (
+            "dp.create_streaming_table('a')\n"
+            "dp.create_auto_cdc_flow('a', 'orders', ['k'], 'k', stored_as_scd_type=2)"
+        ),
+        "history (SCD type 2) is not supported",
     ),
     ("@dp.materialized_view\ndef orders():\n    return spark.range(1)", "is no pipeline's"),
 ]

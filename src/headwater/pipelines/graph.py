@@ -8,8 +8,8 @@ neither the pipeline nor the location has is told with the nearest that they hav
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
 from typing import Any, Protocol
@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from headwater.adapter.errors import AdapterError
 from headwater.collection.schema import columns
+from headwater.compute.declared.auto_cdc import Changes
 from headwater.compute.declared.elements import Flow, MistakeInProject, Output, OutputKind, Where
 from headwater.compute.declared.guarded import streamed
 from headwater.compute.declared.queries import Query
@@ -125,6 +126,52 @@ def declared(outputs: Iterable[Output], flows: Iterable[Flow], names: Names) -> 
             )
         made[name] = Declared(name, output, tuple(into[name].values()))
     return made
+
+
+def with_changes(
+    outputs: Sequence[Output],
+    flows: Sequence[Flow],
+    changes: Sequence[Changes],
+    session: Any,
+    names: Names,
+) -> tuple[list[Output], list[Flow]]:
+    """Return the same with AUTO CDC flows as what they mean: views over all changes.
+
+    Changes that are no streaming table of the pipeline are first taken into one of their own,
+    ``<target>_changes``, so that none of them is forgotten.
+    """
+    made, found = list(outputs), list(flows)
+    targets: set[str] = set()
+
+    def place(name: str) -> int | None:
+        known = (index for index, each in enumerate(made) if names.plain(each.name) == name)
+        return next(known, None)
+
+    for each in changes:
+        target, source = names.plain(each.target), names.plain(each.source)
+        if target in targets or any(names.plain(flow.target) == target for flow in flows):
+            raise MistakeInProject(each.where, f"another flow goes into {target!r}, too")
+        index, kept = place(target), place(source)
+        if index is None or made[index].kind != "streaming table":
+            raise MistakeInProject(
+                each.where,
+                f"AUTO CDC goes into {target!r}, which is no streaming table of the pipeline; add "
+                f"dp.create_streaming_table({target!r})",
+            )
+        targets.add(target)
+        made[index] = replace(made[index], kind="materialized view")
+        if kept is None or made[kept].kind != "streaming table":
+            source = f"{target}_changes"
+            if place(source) is not None:
+                raise MistakeInProject(each.where, f"{source!r} is taken; rename that dataset")
+            made.append(Output(source, "streaming table", each.where))
+            found.append(Flow(source, source, _stream(session, each.source), each.where))
+        found.append(Flow(target, target, each.query(session, source), each.where))
+    return made, found
+
+
+def _stream(session: Any, name: str) -> Callable[[], Any]:
+    return lambda: session.readStream.table(name)
 
 
 def _near(name: str, known: Collection[str]) -> str:

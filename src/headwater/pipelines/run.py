@@ -32,7 +32,7 @@ from headwater.compute.ir.plan import encoded
 from headwater.compute.ir.refusal import Refused
 from headwater.persist.state import State
 from headwater.pipelines import flows, inputs, sql_file
-from headwater.pipelines.graph import Dataset, Resolution, declared
+from headwater.pipelines.graph import Dataset, Resolution, declared, with_changes
 from headwater.pipelines.ledger import DATASETS, FILES, FLOWS, INPUT, Ledger
 from headwater.pipelines.names import Names
 from headwater.pipelines.plan import (
@@ -109,11 +109,14 @@ class Pipeline:
             except UnicodeDecodeError as error:
                 raise MistakeInProject(shown(file, root), f"it is no UTF-8: {error}") from error
             for element in sql_file.elements(text, shown(file, root)):
-                if isinstance(element, Output):
-                    outputs.append(element)
-                else:
-                    found.append(element)
-        return outputs, found
+                match element:
+                    case Output():
+                        outputs.append(element)
+                    case Flow():
+                        found.append(element)
+                    case _:
+                        registry.changes.append(element)
+        return with_changes(outputs, found, registry.changes, self._queries.session, self._names)
 
     def _relation(self, name: str) -> pa.Schema | None:
         """Return the columns of a relation of the location that is not the pipeline's."""

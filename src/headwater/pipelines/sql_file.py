@@ -4,6 +4,9 @@
     CREATE [OR REFRESH] STREAMING TABLE name [(columns)] [clauses] [AS query]
     CREATE TEMPORARY VIEW name [clauses] AS query
     CREATE FLOW name [COMMENT …] AS INSERT INTO target BY NAME query
+    CREATE FLOW name [COMMENT …] AS AUTO CDC INTO target FROM STREAM(source) KEYS (column, …)
+        [APPLY AS DELETE WHEN condition] SEQUENCE BY expression
+        [COLUMNS (column, …) | COLUMNS * EXCEPT (column, …)] [STORED AS SCD TYPE 1]
 
 *Clauses* that say how Spark lays files out (``USING``, ``PARTITIONED BY``, ``CLUSTER BY``,
 ``TBLPROPERTIES``) have no meaning here and are passed over; ``COMMENT`` is kept.
@@ -15,14 +18,18 @@ from collections.abc import Iterator
 
 from headwater.adapter.errors import AdapterError
 from headwater.adapter.sql.tokens import Cursor, Source, split
+from headwater.compute.declared.auto_cdc import Changes, NotAChange
 from headwater.compute.declared.elements import Flow, MistakeInProject, Output, OutputKind, Where
 
-Element = Output | Flow
+Element = Output | Flow | Changes
 
 _FORMS = (
     "CREATE MATERIALIZED VIEW, CREATE STREAMING TABLE, CREATE TEMPORARY VIEW and CREATE FLOW … AS "
     "INSERT INTO … BY NAME"
 )
+
+
+_SECTIONS = ("APPLY", "SEQUENCE", "COLUMNS", "STORED")
 
 
 def elements(text: str, file: str) -> Iterator[Element]:
@@ -35,6 +42,8 @@ def elements(text: str, file: str) -> Iterator[Element]:
         where = Where(file, text.count("\n", 0, source.tokens[0].start) + 1)
         try:
             yield from _declared(source, where)
+        except NotAChange as error:
+            raise MistakeInProject(where, str(error)) from error
         except AdapterError as error:
             raise MistakeInProject(where, f"{error}; there are {_FORMS}") from error
 
@@ -72,20 +81,37 @@ def _output(cursor: Cursor, kind: OutputKind, where: Where) -> Iterator[Element]
     yield Flow(name, name, cursor.rest().text, where)
 
 
-def _flow(cursor: Cursor, where: Where) -> Flow:
+def _flow(cursor: Cursor, where: Where) -> Flow | Changes:
     name = _name(cursor)
     _clauses(cursor)
     cursor.expect("AS")
-    if cursor.peek("AUTO"):
-        raise MistakeInProject(
-            where, "AUTO CDC is not supported yet; keep the newest row of each key in a "
-            "materialized view (max_by)"
-        )  # fmt: skip
+    if cursor.accept("AUTO", "CDC", "INTO"):
+        return _changes(cursor, name, where)
     cursor.expect("INSERT", "INTO")
     target = _name(cursor)
     if not cursor.accept("BY", "NAME"):
         raise MistakeInProject(where, f"INSERT INTO {target} has no BY NAME; columns go by name")
     return Flow(name, target, cursor.rest().text, where)
+
+
+def _changes(cursor: Cursor, name: str, where: Where) -> Changes:
+    target = _name(cursor)
+    cursor.expect("FROM")
+    streams = cursor.accept("STREAM")
+    source = _name(Cursor(cursor.bracketed())) if streams and cursor.peek("(") else _name(cursor)
+    cursor.expect("KEYS")
+    keys = cursor.names()
+    deletes = cursor.until(*_SECTIONS) if cursor.accept("APPLY", "AS", "DELETE", "WHEN") else None
+    cursor.expect("SEQUENCE", "BY")
+    sequence = cursor.until(*_SECTIONS)
+    columns = excepted = None
+    if cursor.accept("COLUMNS", "*", "EXCEPT"):
+        excepted = cursor.names()
+    elif cursor.accept("COLUMNS"):
+        columns = cursor.names()
+    scd = cursor.until() if cursor.accept("STORED", "AS", "SCD", "TYPE") else None
+    cursor.finish()
+    return Changes(name, target, source, keys, sequence, where, deletes, columns, excepted, scd)
 
 
 def _name(cursor: Cursor) -> str:

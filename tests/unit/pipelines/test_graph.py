@@ -8,13 +8,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from headwater.compute.declared.auto_cdc import Changes
 from headwater.compute.declared.elements import Flow, MistakeInProject, Output, OutputKind, Where
 from headwater.compute.declared.guarded import stream_of
 from headwater.compute.declared.queries import Query
 from headwater.compute.ir.expression import Column, Field
 from headwater.compute.ir.node import Join, Project, Scan, reference
 from headwater.compute.ir.plan import VERSION, OutputColumn, Plan
-from headwater.pipelines.graph import Dataset, Resolution, declared
+from headwater.pipelines.graph import Dataset, Resolution, declared, with_changes
 from headwater.pipelines.names import Names
 
 SCHEMA = pa.schema([pa.field("k", pa.int64())])
@@ -135,3 +136,58 @@ def test_what_does_not_fit_together(outputs: list[Output], flows: list[Flow], to
         resolved(outputs, flows)
     assert told in str(raised.value)
     assert str(raised.value).startswith("a.py, line ")
+
+
+def changes(target: str, source: str) -> Changes:
+    return Changes(target, target, source, ("k",), "n", Where("a.py", 3))
+
+
+def test_changes_are_kept_whole_and_their_target_is_a_view_of_them() -> None:
+    outputs = [output("s", "streaming table"), output("t", "streaming table", comment="c")]
+    made, flows = with_changes(outputs, [], [changes("t", "sales.s")], None, Names(None, "sales"))
+    assert [(each.name, each.kind) for each in made] == [
+        ("s", "streaming table"),
+        ("t", "materialized view"),
+    ]
+    assert made[1].comment == "c"
+    assert [(each.name, each.target) for each in flows] == [("t", "t")]
+    # What is no streaming table may forget: it is taken into one.
+    made, flows = with_changes(outputs[1:], [], [changes("t", "events")], None, Names())
+    assert [(each.name, each.kind) for each in made] == [
+        ("t", "materialized view"),
+        ("t_changes", "streaming table"),
+    ]
+    assert [each.target for each in flows] == ["t_changes", "t"]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "flows", "found", "told"),
+    [
+        ([output("t")], [], [changes("t", "s")], "which is no streaming table"),
+        ([], [], [changes("t", "s")], "dp.create_streaming_table('t')"),
+        (
+            [output("t", "streaming table")],
+            [flow("f", "x", "t")],
+            [changes("t", "s")],
+            "another flow goes into 't'",
+        ),
+        (
+            [output("t", "streaming table")],
+            [],
+            [changes("t", "s"), changes("t", "u")],
+            "another flow goes into 't'",
+        ),
+        (
+            [output("t", "streaming table"), output("t_changes")],
+            [],
+            [changes("t", "s")],
+            "'t_changes' is taken",
+        ),
+    ],
+)
+def test_changes_that_do_not_fit(
+    outputs: list[Output], flows: list[Flow], found: list[Changes], told: str
+) -> None:
+    with pytest.raises(MistakeInProject) as raised:
+        with_changes(outputs, flows, found, None, Names())
+    assert told in str(raised.value)

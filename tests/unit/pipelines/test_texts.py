@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headwater.base.errors import InvalidUsage
+from headwater.compute.declared.auto_cdc import Changes
 from headwater.compute.declared.elements import Flow, MistakeInProject, Output
 from headwater.pipelines.names import Names
 from headwater.pipelines.sql_file import elements
@@ -91,6 +92,23 @@ def test_the_statements_of_a_file() -> None:
     ]
 
 
+CDC = """CREATE FLOW f AS AUTO CDC INTO people FROM STREAM(sales.events) KEYS (id, `Day`)
+APPLY AS DELETE WHEN op = 'DELETE' SEQUENCE BY struct(at, coalesce(n, 0))"""
+
+
+def test_changes_by_key() -> None:
+    (found,) = elements(CDC + " COLUMNS * EXCEPT (op, at) STORED AS SCD TYPE 1", "f.sql")
+    assert isinstance(found, Changes)
+    assert (found.target, found.source) == ("`people`", "`sales`.`events`")
+    assert tuple(found.keys) == ("id", "Day")
+    assert found.apply_as_deletes == "op = 'DELETE'"
+    assert found.sequence_by == "struct(at, coalesce(n, 0))"
+    assert found.except_column_list == ("op", "at")
+    (plain,) = elements("CREATE FLOW f AS AUTO CDC INTO t FROM s KEYS (k) SEQUENCE BY n", "f.sql")
+    assert isinstance(plain, Changes)
+    assert (plain.source, plain.sequence_by, plain.apply_as_deletes) == ("`s`", "n", None)
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -100,7 +118,9 @@ def test_the_statements_of_a_file() -> None:
         ("CREATE MATERIALIZED VIEW v", "syntax error"),
         ("SET a = b", "configuration"),
         ("CREATE FLOW f AS INSERT INTO t SELECT 1", "no BY NAME"),
-        ("CREATE FLOW f AS AUTO CDC INTO t", "AUTO CDC is not supported yet"),
+        ("CREATE FLOW f AS AUTO CDC INTO t", "syntax error"),
+        (CDC + " STORED AS SCD TYPE 2", "history (SCD type 2) is not supported"),
+        (CDC + " COLUMNS a", "syntax error"),
         ("CREATE MATERIALIZED VIEW v AS SELECT 'x", "end of input"),
     ],
 )

@@ -212,6 +212,17 @@ class Cursor:
             raise syntax_error(self._source, self._tokens[first])
         return replace(self._source, tokens=inside)
 
+    def until(self, *words: str) -> str:
+        """The text from here to the next of these keywords outside of brackets, or to the end."""
+        first, depth = self._next, 0
+        while not self.at_end and (depth or not any(self.peek(word) for word in words)):
+            token_type = self._tokens[self._next].token_type
+            depth += (token_type == TokenType.L_PAREN) - (token_type == TokenType.R_PAREN)
+            self._next += 1
+        if first == self._next:
+            raise self.error()
+        return replace(self._source, tokens=tuple(self._tokens[first : self._next])).text
+
     def finish(self) -> None:
         """Complain unless every token has been passed."""
         if not self.at_end:

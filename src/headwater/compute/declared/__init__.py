@@ -2,6 +2,7 @@
 
     elements   what a project declares: outputs, and the flows into them
     project    its Python files, imported so that pyspark's own decorators declare to us
+    auto_cdc   changes by key, as a query over all of them
     guarded    the session in which its code runs: names are looked up here, and nothing is run
     queries    a flow's query as a plan of ours, and what it reads outside
     outside    what that is: files, mostly

@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pyspark import pipelines
 from pyspark.errors import PySparkException
 from pyspark.pipelines import output as spark_output
 from pyspark.pipelines.flow import AutoCdcFlow
@@ -25,7 +24,9 @@ from pyspark.pipelines.graph_element_registry import (
     graph_element_registration_context,
 )
 
-from headwater.base.errors import HeadwaterError, InvalidUsage
+from headwater.base.errors import HeadwaterError
+from headwater.compute.declared import auto_cdc
+from headwater.compute.declared.auto_cdc import Changes
 from headwater.compute.declared.elements import Flow, MistakeInProject, Output, OutputKind, Where
 
 
@@ -36,6 +37,7 @@ class Registry(GraphElementRegistry):  # type: ignore[misc]  # pyspark is untype
         self._root = root
         self.outputs: list[Output] = []
         self.flows: list[Flow] = []
+        self.changes: list[Changes] = []
 
     def register_output(self, output: Any) -> None:
         """Note an output."""
@@ -43,7 +45,7 @@ class Registry(GraphElementRegistry):  # type: ignore[misc]  # pyspark is untype
             Output(
                 output.name,
                 _kind(output),
-                self._where(output.source_code_location),
+                self.where(output.source_code_location),
                 comment=output.comment,
                 schema=getattr(output, "schema", None),
                 format=getattr(output, "format", None),
@@ -53,18 +55,19 @@ class Registry(GraphElementRegistry):  # type: ignore[misc]  # pyspark is untype
 
     def register_flow(self, flow: SparkFlow) -> None:
         """Note a flow."""
-        where = self._where(flow.source_code_location)
+        where = self.where(flow.source_code_location)
         self.flows.append(Flow(flow.name, flow.target, flow.func, where, dict(flow.spark_conf)))
 
     def register_auto_cdc_flow(self, flow: AutoCdcFlow) -> None:
-        """Not called: such a flow is refused before pyspark makes one (:func:`_no_auto_cdc`)."""
+        """Not called: such a flow is taken before pyspark makes one (``auto_cdc.py``)."""
         raise AssertionError(flow)
 
     def register_sql(self, sql_text: str, file_path: Path) -> None:
         """Not called: SQL files are read by ``pipelines/sql_file.py``."""
         raise AssertionError(f"{file_path}: {sql_text}")
 
-    def _where(self, location: Any) -> Where:
+    def where(self, location: Any) -> Where:
+        """Return a place of pyspark's as the project's author knows it."""
         return Where(shown(Path(location.filename), self._root), location.line_number)
 
 
@@ -94,35 +97,10 @@ def import_file(file: Path, root: Path, session: Any, registry: Registry) -> Non
     module.__dict__["spark"] = session
     with (
         authors_mistakes(Where(shown(file, root)), root),
-        _no_auto_cdc(),
+        auto_cdc.taking(registry.changes.append, registry.where),
         graph_element_registration_context(registry),
     ):
         made.loader.exec_module(module)
-
-
-class AutoCdc(InvalidUsage):
-    """A flow of changes that are to be applied by key."""
-
-    def __init__(self, target: object) -> None:
-        super().__init__(
-            f"create_auto_cdc_flow into {target!r} is not supported yet; keep the newest row of "
-            f"each key in a materialized view (max_by), or use CREATE SOURCE with ENVELOPE UPSERT"
-        )
-
-
-@contextmanager
-def _no_auto_cdc() -> Iterator[None]:
-    """Have it refused at its call: pyspark would first ask for packages of Spark Connect."""
-
-    def refuse(target: object = None, *_: object, **__: object) -> None:
-        raise AutoCdc(target)
-
-    before = pipelines.create_auto_cdc_flow
-    pipelines.create_auto_cdc_flow = refuse
-    try:
-        yield
-    finally:
-        pipelines.create_auto_cdc_flow = before
 
 
 @contextmanager
