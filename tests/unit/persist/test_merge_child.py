@@ -159,12 +159,14 @@ def test_a_large_merge_takes_passes(client: Client, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(compact, "PASS_ROWS_MAX", 200)
     write, read = client.create_or_load("t", SCHEMA, key=("k",))
     fill(write)
-    before = read.snapshot().to_table()
+    before, upper = read.snapshot().to_table(), write.upper
     maintenance = Maintenance(client.core)
     maintenance._child = None
     collection = client.core.state.collections[write.id]
     assert maintenance.merge_batches(collection, collection.batches)
-    (batch,) = client.core.state.collections[write.id].batches
+    cut = client.core.state.collections[write.id]
+    (batch,) = cut.batches
     assert len(batch.parts) > 5
+    assert (cut.id, cut.since, write.upper) == (collection.id, collection.since, upper)
     assert batch.rows == before.num_rows, "equal rows met in the same pass"
     assert _multiset(read.snapshot().to_table()) == _multiset(before)

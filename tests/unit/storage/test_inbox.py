@@ -102,7 +102,7 @@ def test_segments_go_when_they_are_forgotten(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("mode", ["before", "after"])
 def test_what_was_acknowledged_is_there_whoever_dies(mode: str) -> None:
     world, told = World(), {}
-    for nth in range(1, 30):
+    for nth in range(1, 20):
         process = FailNth(nth, mode)  # type: ignore[arg-type]
         text = b"%s %d" % (mode.encode(), nth)
         opened: Inbox | None = None
