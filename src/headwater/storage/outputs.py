@@ -83,6 +83,17 @@ class Statistics:
     offsets_committed: Offsets = NOTHING
     races_lost: int = 0
 
+    def go_on_from(self, before: Statistics) -> None:
+        """Count on from what an ingestion of the same source counted in this process."""
+        self.messages += before.messages
+        self.bytes += before.bytes
+        self.updates += before.updates
+        self.dead_letters += before.dead_letters
+        self.races_lost += before.races_lost
+        if self.snapshot_committed:  # Otherwise it is read again, from its beginning.
+            self.snapshot_known = before.snapshot_known
+            self.snapshot_staged = before.snapshot_staged
+
     @property
     def lag(self) -> int:
         """How many offsets are known upstream and not durable here."""

@@ -124,7 +124,9 @@ class Runner:
         """Tick once; return in how many milliseconds to tick again, ``None`` if it is over."""
         try:
             if self.ingestion is None:
-                self.ingestion = self._start()
+                started = self._start()
+                started.statistics.go_on_from(self._last)
+                self.ingestion = started
             self.ingestion.tick(self._clock.now_ms())
         except (TransientError, ExternalError) as error:
             now_ms = self._clock.now_ms()

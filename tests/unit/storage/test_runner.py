@@ -71,6 +71,9 @@ def test_it_stalls_goes_on_and_fails(tmp_path: Path) -> None:
         clock.set(4_000)
         runner.once()
         assert numbers(client) == [1, 2]
+        counted = runner.statistics
+        assert (counted.messages, counted.updates) == (2, 2), "counted on, over the stall"
+        assert (counted.snapshot_staged, counted.snapshot_committed) == (1, True)
 
         (directory / "a").write_text("")
         clock.set(5_000)
