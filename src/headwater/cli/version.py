@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import platform
 from importlib import metadata
 
 import typer
 
+from headwater.cli.location import Json
 from headwater.persist.encoding import VERSION
 
 
-def version() -> None:
+def version(as_json: Json = False) -> None:
     """Print the versions of Headwater, its formats, Python, Spark and Arrow."""
-    typer.echo(f"headwater {metadata.version('headwater')}")
-    typer.echo(f"log format {VERSION}")
-    typer.echo(f"python {platform.python_version()}")
-    for name in ("pyspark", "pyarrow"):
-        typer.echo(f"{name} {metadata.version(name)}")
+    told = {
+        "headwater": metadata.version("headwater"),
+        "log format": str(VERSION),
+        "python": platform.python_version(),
+        **{name: metadata.version(name) for name in ("pyspark", "pyarrow")},
+    }
+    typer.echo(json.dumps(told) if as_json else "\n".join(f"{k} {v}" for k, v in told.items()))
