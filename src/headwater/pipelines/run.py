@@ -2,7 +2,7 @@
 
 The order of a run:
 
-    1. what has to be computed from scratch and is read by others of the pipeline lets those go
+    1. views go whose inputs are replaced by ones with other columns: they cannot be taken along
     2. dataset by dataset, each after what it reads: tables of what is outside are brought up to
        date, views are made or replaced, streaming tables get what arrived
     3. every view that was asked for is waited for, until it has all that was written before
@@ -242,33 +242,50 @@ class Pipeline:
         return tuple(done)
 
     def _let_go(self, decisions: tuple[Decision, ...], tell: Tell) -> None:
-        """Drop what reads something that is computed from scratch: it is made again afterwards."""
+        """Drop what cannot be taken along when what it reads is replaced: it is made again."""
         assert self._database is not None
-        self._require_free(decisions)
+        gone = self._without_columns(decisions)
+        self._require_free(decisions, gone)
         for decision in reversed(decisions):
-            dataset = self._datasets[decision.name]
-            if decision.action == "rebuild":
+            if decision.action in ("replace", "rebuild"):
+                self._unfollow(decision.name)
+            if decision.name in gone:
                 tell(decision.name, "letting go")
-                self._unfollow(dataset.name)
-                self._database.sql(f"DROP MATERIALIZED VIEW {quoted(dataset.name)}")
-            elif decision.action == "replace":
-                self._unfollow(dataset.name)
+                self._database.sql(f"DROP MATERIALIZED VIEW {quoted(decision.name)}")
 
-    def _require_free(self, decisions: tuple[Decision, ...]) -> None:
-        """Refuse to compute from scratch what others read as it is stored, before anything goes."""
+    def _without_columns(self, decisions: tuple[Decision, ...]) -> set[str]:
+        """Return the views that read one which is replaced by one with fewer or other columns."""
         assert self._database is not None
         state = self._database.state()
-        actions = {each.name: each.action for each in decisions}
-        for name, action in actions.items():
-            if action not in ("replace", "rebuild"):
+        gone: set[str] = set()
+        lost: set[str] = set()
+        for each in decisions:
+            if each.action not in ("replace", "rebuild"):
                 continue
-            for user in catalog.users(state, catalog.named(state, name).id):
-                plain = user.kind == "view" and action == "replace"
-                ours = actions.get(user.name) == "rebuild" or user.name in self._followers(name)
-                if not plain and not ours:
+            dataset = self._datasets[each.name]
+            if each.action == "rebuild" and not lost.isdisjoint(dataset.reads):
+                gone.add(each.name)
+            before = catalog.schemas(state, (each.name,))[each.name]
+            if each.name in gone or not _has_columns(dataset.schema, before):
+                lost.add(each.name)
+        return gone
+
+    def _require_free(self, decisions: tuple[Decision, ...], gone: set[str]) -> None:
+        """Refuse before anything goes, if others are made of what has to go."""
+        assert self._database is not None
+        state = self._database.state()
+        for each in decisions:
+            if each.action not in ("replace", "rebuild"):
+                continue
+            for user in catalog.users(state, catalog.named(state, each.name).id):
+                told = user.kind in ("subscription", "materialization")
+                if (told and user.name not in self._followers(each.name)) or (
+                    not told and each.name in gone and user.name not in gone
+                ):
                     raise CannotRun(
-                        f"{name!r} has to be computed from scratch, and {user.kind} {user.name!r}, "
-                        f"which is not of this pipeline, is made of it; drop that first"
+                        f"{each.name!r} has to be computed from scratch, and {user.kind} "
+                        f"{user.name!r}, which is not of this pipeline, is made of it; drop that "
+                        f"first"
                     )
 
     def _followers(self, name: str) -> set[str]:
@@ -312,12 +329,14 @@ class Pipeline:
             tell(dataset.name, f"reading {each.name}")
             anew = decision.action == "replace"
             changed += inputs.follow(self._database, self._ledger, each, self._spec.name, anew=anew)
+        if decision.action == "rebuild" and self._is_same(dataset):
+            return None  # It was taken along when what it reads was replaced.
         if decision.action != "maintain":
             tell(dataset.name, "computing")
             tables = tuple(flow.query.plan.relations)
             self._own(dataset)
             self._database.engine.coordinator.definitions.keep_plan(
-                dataset.name, flow.query.plan, tables, or_replace=decision.action == "replace"
+                dataset.name, flow.query.plan, tables, or_replace=True
             )
             self._comment(dataset)
         return changed if flow.query.outside else None
@@ -399,6 +418,17 @@ def _stored(state: State, name: str) -> Any:
     gid = None if found is None else state.names.get(found.collection)
     value = None if gid is None else state.items.get(definition.item_key(gid))
     return None if value is None else definition.decoded(value)
+
+
+def _has_columns(schema: pa.Schema, wanted: pa.Schema) -> bool:
+    """Whether whoever reads these columns can read a relation of this schema in their place."""
+    there = {field.name: field for field in schema}
+    return all(
+        field.name in there
+        and there[field.name].type == field.type
+        and (field.nullable or not there[field.name].nullable)
+        for field in wanted
+    )
 
 
 def _names_and_types(schema: pa.Schema) -> list[tuple[str, Any]]:
