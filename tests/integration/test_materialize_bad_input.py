@@ -155,6 +155,53 @@ def test_a_role_that_may_not_come_in_any_more(world: World) -> None:
     world.goes_on("a", "b", "other")
 
 
+def test_a_password_that_is_wrong(world: World) -> None:
+    ((rules,),) = world.admin("SHOW hba_file")
+    others = Path(rules).read_text()
+    try:
+        # The server trusts everybody else, as it did.
+        own = "".join(f"{kind} scram-sha-256\n" for kind in _connections(world.role))
+        Path(rules).write_text(own + others)
+        world.admin(f"ALTER ROLE {world.role} PASSWORD 'right'")
+        world.admin("SELECT pg_reload_conf()")
+        log = Binding("c", world.read.id, f"{world.role}.log", ("v",), delta_updates=True)
+        right, wrong = (
+            Endpoint("postgres", {**known, "dsn": f"{known['dsn']} password={password}"})
+            for password in ("right", "wrong")
+            for known in (world.endpoint().config,)
+        )
+
+        def is_refused() -> bool:  # As soon as the server has read its rules again.
+            try:
+                world.running.dry_run("m", wrong, (log,))
+            except HeadwaterError as error:
+                return "password authentication failed" in str(error)
+            return False
+
+        eventually(is_refused)
+        with pytest.raises(HeadwaterError, match="password authentication failed") as raised:
+            world.running.install("m", wrong, (log,))
+        assert "password=wrong" not in str(raised.value)
+        target = Binding("c", world.read.id, f"{world.role}.target", ("k",))
+        world.running.install("m", right, (log, target))
+        world.goes_on("a")
+        world.admin(f"ALTER ROLE {world.role} PASSWORD 'other'")
+        world.admin(
+            f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{world.role}'"
+        )
+        world.append((2, "b", 1))
+        world.stalls("password authentication failed")
+        world.admin(f"ALTER ROLE {world.role} PASSWORD 'right'")
+        world.goes_on("a", "b", "other")
+    finally:
+        Path(rules).write_text(others)
+        world.admin("SELECT pg_reload_conf()")
+
+
+def _connections(role: str) -> tuple[str, str]:
+    return f"local all {role}", f"host all {role} all"
+
+
 def test_missing_privileges(world: World) -> None:
     world.admin(f"ALTER SCHEMA {world.role} OWNER TO CURRENT_USER")
     world.admin(f"GRANT USAGE ON SCHEMA {world.role} TO {world.role}")

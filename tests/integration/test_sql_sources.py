@@ -231,7 +231,7 @@ def test_an_option_may_be_a_secret_and_is_kept_by_nobody_else(logical: Postgres)
         bound = f'(t AS "{shop.name}.c" KEY (k))'
         sql(f"CREATE MATERIALIZATION m INTO POSTGRES (DSN SECRET dsn) {bound}")
         with pytest.raises(AdapterError, match="cannot be a secret"):
-            sql('CREATE MATERIALIZATION n INTO CONNECTOR (CONFIG SECRET dsn) (t AS "c" KEY (k))')
+            sql('CREATE MATERIALIZATION n INTO CONNECTOR (COMMAND SECRET dsn) (t AS "c" KEY (k))')
 
         def there() -> bool:
             server.timeline.tick()

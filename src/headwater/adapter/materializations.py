@@ -22,8 +22,7 @@ from headwater.adapter.sql.materialization_statements import (
 from headwater.base.errors import ExternalError, InvalidUsage
 from headwater.base.ids import GlobalId
 from headwater.materialize.controller import DryRun, Materializations
-from headwater.materialize.definition import Binding, Endpoint
-from headwater.materialize.disclosing import CONNECTION, SECRETS
+from headwater.materialize.definition import CONNECTION, SECRETS, Binding, Endpoint
 from headwater.materialize.options import endpoint, read_binding_settings, read_settings
 from headwater.persist.commands import Atomic, Command
 from headwater.persist.core import Core

@@ -19,14 +19,16 @@ from headwater.base.errors import InvalidUsage
 from headwater.collection.capability import ReadCapability, from_text, new_token
 from headwater.collection.commands import drop_command
 from headwater.materialize.definition import (
+    CONNECTION,
     CONNECTOR,
+    SECRETS,
     Binding,
     Definition,
     Endpoint,
     version_of,
 )
 from headwater.materialize.delivery import Stream
-from headwater.materialize.disclosing import CONNECTION, SECRETS, Disclose, Disclosing
+from headwater.materialize.disclosing import Disclose, Disclosing
 from headwater.materialize.drivers.registry import Guarantee, check_shards, guarantee
 from headwater.materialize.pace import Tuning
 from headwater.materialize.protocol.messages import Applied, Apply

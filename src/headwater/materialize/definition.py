@@ -60,6 +60,15 @@ CONNECTOR: Final = "connector"
 """The driver that is somebody else's program; it is configured by its command and its own config.
 """
 
+CONFIG: Final = "config"
+"""The option that is told to a connector."""
+
+CONNECTION: Final = "connection"
+"""Where a configuration names its connection."""
+
+SECRETS: Final = "secrets"
+"""Where it names the secrets that are values of its options."""
+
 FLOW: Final = "flow"
 """Protocol 3032023, which a connector speaks unless it is said otherwise."""
 
@@ -291,7 +300,8 @@ def config_json(definition: Definition) -> bytes:
     """Return the endpoint's configuration, as the driver reads it."""
     given = definition.endpoint.config
     if definition.endpoint.driver == CONNECTOR:
-        return msgspec.json.encode(given.get("config", {}), order="deterministic")
+        hidden = {SECRETS: given[SECRETS]} if SECRETS in given else None
+        return msgspec.json.encode(hidden or given.get(CONFIG, {}), order="deterministic")
     config = {**given, "hardDelete": definition.hard_delete}
     return msgspec.json.encode(config, order="deterministic")
 

@@ -2,17 +2,19 @@
 
 The configuration of an endpoint may name a connection by its id, and so do the specs that are kept
 in the log. On the way to the driver, and nowhere else, what the connection says stands in its
-place.
+place. What a connector is told may be a secret as a whole: then that is its configuration, in JSON.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
+from headwater.base.errors import InvalidUsage
+from headwater.materialize.definition import CONFIG, SECRETS
 from headwater.materialize.delivery import Stream
 from headwater.materialize.protocol.messages import (
     Apply,
@@ -24,13 +26,15 @@ from headwater.materialize.protocol.messages import (
 )
 from headwater.materialize.protocol.specs import MaterializationSpec
 
-CONNECTION: Final = "connection"
-"""Where a configuration names its connection."""
-SECRETS: Final = "secrets"
-"""Where it names the secrets that are values of its options."""
-
 Disclose = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """From a configuration to the same with what its connection says."""
+
+
+class NotAConfiguration(InvalidUsage):
+    """A secret that is to be a connector's configuration, and is none."""
+
+    def __init__(self) -> None:
+        super().__init__("the secret of the option CONFIG is no JSON object, as a connector needs")
 
 
 class Disclosing:
@@ -81,4 +85,12 @@ class Disclosing:
     def _told(self, config_json: bytes) -> bytes:
         if not config_json:
             return config_json
-        return msgspec.json.encode(dict(self._disclose(msgspec.json.decode(config_json))))
+        config = msgspec.json.decode(config_json)
+        told = dict(self._disclose(config))
+        if set(config) != {SECRETS} or set(config[SECRETS]) != {CONFIG}:
+            return msgspec.json.encode(told)
+        try:
+            whole = msgspec.json.decode(told[CONFIG], type=dict[str, Any])
+        except msgspec.DecodeError:
+            raise NotAConfiguration from None  # Its words might repeat some of the secret.
+        return msgspec.json.encode(whole)

@@ -5,8 +5,9 @@
     CONNECTOR (COMMAND [, CODEC] [, CONFIG])   CONNECTOR (ENDPOINT [, PROTOCOL] [, CONFIG])
 
 ``COMMAND`` is split into words as a shell would, and run without one; ``CONFIG`` is JSON, which
-only the connector understands; ``CODEC`` is ``proto`` or ``json``. ``ENDPOINT`` is ``host:port`` of
-a connector that serves gRPC; ``PROTOCOL`` is ``flow`` or ``arena`` (that of document 001).
+only the connector understands, and may be a secret; ``CODEC`` is ``proto`` or ``json``.
+``ENDPOINT`` is ``host:port`` of a connector that serves gRPC; ``PROTOCOL`` is ``flow`` or ``arena``
+(that of document 001).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any, Final
 import msgspec
 
 from headwater.base.errors import InvalidUsage
-from headwater.materialize.definition import ARENA, CONNECTOR, FLOW, Endpoint
+from headwater.materialize.definition import ARENA, CONFIG, CONNECTOR, FLOW, Endpoint
 from headwater.materialize.key_range import KeyRange
 from headwater.materialize.reduction.strategy import NAMES
 from headwater.materialize.wire.framing import Codec
@@ -68,7 +69,7 @@ ENDPOINTS: Final[Mapping[str, Takes]] = {
             "command": _command,
             "endpoint": str,
             "protocol": _protocol,
-            "config": _json,
+            CONFIG: _json,
             "codec": _codec,
         },
     ),
@@ -93,7 +94,9 @@ def endpoint(kind: str, options: Mapping[str, str], elsewhere: Collection[str] =
     known = {**takes.required, **takes.optional}
     kept = {name.lower() for name in elsewhere} - given.keys()
     for name in kept:
-        if known.get(name, str) is not str or kind.lower() == CONNECTOR:
+        # What is run, and where it is, is no secret; what a connector is told is one as a whole.
+        hidden = name == CONFIG if kind.lower() == CONNECTOR else known.get(name, str) is str
+        if not hidden:
             raise InvalidOption(f"the option {name.upper()} cannot be a secret")
     for name in takes.required:
         if name not in given and name not in kept:
@@ -103,6 +106,8 @@ def endpoint(kind: str, options: Mapping[str, str], elsewhere: Collection[str] =
         if name not in known:
             shown = ", ".join(known).upper()
             raise InvalidOption(f"{kind.upper()} takes no option {name.upper()}, only {shown}")
+        if name in kept and kind.lower() == CONNECTOR:
+            continue
         try:
             config[name] = known[name](text)
         except ValueError as error:
