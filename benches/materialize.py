@@ -22,9 +22,10 @@ import sys
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,14 +48,22 @@ from measure import (
 
 from headwater.collection.capability import ReadCapability
 from headwater.collection.collections import Collections
-from headwater.materialize.definition import Binding, Definition, Endpoint
+from headwater.collection.run_layout import LAYOUTS
+from headwater.compute.session import SparkSettings, close_session, open_session
+from headwater.materialize.combine import Bound
+from headwater.materialize.combine_job import Combiner
+from headwater.materialize.definition import Binding, Definition, Endpoint, delivered_schema
 from headwater.materialize.drivers.registry import driver
+from headwater.materialize.gather import gather
 from headwater.materialize.key_range import KeyRange
 from headwater.materialize.runtime import Session
+from headwater.materialize.spill import SPILL_BYTES
 from headwater.materialize.status import Status
 from headwater.materialize.transport.in_process import InProcess
 from headwater.persist.client import Client, WriteHandle, open_location
 from headwater.persist.evolution import DIFF, TIME
+from headwater.persist.interval import Interval
+from headwater.persist.spark import run_in_background
 from headwater.testing.servers import postgres_server
 
 BATCH_ROWS = 50_000
@@ -390,12 +399,54 @@ def _is_there(endpoint: psycopg.Connection[Any], number: int) -> bool:
     return found is not None
 
 
+# ---- combining ---------------------------------------------------------------------------------
+
+
+def combining(folder: Path, sizes: Sequence[int]) -> Iterator[list[object]]:
+    """Yield how long an interval takes to combine here, and in tasks of Spark."""
+    session = open_session(SparkSettings())
+    run_in_background(session, [partial(_nothing)])  # The first job starts processes.
+    try:
+        for rows in sizes:
+            with open_location(folder / f"combine-{rows}", layouts=LAYOUTS) as client:
+                write, handle = client.create_or_load("t", SCHEMA, key=("k",))
+                for at, start in enumerate(range(0, rows, 4 * BATCH_ROWS)):
+                    batch = updates(start, min(4 * BATCH_ROWS, rows - start), at)
+                    write.compare_and_append(batch, at, at + 1).result()
+                upper = write.upper.only()
+                binding = Binding("t", handle.id, "target", ("k",))
+                bound = Bound(0, binding, "x", delivered_schema(binding, SCHEMA, hard_delete=True))
+                interval = Interval(client.core, handle.id, 0, upper)
+                full = KeyRange.full()
+                with cost() as here:
+                    gather(bound, interval, upper, full, SPILL_BYTES)
+                tasks = partial(run_in_background, session)
+                combiner = Combiner(client.core, tasks, (full,), rows_min=1)
+                with cost() as there:
+                    combiner.run(bound, interval, upper, full, SPILL_BYTES)
+            yield [f"{rows:,}", f"{here.wall_s:.2f}", f"{there.wall_s:.2f}"]
+    finally:
+        close_session()
+
+
+def _nothing(_: str) -> bytes:
+    return b""
+
+
 def main() -> None:
     parser = arguments()
     parser.add_argument("--rows", type=int, help="how many rows the initial load has")
     parser.add_argument("--only", help="one endpoint: sqlite, postgres or delta")
     parser.add_argument("--no-latency", action="store_true", help="start no server")
+    parser.add_argument("--combine", action="store_true", help="only combining, here and on Spark")
     asked = parser.parse_args()
+    if asked.combine:
+        sizes = (100_000, 250_000, 500_000, 1_000_000, 2_000_000)
+        begin("Materializations: combining an interval")
+        with scratch() as folder:
+            lines = list(combining(folder, sizes[:3] if asked.quick else sizes))
+        show("seconds", ["rows", "driver process", "Spark tasks"], lines)
+        return
     rows = asked.rows or (200_000 if asked.quick else 1_000_000)
     rounds = 4 if asked.quick else 10
     begin("Materializations: share of the raw client, and from commit to visible")

@@ -18,6 +18,7 @@ import msgspec
 from headwater.base.errors import InvalidUsage
 from headwater.collection.capability import ReadCapability, from_text, new_token
 from headwater.collection.commands import drop_command
+from headwater.materialize.combine_job import Tasks
 from headwater.materialize.definition import (
     CONNECTION,
     CONNECTOR,
@@ -85,8 +86,16 @@ class DryRun:
 class Materializations:
     """All materializations of a location."""
 
-    def __init__(self, client: Client, *, retry_seconds: float = RETRY_SECONDS) -> None:
+    def __init__(
+        self,
+        client: Client,
+        *,
+        retry_seconds: float = RETRY_SECONDS,
+        tasks: Tasks | None = None,
+    ) -> None:
+        """``tasks`` combine what is large; without them the threads of shards do."""
         self._client = client
+        self._tasks = tasks
         self._retry_seconds = retry_seconds
         self.disclose: Disclose | None = None
         """Says what a connection says, to drivers alone; set by who keeps connections."""
@@ -307,6 +316,7 @@ class Materializations:
             reads,
             connect=partial(self._open, definition) if _is_disclosed(definition) else None,
             retry_seconds=self._retry_seconds,
+            tasks=self._tasks,
         )
         self._running[definition.name] = running
         running.start()

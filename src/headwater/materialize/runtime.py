@@ -38,7 +38,8 @@ from headwater.collection.capability import ReadCapability
 from headwater.materialize import first
 from headwater.materialize.agreement import Agreement, BeginAnew
 from headwater.materialize.checkpoint import Position
-from headwater.materialize.combine import ColumnsChanged
+from headwater.materialize.combine import Bound, ColumnsChanged
+from headwater.materialize.combine_job import Combiner
 from headwater.materialize.definition import (
     CONNECTOR,
     Definition,
@@ -70,6 +71,7 @@ from headwater.materialize.wire.framing import Codec
 from headwater.materialize.wire.protobuf import decode_value, encode_value
 from headwater.persist import errors as persist_errors
 from headwater.persist.client import Client
+from headwater.persist.interval import Interval
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -123,8 +125,10 @@ class Session:
         key_range: KeyRange,
         stream: Stream,
         agreement: Agreement | None = None,
+        combiner: Combiner | None = None,
     ) -> None:
         self._key_range = key_range
+        self._combiner = combiner
         self._stream = stream
         self._agreement = agreed = agreement or Agreement()
         oldest = partial(agreed.oldest, key_range)
@@ -217,11 +221,20 @@ class Session:
             return self._deliver_first(status)
         with_others = self._agreement.next_target(self.feed.reached) == target
         runs = (
-            gather(bound, interval, target, self._key_range, self.spill_bytes, self.check)
+            self._gathered(bound, interval, target)
             for bound, interval in zip(self._bound, self.feed.take(target), strict=True)
         )
         delivered = self._transact(Position(target), runs, status, with_others=with_others)
         return replace(delivered, reached=target)
+
+    def _gathered(self, bound: Bound, interval: Interval, upper: int) -> Run:
+        """Combine an interval: in tasks, where that is worth it, or here."""
+        if self._combiner is not None:
+            own, limit = self._key_range, self.spill_bytes
+            run = self._combiner.run(bound, interval, upper, own, limit)
+            if run is not None:
+                return run
+        return gather(bound, interval, upper, self._key_range, self.spill_bytes, self.check)
 
     def _deliver_first(self, status: Status) -> Status:
         """Deliver what fits into one transaction of the inputs as they are at first."""
@@ -307,8 +320,10 @@ class Shard:
         retry_seconds: float = RETRY_SECONDS,
         key_range: KeyRange | None = None,
         agreement: Agreement | None = None,
+        combiner: Combiner | None = None,
     ) -> None:
         self.key_range = key_range or KeyRange.full()
+        self._combiner = combiner
         self.name = f"{definition.name}/{self.key_range}"
         self._agreement = agreement or Agreement((self.key_range,))
         self.status = Status()
@@ -390,6 +405,7 @@ class Shard:
                 self.key_range,
                 stream,
                 self._agreement,
+                self._combiner,
             )
             session.check = self._check
             self._deliver(session)

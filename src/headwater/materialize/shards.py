@@ -23,6 +23,7 @@ from typing import Final
 from headwater.base.errors import HeadwaterError
 from headwater.collection.capability import ReadCapability
 from headwater.materialize.agreement import Agreement
+from headwater.materialize.combine_job import Combiner, Tasks
 from headwater.materialize.definition import Definition
 from headwater.materialize.key_range import KeyRange
 from headwater.materialize.runtime import RETRY_SECONDS, Shard, Streams
@@ -54,8 +55,10 @@ class Materialization:
         reads: Sequence[ReadCapability],
         connect: Streams | None = None,
         retry_seconds: float = RETRY_SECONDS,
+        tasks: Tasks | None = None,
     ) -> None:
         self.name = definition.name
+        self._tasks = tasks
         self._client = client
         self._definition = definition
         self._reads = tuple(reads)
@@ -126,6 +129,8 @@ class Materialization:
     def _start_shards(self) -> None:
         ranges = KeyRange.tiling(shards_of(self._client.core, self.name))
         self._agreement = agreement = Agreement(ranges)
+        tasks = self._tasks
+        combiner = None if tasks is None else Combiner(self._client.core, tasks, ranges)
         self.shards = tuple(
             Shard(
                 self._client,
@@ -135,6 +140,7 @@ class Materialization:
                 self._retry_seconds,
                 key_range,
                 agreement,
+                combiner,
             )
             for key_range in ranges
         )

@@ -44,6 +44,7 @@ from headwater.persist.multiplicity import repeat_rows
 from headwater.persist.narrow import is_upgraded, read_rows
 from headwater.persist.pieces import Piece, each_row_once, in_pieces
 from headwater.persist.read import Snapshot
+from headwater.persist.spark_end import or_ended
 from headwater.persist.spark_parts import (
     Cut,
     Reading,
@@ -65,6 +66,9 @@ PARTITION_ROWS_MAX: Final = 500_000
 """Up to this, one task reads and consolidates everything, which needs no shuffle."""
 
 BATCH_ROWS: Final = 65_536
+
+SLOTS_LEFT_FREE: Final = 2
+"""How many slots background work does not use."""
 
 Frame = Any
 Session = Any
@@ -377,6 +381,16 @@ def run_in_tasks(session: Session, work: Sequence[Callable[[str], bytes]]) -> li
     return [found[number] for number in range(len(work))]
 
 
+def run_in_background(session: Session, work: Sequence[Callable[[str], bytes]]) -> list[bytes]:
+    """Do the same in several jobs that leave some slots free, so that a tick finds one."""
+    found: list[bytes] = []
+    with or_ended(session):
+        some = max(1, _slots(session) - SLOTS_LEFT_FREE)
+        for first in range(0, len(work), some):
+            found += run_in_tasks(session, work[first : first + some])
+    return found
+
+
 def written_parts(frame: Frame, objects: Writing, target: Target) -> Frame:
     """Return the frame of :data:`DESCRIPTORS` whose tasks write the rows of ``frame`` when run.
 
@@ -439,6 +453,7 @@ __all__ = [
     "frame_rows",
     "repeat_rows",
     "rows_frame",
+    "run_in_background",
     "run_in_tasks",
     "snapshot_frame",
     "spark_schema",

@@ -12,6 +12,7 @@ goes on from there.
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, Self
 
 from prometheus_client import CollectorRegistry
@@ -34,6 +35,7 @@ from headwater.compute.warming import WarmingSession
 from headwater.console.sight import Sight
 from headwater.materialize.controller import Materializations
 from headwater.persist.client import open_location
+from headwater.persist.spark import run_in_background
 from headwater.server import metrics, preflight
 from headwater.server.config import Address, ServerConfig
 from headwater.server.http import HttpServer, health
@@ -95,7 +97,9 @@ class Server:
         self.session = WarmingSession(settings)
         undo.callback(self.session.close)
         self.views = ViewController(self.client, self.session)
-        self.materializations = Materializations(self.client)
+        self.materializations = Materializations(
+            self.client, tasks=partial(run_in_background, self.session)
+        )
         self.ingestions = Ingestions(self.client, self.timeline, clock, session=self.session)
         coordinator = Coordinator(
             self.client,

@@ -11,11 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from headwater.persist.core import Core, Step
-from headwater.persist.spark import run_in_tasks, writing
-from headwater.persist.spark_end import or_ended
+from headwater.persist.spark import run_in_background, writing
 from headwater.persist.spark_parts import Writing
-
-SLOTS_LEFT_FREE = 2
 
 
 class SparkTasks:
@@ -28,13 +25,7 @@ class SparkTasks:
 
     def run(self, work: Sequence[Callable[[str], bytes]]) -> list[bytes]:
         """Run each in a task."""
-        found: list[bytes] = []
-        with or_ended(self._session):
-            slots = int(self._session.sparkContext.defaultParallelism)
-            some = max(1, slots - SLOTS_LEFT_FREE)
-            for first in range(0, len(work), some):
-                found += run_in_tasks(self._session, work[first : first + some])
-        return found
+        return run_in_background(self._session, work)
 
     def writing(self) -> Writing:
         """Return under which names the tasks of this range write."""
