@@ -8,8 +8,10 @@ from itertools import pairwise
 from pathlib import Path
 from random import Random
 
+import pyarrow as pa
 import pytest
 
+from headwater.base.ids import GlobalId
 from headwater.materialize import combine_job
 from headwater.materialize.combine_job import CannotCombine, Combiner, sliced
 from headwater.materialize.gather import gather
@@ -106,3 +108,14 @@ def test_slices_tile_a_range() -> None:
             found = sliced(key_range, count)
             assert (found[0].begin, found[-1].end) == (key_range.begin, key_range.end)
             assert all(a.end + 1 == b.begin for a, b in pairwise(found))
+
+
+def test_rows_of_one_key_have_an_order_of_their_own() -> None:
+    columns = {"k": [3, 1, 2], "who": ["p"] * 3, "n": [7, 8, 9]}
+    rows = pa.table(columns | {"__time": [1] * 3, "__diff": [1] * 3})
+    for bound in bindings(GlobalId(1))[1:]:
+        made = [
+            bound.ordered(rows.take(pa.array(order)), 2, KeyRange.full())
+            for order in ([0, 1, 2], [2, 1, 0], [1, 0, 2])
+        ]
+        assert made[0].to_pylist() == made[1].to_pylist() == made[2].to_pylist()
