@@ -463,6 +463,7 @@ def test_kills_under_load(broker: Broker, tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(3_600)
 def test_many_kills_under_load(broker: Broker, tmp_path: Path) -> None:
     random = Random(SEED)
     killed_again_and_again(broker, tmp_path, "".join(random.choice("iib") for _ in range(25)))
