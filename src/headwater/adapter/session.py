@@ -89,6 +89,7 @@ from headwater.adapter.sql.statements import (
 from headwater.adapter.timeline import DEFAULT
 from headwater.adapter.timestamps import STRICT, explained
 from headwater.adapter.transaction import Transaction, unsteady
+from headwater.base.tracing import span
 from headwater.persist.errors import DestroyedCollection, UnknownCollection
 from headwater.persist.state import State
 
@@ -128,7 +129,8 @@ class ClientSession:
         self._note("active", shown_text(statement, sql))
         self._running = Running(f"session-{self._number}", limit)
         try:
-            with running(self._running), users_mistakes():
+            kind = type(statement).__name__
+            with span("statement", kind=kind), running(self._running), users_mistakes():
                 return self._execute(statement, sql, limit)
         except AdapterError as error:
             queries = self._coordinator.catalog_queries

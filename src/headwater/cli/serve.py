@@ -78,6 +78,12 @@ def serve(
         Path | None,
         typer.Option(help="File of the key that secrets are sealed with [~/.config/headwater]."),
     ] = None,
+    otel: Annotated[
+        bool,
+        typer.Option(
+            "--otel", help="Send traces to OTEL_EXPORTER_OTLP_ENDPOINT (headwater[otel])."
+        ),
+    ] = False,
     log_format: Annotated[str | None, typer.Option(help="plain or json [plain].")] = None,
     log_level: Annotated[
         str | None, typer.Option(help="debug, info, warning or error [info].")
@@ -105,6 +111,7 @@ def serve(
         "tls_key": tls_key,
         "tls_required": tls_required or None,
         "secrets_key": secrets_key,
+        "otel": otel or None,
         "log_format": log_format,
         "log_level": log_level,
     }

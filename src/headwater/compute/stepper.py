@@ -39,6 +39,7 @@ from pyspark.errors import PySparkException, PythonException
 
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import GlobalId
+from headwater.base.tracing import span
 from headwater.compute import maintained, renew
 from headwater.compute.dataflow.chain import Chain
 from headwater.compute.dataflow.program import Program
@@ -227,7 +228,8 @@ class Stepper:
             return []
         release = core.pin(group.pinned())
         try:
-            with core.step() as step:
+            names = ", ".join(step.view.name for step in group.views)
+            with span("step", views=names), core.step() as step:
                 done = self._computed(group, place, writing(core, step), live)
                 done = renew.corrected(place, step, group, done)
                 errors = self._errors(place, step, group, done)

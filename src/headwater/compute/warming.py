@@ -35,7 +35,9 @@ STARTS_MAX: Final = 5
 PAUSE_SECONDS_MAX: Final = 30.0
 STEADY_SECONDS: Final = 60.0
 """A JVM that ran this long did not end because of how it was started."""
-
+TERMINATED: Final = (143, -15)
+TERMINATED_SECONDS: Final = 5.0
+"""A signal to the whole group of processes ends the JVM first: the server is about to stop, too."""
 
 _STOPPING: Final = "the server is stopping"
 
@@ -152,6 +154,8 @@ class WarmingSession:
             self._ended.clear()
             steady = time.monotonic() - began >= STEADY_SECONDS
             pause_seconds = 0.0 if steady else min(PAUSE_SECONDS_MAX, 2 * pause_seconds + 1)
+            if status in TERMINATED:
+                pause_seconds = max(pause_seconds, TERMINATED_SECONDS)
             starts_max = STARTS_MAX
             event = {"why": said(status), "pause_seconds": pause_seconds}
             LOG.warning("Spark's JVM ended and is started again", extra={"event": event})

@@ -26,6 +26,7 @@ from headwater.adapter.pgwire.users import UserList
 from headwater.adapter.timeline import Timeline
 from headwater.adapter.vault import Vault, default_key_file
 from headwater.adapter.webhooks import Webhooks
+from headwater.base import tracing
 from headwater.base.clock import SystemClock
 from headwater.base.errors import HeadwaterError
 from headwater.collection.run_layout import LAYOUTS
@@ -36,7 +37,7 @@ from headwater.console.sight import Sight
 from headwater.materialize.controller import Materializations
 from headwater.persist.client import open_location
 from headwater.persist.spark import run_in_background
-from headwater.server import metrics, preflight
+from headwater.server import metrics, otel, preflight
 from headwater.server.config import Address, ServerConfig
 from headwater.server.http import HttpServer, health
 from headwater.server.logs import tell
@@ -72,6 +73,11 @@ class Server:
     def _build(
         self, config: ServerConfig, settings: SparkSettings, encryption: Any, undo: ExitStack
     ) -> None:
+        if config.otel:
+            sent = otel.opened()
+            undo.callback(sent.close)
+            tracing.collect(sent)
+            undo.callback(tracing.collect, None)
         self.console: HttpServer | None = None
         if config.console is not None:
             self.console = HttpServer(

@@ -92,6 +92,8 @@ class ServerConfig:
     """How large the answer of a query may be; it waits on disk."""
     spark: tuple[tuple[str, str], ...] = ()
     """Further settings of Spark."""
+    otel: bool = False
+    """Whether traces are sent by OpenTelemetry (``server/otel.py``)."""
     log_format: LogFormat = "plain"
     log_level: str = "info"
 
@@ -311,6 +313,7 @@ _READERS: Final[dict[str, Any]] = {
     "spark_cores": _count,
     "spark_host": _text,
     "query_result_mib": _count,
+    "otel": _switch,
     "log_format": _log_format,
     "log_level": _log_level,
 }
