@@ -184,7 +184,13 @@ def test_a_table_a_view_a_delivery_a_kill_and_a_resume(tmp_path: Path) -> None:
         # Spark alone ends: the server starts another, and everything goes on in it.
         os.kill(served.java(), signal.SIGKILL)
         run("INSERT INTO orders VALUES (9, 7)")
-        assert selected(f"SELECT * FROM ({VIEW}) AS anew") == expected()
+        anew = f"SELECT * FROM ({VIEW}) AS anew"
+        try:
+            assert selected(anew) == expected()
+        except AssertionError as error:
+            # Whatever Spark was asked before its end was noticed says that it may be tried again.
+            assert "try the statement again" in str(error)  # noqa: PT017
+            assert selected(anew) == expected()
         assert selected("SELECT region, total, orders FROM totals") == expected()
         _eventually_delivered(endpoint, expected())
         assert "headwater_spark_restarts_total 1.0" in served.get("/metrics")

@@ -11,7 +11,8 @@ import pytest
 
 pytestmark = pytest.mark.server  # It starts processes of ours.
 
-CONFTEST = Path(__file__).resolve().parents[2] / "conftest.py"
+ROOT = Path(__file__).resolve().parents[3]
+CONFTEST = ROOT / "tests" / "conftest.py"
 
 
 def _run(folder: Path, reason: str, *options: str, ci: str) -> subprocess.CompletedProcess[str]:
@@ -25,7 +26,7 @@ def _run(folder: Path, reason: str, *options: str, ci: str) -> subprocess.Comple
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options, str(folder)],
         cwd=folder,
-        env={**os.environ, "CI": ci},
+        env={**os.environ, "CI": ci, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,

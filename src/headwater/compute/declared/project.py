@@ -12,7 +12,9 @@ import os
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -88,11 +90,19 @@ def shown(file: Path, root: Path) -> str:
     return str(file.relative_to(root)) if file.is_relative_to(root) else str(file)
 
 
+class _Anew(SourceFileLoader):
+    """Compiles a file each time: by its date to the second and its size, an edit may not show."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)
+
+
 def import_file(file: Path, root: Path, session: Any, registry: Registry) -> None:
     """Run a Python file of a project; what it declares is in the registry afterwards."""
-    made = importlib.util.spec_from_file_location(file.stem, str(file))
+    loader = _Anew(file.stem, str(file))
+    made = importlib.util.spec_from_file_location(file.stem, str(file), loader=loader)
     assert made is not None, "it is a file of Python"
-    assert made.loader is not None
     module = importlib.util.module_from_spec(made)
     module.__dict__["spark"] = session
     with (
@@ -100,7 +110,7 @@ def import_file(file: Path, root: Path, session: Any, registry: Registry) -> Non
         auto_cdc.taking(registry.changes.append, registry.where),
         graph_element_registration_context(registry),
     ):
-        made.loader.exec_module(module)
+        loader.exec_module(module)
 
 
 @contextmanager
