@@ -7,6 +7,9 @@
 A change of Δ updates replaces facts (another ``x`` and ``f``, sometimes another ``dim``), and for
 one in fifty a dim (another region). Groups keep their size whatever N is, so an operator that reads
 just the affected groups reads as much at any N.
+
+The rows from which changes are made lie in mapped files beside the location: what a bench needs to
+know is not memory of the process that steps.
 """
 
 from __future__ import annotations
@@ -54,8 +57,11 @@ class Shop(World):
                 }
             ),
         }
-        self._relations = {name: Relation(name, table) for name, table in tables.items()}
         super().__init__(folder, session, tables)
+        self._relations = {
+            name: Relation(name, _mapped(folder.parent / f"{folder.name}-{name}.arrow", table))
+            for name, table in tables.items()
+        }
 
     def replace(self, updates: int) -> int:
         """Replace so many rows that it is that many updates, at one time."""
@@ -83,6 +89,14 @@ class Shop(World):
         picked = dims.pick(self._random, count)
         regions = _named("region", self._random.integers(0, 50, picked.size))
         return dims.change(picked, [replaced(dims.take(picked), {"region": regions})])
+
+
+def _mapped(path: Path, table: pa.Table) -> pa.Table:
+    """Return the same rows, in a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table.combine_chunks())
+    return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
 
 
 def _named(prefix: str, numbers: Any) -> pa.Array:

@@ -172,7 +172,8 @@ def test_a_step_that_nobody_committed_never_was(spark: Any, client: Client) -> N
     with core.step() as names:
         group = maintained.plan_group(core.state, [planned])
         program = Program(spark, Chain((view.flow,)), (view.id,))
-        program.run(group.task(place, writing(core, names), program.views))
+        task = group.task(place, writing(core, names), program.views)
+        program.run(task, view.reader_id, "a step")
     assert core.state is before
     (lost,) = {info.key for info in core.blob.list()} - known
     assert controller.run_once() == ("view",)

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -79,6 +80,7 @@ _INTEGER_DIGITS: Final = {
 """Digits of the decimal an integer is widened to; 20 for 64 bits because Spark says so."""
 
 
+@lru_cache(maxsize=1024)
 def key_form(type_: pa.DataType) -> KeyForm:
     """Return the form in which values of this type are hashed, or raise :class:`NotAKey`."""
     t = pa.types
@@ -127,6 +129,7 @@ def _decimal_form(type_: pa.DataType) -> KeyForm:
     return KeyForm.DECIMAL
 
 
+@lru_cache(maxsize=1024)
 def common_key_type(left: pa.DataType, right: pa.DataType) -> pa.DataType:
     """Return the type to which both sides of ``left = right`` are cast before they are compared.
 
@@ -225,13 +228,14 @@ def keys_equal(
 
 def _column_equal(left: Any, right: Any, null_equal: bool) -> Mask:
     type_ = common_key_type(left.type, right.type)
-    left, right = left.cast(type_), right.cast(type_)
+    left = left if left.type == type_ else left.cast(type_)
+    right = right if right.type == type_ else right.cast(type_)
     if pa.types.is_null(type_):
         return np.full(len(left), null_equal, dtype=np.bool_)
     same = pc.equal(left, right)
     if pa.types.is_floating(type_):
         same = pc.or_(same, pc.and_(pc.is_nan(left), pc.is_nan(right)))
     mask: Mask = np.asarray(pc.fill_null(same, False), dtype=np.bool_)
-    if null_equal:
+    if null_equal and left.null_count and right.null_count:
         mask |= np.asarray(pc.and_(pc.is_null(left), pc.is_null(right)), dtype=np.bool_)
     return mask

@@ -49,7 +49,7 @@ from headwater.compute.ir.refusal import OtherMeaning
 from headwater.compute.maintained import GroupStep, MaintainedView, ViewStep
 from headwater.compute.select import spark_message
 from headwater.compute.session import MEANING
-from headwater.compute.step import StepFailed, job_group, last_line
+from headwater.compute.step import StepFailed, last_line
 from headwater.persist import evolution
 from headwater.persist.batch import Part
 from headwater.persist.commands import All, Atomic
@@ -252,12 +252,10 @@ class Stepper:
         views = [step.view for step in group.views]
         names = ", ".join(view.name for view in views)
         try:
-            with (
-                or_ended(self._session),
-                job_group(self._session, views[0].reader_id, f"step of {names}"),
-            ):
+            with or_ended(self._session):
                 program = self._program(views, live)
-                done = program.run(group.task(place, into, program.views))
+                task = group.task(place, into, program.views)
+                done = program.run(task, views[0].reader_id, f"step of {names}")
         except OtherMeaning as error:
             raise StepFailed(names, f"{error}; drop the view and create it again") from error
         except HeadwaterError:
@@ -324,7 +322,7 @@ class Stepper:
         changed: dict[GlobalId, Sequence[Part]] = {}
         for number, view_step in enumerate(group.views):
             updates = self._error_updates(place, number, view_step, group, done)
-            if updates.num_rows:
+            if updates is not None and updates.num_rows:
                 target = Target.of(collection_of(group.state, view_step.view.id))
                 pending = Pending(
                     updates, target.version, target.layout, target.key, True, consolidated=True
@@ -334,9 +332,9 @@ class Stepper:
 
     def _error_updates(
         self, place: Place, number: int, step: ViewStep, group: GroupStep, done: Done
-    ) -> pa.Table:
+    ) -> pa.Table | None:
         schema = evolution.updates_schema(ERROR_SCHEMA)
-        tables = [schema.empty_table(), *renew.negated(place, group.state, step, errors=True)]
+        tables = list(renew.negated(place, group.state, step, errors=True))
         for relation, cut in step.errors.items():
             if cut.parts:
                 collection = collection_of(group.state, step.view.relations[relation])
@@ -355,7 +353,7 @@ class Stepper:
                 for error in own
             ]
             tables.append(pa.Table.from_pylist(rows, schema=schema))
-        return consolidate(pa.concat_tables(tables))
+        return consolidate(pa.concat_tables(tables)) if tables else None
 
 
 def _renewed(state: State, steps: Sequence[ViewStep]) -> list[ViewStep]:

@@ -11,7 +11,7 @@ memory only and may change with any version.
 
 It is computed in blocks that stay in the processor's cache: whole columns at a time it would wait
 for memory. Equal ones are found by a table of slots, in which every row writes its number and looks
-who wrote last; to sort them would take twice as long.
+who wrote last; to sort them would take twice as long, unless they are few.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 BLOCK_ROWS: Final = 16 * 1024
 SLOT_ROWS: Final = 64 * 1024
 STRETCH_ROWS: Final = 64 * 1024
+SORTED_ROWS: Final = 16 * 1024
 
 Words = npt.NDArray[np.uint64]
 Rows = npt.NDArray[np.int64]
@@ -80,6 +81,12 @@ def _rising(chunks: list[Any]) -> Rows:
 
 def _mark_twins(prints: Words, found: npt.NDArray[np.bool_]) -> None:
     """Mark which fingerprints occur twice."""
+    if len(prints) <= SORTED_ROWS:
+        order = np.argsort(prints)
+        twins = prints[order[1:]] == prints[order[:-1]]
+        found[order[1:][twins]] = True
+        found[order[:-1][twins]] = True
+        return
     losers, winners = _contest(prints)
     while len(losers):
         twins = prints[losers] == prints[winners]

@@ -6,13 +6,15 @@
 
 ``check`` asks the oracle, a function from the inputs' multisets at a time to the output's, at every
 time from the start to the upper. Between steps the rig does to histories what persist may do: it
-merges runs, and advances times to ``upper - 1``, never further, at random from its seed.
+merges runs, and advances times to ``upper - 1``, never further, at random from its seed; and rows
+come and go again in the deltas that the operator is given.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -100,7 +102,7 @@ class Rig:
         }
 
     def step(self, updates: Mapping[Origin, Sequence[Update]], upper: int) -> Outcome:
-        """Step over ``[self.upper, upper)`` with these updates of the inputs."""
+        """Step over ``[self.upper, upper)`` with these updates; the output comes consolidated."""
         lower = self.upper
         deltas = {}
         for origin in self.inputs:
@@ -121,7 +123,7 @@ class Rig:
             lower,
             upper,
             hydrating=lower == self.start,
-            deltas=deltas,
+            deltas={o: self._untidy(delta, lower, upper) for o, delta in deltas.items()},
             arrangements=arranged,
             states=states,
             output=update_schema(self.output_columns),
@@ -134,7 +136,20 @@ class Rig:
             self.inputs[origin].append(delta)
         self.upper = upper
         self._compact()
-        return outcome
+        return replace(outcome, output=consolidate(outcome.output))
+
+    def _untidy(self, delta: pa.Table, lower: int, upper: int) -> pa.Table:
+        """Return a delta that amounts to the same: rows come and go again, at times of the step."""
+        count = self.random.randrange(4) if len(delta) else 0
+        rows = [self.random.randrange(len(delta)) for _ in range(count)]
+        picked = delta.take(pa.array(rows, pa.int64()))
+        times = pa.array([self.random.randrange(lower, upper) for _ in range(count)], pa.int64())
+        pieces = [delta]
+        for diff in (1, -1):
+            columns = [*picked.columns[:-2], times, pa.array([diff] * count, pa.int64())]
+            pieces.append(pa.Table.from_arrays(columns, schema=delta.schema))
+        self.random.shuffle(pieces)
+        return pa.concat_tables(pieces)
 
     def _take(self, outcome: Outcome, given: Given) -> None:
         _fits("the output", outcome.output, given.output, given)

@@ -4,7 +4,8 @@ No jar is built and none is shipped: the sources are in this package, one class 
 compiled over the ones before it. They use Catalyst's internals, so they belong to the Spark version
 that the package pins; where a class is missing the compiler says which, and nothing is guessed.
 
-Kept by: :func:`java_object`, once per JVM. Relied on by: ``compiler.py``, ``try_eval.py``.
+Kept by: :func:`java_object`, once per JVM. Relied on by: ``compiler.py``, ``try_eval.py``,
+``dataflow/program.py``.
 """
 
 from __future__ import annotations

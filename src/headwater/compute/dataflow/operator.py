@@ -3,10 +3,10 @@
     step(op, given) -> Outcome        one such function per operator, in a module of its own (ops/)
 
 A step covers the times ``[lower, upper)``. Of each origin the operator gets its *delta*, the
-updates of these times, consolidated; of each arrangement its *history*, which can be probed at any
-time below ``upper`` and contains the delta as well; of each of its own states the history before
-the step. It answers with the updates of its output, and of its states, at times in
-``[lower, upper)``. For every ``t`` in there
+updates of these times; of each arrangement its *history*, which can be probed at any time below
+``upper`` and contains the delta as well; of each of its own states the history before the step. It
+answers with the updates of its output, and of its states, at times in ``[lower, upper)``. For every
+``t`` in there
 
     output up to t  =  operator(inputs up to t)        as multisets
 
@@ -15,6 +15,9 @@ and that is all an operator has to keep; that it reads no more than its bound is
 
 A *hydrating* step is the first of a view: the inputs' whole past is in its delta, at ``lower``. A
 shared arrangement may be older than the view; its past counts as being at ``lower`` too.
+
+Deltas and outputs need not be consolidated: who has to tell rows apart does it for the columns it
+looks at, which are often fewer. States are: they are kept.
 
 Columns have the types of ``collection/types.py`` (:func:`arrow_schema`); order of rows is free.
 """
@@ -109,7 +112,7 @@ class Given:
     upper: int
     hydrating: bool
     deltas: Mapping[Origin, pa.Table]
-    """Per origin of the operator, consolidated, under the names the operator knows."""
+    """Per origin of the operator, under the names the operator knows."""
     arrangements: Mapping[str, History]
     """By name: the past and the delta."""
     states: Mapping[str, History]

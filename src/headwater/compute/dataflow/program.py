@@ -14,6 +14,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import pickle
+import struct
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any, Final
@@ -23,6 +24,7 @@ from pyspark import TaskContext
 
 from headwater.base.ids import GlobalId
 from headwater.compute.catalyst import ordered
+from headwater.compute.catalyst.jvm import java_object
 from headwater.compute.catalyst.try_eval import failure_messages, passage_session
 from headwater.compute.dataflow import stage
 from headwater.compute.dataflow.chain import Chain
@@ -35,6 +37,7 @@ from headwater.persist.spark import this_attempt
 
 PROPERTY: Final = "headwater.step"
 CHAINS_MAX: Final = 8
+_CLASSES: Final = ("PlannedRun",)
 
 Body = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -67,20 +70,16 @@ class Program:
         self._frame = frame.selectExpr(LANE, f"{payload} AS payload")
         require_no_exchange(self._frame)
 
-    def run(self, task: StepTask) -> Done:
-        """Run a step of some of the views; whatever Spark or a task raises passes."""
-        context = self._session.sparkContext
-        context.setLocalProperty(PROPERTY, task.encoded())
-        try:
-            rows = self._frame.rdd.collect()
-        finally:
-            context.setLocalProperty(PROPERTY, None)
+    def run(self, task: StepTask, group: str, description: str) -> Done:
+        """Run a step of some of the views as a job of a group; what a task raises passes."""
+        runner = java_object(self._session, _CLASSES)
+        said = runner.collect(self._frame._jdf, group, description, PROPERTY, task.encoded())
         done = Done()
-        for lane, payload in rows:
+        for lane, payload in _rows(bytes(said)):
             if lane == NOTE:
-                done.add(decode_note(bytes(payload)))
+                done.add(decode_note(payload))
             elif lane == FAILED:
-                done.errors += self._failures(bytes(payload))
+                done.errors += self._failures(payload)
         return done
 
     def _failures(self, payload: bytes) -> list[RaisedError]:
@@ -95,6 +94,15 @@ class Program:
             RaisedError(view, why.condition, why.message, None, time, diff)
             for why, time, diff in zip(failed, times, diffs, strict=True)
         ]
+
+
+def _rows(said: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the rows that ``java/PlannedRun.java`` wrote."""
+    at = 0
+    while at < len(said):
+        lane, length = struct.unpack_from(">ii", said, at)
+        at += 8 + length
+        yield lane, said[at - length : at]
 
 
 def require_no_exchange(frame: Any) -> None:

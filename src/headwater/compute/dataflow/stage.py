@@ -129,6 +129,7 @@ class _Stage:
     _whole: dict[int, pa.Table] = field(default_factory=dict)
     _read: dict[int, pa.Table] = field(default_factory=dict)
     _shared: dict[GlobalId, tuple[Run, ...]] = field(default_factory=dict)
+    _fresh: dict[GlobalId, pa.Table] = field(default_factory=dict)
     _joined: set[int] = field(default_factory=set)
     """Operators that were run already, as one with others."""
 
@@ -148,7 +149,7 @@ class _Stage:
         operator = placed.operator
         match operator:
             case Output():
-                self._output(view, self.lane(self._number(placed.view, operator.lane)))
+                self._output(view, self._raw_lane(self._number(placed.view, operator.lane)))
             case Read():
                 delta = self._delta(placed.view, operator.of, view)
                 self._emit(placed.view, operator.output, delta)
@@ -173,9 +174,7 @@ class _Stage:
         arrangements, states, schemas = {}, {}, {}
         for arrangement in flow.arrangements:
             if arrangement.name in names:
-                delta = deltas[arrangement.of]
-                history = self._history(placed, arrangement, delta, view)
-                arrangements[arrangement.name] = history
+                arrangements[arrangement.name] = self._history(placed, arrangement, view)
         for state in flow.states:
             if state.name in names:
                 stored = view.stored[state.name]
@@ -280,14 +279,15 @@ class _Stage:
     # ---- lanes ---------------------------------------------------------------------------------
 
     def lane(self, number: int) -> pa.Table:
-        """Return all that a lane has in this step, consolidated."""
+        """Return all that a lane has in this step, consolidated: what is kept, or leaves."""
         known = self._whole.get(number)
         if known is None:
-            schema = update_schema(self.chain.lanes[number].columns)
-            pieces = self.lanes.get(number, [])
-            known = consolidate(pa.concat_tables([schema.empty_table(), *pieces]))
-            self._whole[number] = known
+            known = self._whole[number] = consolidate(self._raw_lane(number))
         return known
+
+    def _raw_lane(self, number: int) -> pa.Table:
+        schema = update_schema(self.chain.lanes[number].columns)
+        return pa.concat_tables([schema.empty_table(), *self.lanes.get(number, ())])
 
     def _number(self, view: int, lane: int) -> int:
         return self.chain.bases[view] + lane
@@ -307,10 +307,8 @@ class _Stage:
 
     def _delta(self, view: int, origin: Origin, task: ViewTask) -> pa.Table:
         if isinstance(origin, Laned):
-            number = self._number(view, origin.lane)
-            return self.lane(number)
-        raw = self._updates(task.inputs[origin.relation])
-        return consolidate(_named(origin, raw))
+            return self._raw_lane(self._number(view, origin.lane))
+        return _named(origin, self._updates(task.inputs[origin.relation]))
 
     def _updates(self, updates: Updates) -> pa.Table:
         known = self._read.get(id(updates))
@@ -320,15 +318,14 @@ class _Stage:
 
     # ---- histories -----------------------------------------------------------------------------
 
-    def _history(
-        self, placed: Placed, arrangement: Arrangement, delta: pa.Table, view: ViewTask
-    ) -> History:
+    def _history(self, placed: Placed, arrangement: Arrangement, view: ViewTask) -> History:
         if isinstance(arrangement.of, Scanned):
             gid = view.shared[arrangement.name]
             return self._shared_history(gid, arrangement.of, arrangement.key, view)
         stored = view.stored[arrangement.name]
         key, schema = arrangement.key, update_schema(arrangement.of.columns)
         runs = list(open_runs(stored.reading, stored.parts))
+        delta = self.lane(self._number(placed.view, arrangement.of.lane))
         if delta.num_rows:
             if self._first_to_probe(placed, arrangement):
                 self._keep(stored, delta)
@@ -362,22 +359,26 @@ class _Stage:
             if known:
                 runs += open_runs(stored.reading, known)
             elif shared.since is not None:
-                fresh = self._since(shared)
+                fresh = self._since(gid, shared)
                 if fresh.num_rows:
                     runs = (*runs, Run.open(write_run(fresh, stored.target.key)))
             self._shared[gid] = runs
         return runs
 
-    def _since(self, shared: Shared) -> pa.Table:
-        assert shared.since is not None
-        names = [*shared.stored.target.schema.names, TIME, DIFF]
-        return consolidate(self._updates(shared.since).select(names))
+    def _since(self, gid: GlobalId, shared: Shared) -> pa.Table:
+        known = self._fresh.get(gid)
+        if known is None:
+            assert shared.since is not None
+            names = [*shared.stored.target.schema.names, TIME, DIFF]
+            known = consolidate(self._updates(shared.since).select(names))
+            self._fresh[gid] = known
+        return known
 
     # ---- what is written -----------------------------------------------------------------------
 
     def _advance(self, gid: GlobalId, shared: Shared) -> None:
         if shared.since is not None and shared.advanced:
-            self.written.add(gid, shared.stored.target, self._since(shared))
+            self.written.add(gid, shared.stored.target, self._since(gid, shared))
 
     def _keep(self, stored: Stored, updates: pa.Table) -> None:
         self.written.add(stored.id, stored.target, updates)

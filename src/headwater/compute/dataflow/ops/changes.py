@@ -126,7 +126,7 @@ class Changes:
         before, after = self.before, self.after
         same = np.ones(len(before), np.bool_)
         for column in values:
-            same &= _identical(column.take(pa.array(before)), column.take(pa.array(after)))
+            same &= _identical(column, before, after)
         gone = present[before] & ~(present[after] & same)
         come = present[after] & ~(present[before] & same)
         states = np.concatenate([before[gone], after[come]])
@@ -190,10 +190,14 @@ def stored_states(
     return places, current
 
 
-def _identical(a: Any, b: Any) -> Mask:
-    if pa.types.is_floating(a.type):
-        bits = _BITS[a.type.bit_width]
-        a, b = a.view(bits), b.view(bits)
+def _identical(column: Any, before: Longs, after: Longs) -> Mask:
+    """Return where the values of two rows of a column are the same, bit by bit."""
+    if pa.types.is_floating(column.type):
+        column = column.view(_BITS[column.type.bit_width])
+    if pa.types.is_integer(column.type) and not column.null_count:
+        numbers = column.to_numpy()
+        return np.asarray(numbers[before] == numbers[after], dtype=np.bool_)
+    a, b = column.take(pa.array(before)), column.take(pa.array(after))
     equal = np.asarray(pc.fill_null(pc.equal(a, b), False), dtype=np.bool_)
     both_null = np.asarray(pc.and_(a.is_null(), b.is_null()), dtype=np.bool_)
     return equal | both_null

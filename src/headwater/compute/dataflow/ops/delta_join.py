@@ -46,7 +46,7 @@ SYSTEM: Final = (TIME, DIFF)
 def step(op: DeltaJoin, given: Given) -> Outcome:
     """Return the changes of the join."""
     paths = [_path(op, number, given) for number in range(len(op.inputs))]
-    return Outcome(consolidate(pa.concat_tables([given.output.empty_table(), *paths])))
+    return Outcome(pa.concat_tables([given.output.empty_table(), *paths]))
 
 
 def _path(op: DeltaJoin, number: int, given: Given) -> pa.Table:

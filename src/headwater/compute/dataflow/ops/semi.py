@@ -69,7 +69,7 @@ def step(op: Semi, given: Given) -> Outcome:
         [emitted.column(name) for name in given.output.names], schema=given.output
     )
     return Outcome(
-        consolidate(pa.concat_tables([emitted, crossed])),
+        pa.concat_tables([emitted, crossed]),
         {op.counts: _replaced(counts, given.state_schemas[op.counts])},
     )
 

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from headwater.compute.dataflow.graph import BEFORE, UNTIL, Unversion
 from headwater.compute.dataflow.operator import Given, Outcome
-from headwater.persist.consolidate import DIFF, TIME, consolidate
+from headwater.persist.consolidate import DIFF, TIME
 
 
 def step(op: Unversion, given: Given) -> Outcome:
@@ -39,4 +39,4 @@ def step(op: Unversion, given: Given) -> Outcome:
             schema=given.output,
         ),
     ]
-    return Outcome(consolidate(pa.concat_tables(tables)))
+    return Outcome(pa.concat_tables(tables))
