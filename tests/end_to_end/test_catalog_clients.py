@@ -72,6 +72,51 @@ def test_psql_lists_what_there_is(door: Door) -> None:
     assert re.search(r"hw_catalog \| hw_objects +\| view", door.psql(r"\dv hw_catalog.*"))
 
 
+def test_schemas(door: Door) -> None:
+    door.psql(
+        "CREATE SCHEMA sales",
+        "COMMENT ON SCHEMA sales IS 'what is sold'",
+        "CREATE TABLE sales.orders (id bigint PRIMARY KEY, item text)",
+        "SET search_path TO sales",
+        "CREATE VIEW big AS SELECT * FROM orders WHERE id > 5",
+    )
+    try:
+        printed = door.psql(r"\dn+", r"\dt sales.*", r"\d+ sales.big", r"\d sales.orders")
+        assert re.search(r"sales +\| headwater .*what is sold", printed)
+        assert re.search(r"sales +\| orders \| table", printed)
+        assert "FROM sales.orders" in printed
+        assert '"orders_pkey" PRIMARY KEY, btree (id)' in printed
+        assert "sales" not in door.psql(r"\d")  # Not on the path.
+        printed = door.psql("SET search_path TO sales, public", r"\d", r"\d orders")
+        assert re.search(r"sales +\| big +\| view", printed)
+        assert 'Table "sales.orders"' in printed
+        engine = sa.create_engine(f"postgresql+psycopg://headwater@{door.url}")
+        inspector = sa.inspect(engine)
+        assert "sales" in inspector.get_schema_names()
+        assert inspector.get_table_names(schema="sales") == ["orders"]
+        table = sa.Table("orders", sa.MetaData(schema="sales"), autoload_with=engine)
+        with engine.begin() as connection:
+            connection.execute(table.insert(), [{"id": 7, "item": "tea"}, {"id": 1, "item": "x"}])
+        with engine.begin() as connection:
+            connection.execute(table.update().where(table.c.id == 1).values(item="jam"))
+        with engine.begin() as connection:
+            read = sa.select(table.c.item).order_by(table.c.id)
+            assert list(connection.execute(read).scalars()) == ["jam", "tea"]
+        engine.dispose()
+        with door.connect(options="-c search_path=sales") as connected:
+            assert connected.info.parameter_status("search_path") == "sales"
+            found = connected.execute("SELECT item FROM big WHERE id = %s", (7,)).fetchall()
+            assert found == [("tea",)]
+            ours = connected.execute("SELECT current_schemas(false)::text").fetchall()
+            assert ours == [("{sales}",)]
+        door.psql("ALTER SCHEMA sales RENAME TO shop")
+        assert "FROM shop.orders" in door.psql(r"\d+ shop.big")
+        door.psql("ALTER SCHEMA shop RENAME TO sales")
+    finally:
+        door.psql("DROP SCHEMA sales CASCADE")
+    assert "sales" not in door.psql(r"\dn")
+
+
 def test_psql_describes_a_table(door: Door) -> None:
     printed = door.psql(r"\d+ orders", r"\dt+ orders")
     assert 'Table "public.orders"' in printed

@@ -1,4 +1,4 @@
-"""dbt, unmodified: ``dbt run`` twice and ``dbt test``, with a view and materialized views.
+"""dbt, unmodified: ``seed``, ``run`` twice and ``test``, with views, materialized views, tables.
 
 dbt lives in an environment of its own (``make dbt``): what it pins contradicts what we use.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from datetime import date
 from decimal import Decimal
 from pathlib import Path
 
@@ -64,13 +65,26 @@ def test_dbt(tmp_path: Path) -> None:
         def rows(relation: str) -> list[tuple[object, ...]]:
             return sorted(connection.execute(f"SELECT * FROM {relation}").fetchall(), key=repr)
 
-        printed = dbt(door, project, "run", "run", "test")
-        assert printed.count("PASS=3 WARN=0 ERROR=0 SKIP=0") == 3
+        printed = dbt(door, project, "seed", "run", "seed", "run", "test")
+        assert printed.count("PASS=1 WARN=0 ERROR=0 SKIP=0") == 2  # seeds
+        assert printed.count("PASS=4 WARN=0 ERROR=0 SKIP=0") == 3  # models, tests
         assert "REFRESH MATERIALIZED VIEW" in printed  # The second time there is nothing to make.
+        assert rows("countries") == [
+            ("de", "Germany", 1.5, date(2026, 1, 2)),
+            ("fr", "France", 0.25, date(2026, 3, 4)),
+            ('x"y', "a, b", None, None),
+        ]
+        # A table is what it was when it was made, in a schema of its own that dbt has made.
+        assert rows("public_marts.frozen") == [("a", 1, 20), ("b", 1, 30)]
         assert rows("big_orders") == [(2, "a", 20), (3, "b", 30)]
         assert rows("totals") == [("a", Decimal(20), 1), ("b", Decimal(30), 1)]
         connection.execute("INSERT INTO dbt_orders VALUES (4, 'b', 100)")
         assert rows("totals") == [("a", Decimal(20), 1), ("b", Decimal(130), 2)]
         assert rows("largest") == [("a", 20), ("b", 100)]
         assert "Orders that are worth a look." in door.psql(r"\dv+")
-        assert "dbt_tmp" not in door.psql(r"\d")
+        assert rows("public_marts.frozen") == [("a", 1, 20), ("b", 1, 30)]
+        dbt(door, project, "run")
+        assert rows("public_marts.frozen") == [("a", 1, 20), ("b", 2, 100)]
+        left = door.psql(r"\d", r"\d public_marts.*")
+        assert "dbt_tmp" not in left
+        assert "dbt_backup" not in left

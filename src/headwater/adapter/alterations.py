@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from headwater.adapter import catalog
+import msgspec
+
+from headwater.adapter import catalog, namespaces
 from headwater.adapter.change import Change
-from headwater.adapter.errors import DuplicateSchema, UnknownColumn, Unsupported, WrongKind
+from headwater.adapter.errors import UnknownColumn, WrongKind
+from headwater.adapter.sql import names
 from headwater.adapter.sql.objects import renamed
-from headwater.adapter.sql.statements import AlterRetention, CommentOn, CreateSchema, Kind, Rename
-from headwater.adapter.sql.tokens import SCHEMA
+from headwater.adapter.sql.statements import AlterRetention, CommentOn, Kind, Rename
+from headwater.persist.commands import Command
 from headwater.persist.state import State
 
 
@@ -18,19 +21,10 @@ def retained(retain_ms: int | None) -> int:
     return catalog.RETAIN_MS_DEFAULT if retain_ms is None else retain_ms
 
 
-def create_schema(statement: CreateSchema) -> Change:
-    """There is one schema; it is there."""
-    if statement.name != SCHEMA:
-        raise Unsupported(f'schema "{statement.name}"', detail=f'There is one schema, "{SCHEMA}".')
-    if not statement.if_not_exists:
-        raise DuplicateSchema(statement.name)
-    return Change("CREATE SCHEMA")
-
-
 NO_RELATIONS: Final = ("index", "materialization", "subscription", "secret", "connection")
 
 
-def _of_kind(state: State, name: str, kind: Kind) -> catalog.Object:
+def of_kind(state: State, name: str, kind: Kind) -> catalog.Object:
     """Return the object; as in PostgreSQL, ALTER TABLE is right for any relation."""
     found = catalog.named(state, name)
     no_relation = found.kind in NO_RELATIONS
@@ -41,18 +35,21 @@ def _of_kind(state: State, name: str, kind: Kind) -> catalog.Object:
 
 def rename(state: State, statement: Rename) -> Change:
     """Give an object another name; whoever is made of it knows it by its id."""
-    found = _of_kind(state, statement.name, statement.kind)
-    catalog.refuse_duplicate(state, statement.new_name)
-    new = catalog.changed(
-        found, name=statement.new_name, sql=renamed(found.sql, statement.new_name)
-    )
-    tag = f"ALTER {statement.kind.upper()}"
-    return Change(tag, (catalog.remove(found.name), catalog.put(new)))
+    found = of_kind(state, statement.name, statement.kind)
+    name = names.full(names.schema_of(found.name), statement.new_name)
+    return Change(f"ALTER {statement.kind.upper()}", called(state, found, name))
+
+
+def called(state: State, found: catalog.Object, name: str) -> tuple[Command, ...]:
+    """Return what gives an object another name, which says the schema it is in."""
+    catalog.refuse_duplicate(state, name)
+    new = catalog.changed(found, name=name, sql=renamed(found.sql, name))
+    return catalog.remove(found.name), catalog.put(new)
 
 
 def retain(state: State, statement: AlterRetention) -> Change:
     """Change how long history is kept: less takes effect at the next tick."""
-    found = _of_kind(state, statement.name, statement.kind)
+    found = of_kind(state, statement.name, statement.kind)
     if not found.collection:
         raise WrongKind(statement.name, "table or materialized view", found.kind)
     new = catalog.changed(found, retain_ms=retained(statement.retain_ms))
@@ -72,7 +69,11 @@ def comment(state: State, statement: CommentOn) -> Change:
         if statement.text is not None:
             comments[statement.column] = statement.text
         new = catalog.changed(found, column_comments=comments)
+    elif statement.kind == "schema":
+        schema = namespaces.schema(state, statement.name)
+        said = msgspec.structs.replace(schema, comment=statement.text)
+        return Change("COMMENT", (namespaces.put(said),))
     else:
-        found = _of_kind(state, statement.name, statement.kind)
+        found = of_kind(state, statement.name, statement.kind)
         new = catalog.changed(found, comment=statement.text)
     return Change("COMMENT", (catalog.put(new),))

@@ -1,10 +1,10 @@
 """The SQL catalog: which name means which object.
 
-Names are the user's and may be dropped, changed and given again; an object has an id of the log
-(``u12``) that is never reused, and what it is never changes into something else. Objects refer to
-each other by id, so a change of a name breaks nothing. The catalog is kept as items of the commit
-log (``catalog/<name>``), changed in the same entry as what it describes, so DDL is in one total
-order with everything else.
+Names are the user's (with their schema, ``sql/names.py``) and may be dropped, changed and given
+again; an object has an id of the log (``u12``) that is never reused, and what it is never changes
+into something else. Objects refer to each other by id, so a change of a name breaks nothing. The
+catalog is kept as items of the commit log (``catalog/<name>``), changed in the same entry as what
+it describes, so DDL is in one total order with everything else.
 
 A table or materialized view *is* a collection, whose name in persist is its id. A view is a text:
 ``query`` in Spark's dialect, in which ``bindings`` say what each name means. :func:`sources` turns
@@ -22,6 +22,7 @@ from typing import Any, Final, Literal
 import msgspec
 import pyarrow as pa
 
+from headwater.adapter import namespaces
 from headwater.adapter.errors import (
     DuplicateRelation,
     ReservedName,
@@ -29,7 +30,8 @@ from headwater.adapter.errors import (
     UnknownRelation,
     Unsupported,
 )
-from headwater.adapter.sql.tokens import SYSTEM_PREFIX
+from headwater.adapter.sql import names as naming
+from headwater.adapter.sql.names import SYSTEM_PREFIX
 from headwater.base.ids import GlobalId
 from headwater.compute import definition
 from headwater.compute.maintained import MaintainedView
@@ -65,6 +67,7 @@ class Object(msgspec.Struct, frozen=True):
     """One named thing."""
 
     name: str
+    """With the schema, unless that is ``public``: ``sql/names.py``."""
     kind: Kind
     sql: str
     collection: str = ""
@@ -87,6 +90,11 @@ class Object(msgspec.Struct, frozen=True):
     of: str = ""
     """Of what a source keeps: the id of the source, which it comes and goes with."""
 
+    @property
+    def exact(self) -> str:
+        """A name that means this object, whatever the path."""
+        return naming.exact(self.name)
+
 
 Schemas = Mapping[str, pa.Schema]
 """The columns of relations, by the names that a query has for them."""
@@ -98,7 +106,17 @@ def _decoded(value: bytes) -> Object:
 
 
 def find(state: State, name: str) -> Object | None:
-    """Return what a name means, if anything."""
+    """Return what a name means that a client wrote, if anything: along the path."""
+    schema, alone = naming.parts(name)
+    for each in namespaces.path() if schema is None else (schema,):
+        value = state.items.get(PREFIX + naming.full(each, alone))
+        if value is not None:
+            return _decoded(value)
+    return None
+
+
+def called(state: State, name: str) -> Object | None:
+    """Return the object that has a name, if there is one; the path does not matter."""
     value = state.items.get(PREFIX + name)
     return None if value is None else _decoded(value)
 
@@ -111,7 +129,11 @@ def named(state: State, name: str) -> Object:
     if found is None:
         known = [each.name for each in objects(state)]
         near = get_close_matches(name, known, n=1)
-        raise UnknownRelation(name, hint=f'Perhaps you meant "{near[0]}".' if near else None)
+        hint = f'Perhaps you meant "{near[0]}".' if near else None
+        schema, _ = naming.parts(name)
+        if hint is None and schema is not None and not namespaces.exists(state, schema):
+            hint = f'There is no schema "{schema}".'
+        raise UnknownRelation(name, hint=hint)
     return found
 
 
@@ -135,11 +157,17 @@ def gid_of(state: State, each: Object) -> GlobalId:
     """Return the collection of an object, which the transaction that creates it may not have."""
     gid = state.names.get(each.collection)
     if gid is None:
-        raise Unsupported(
-            f'{each.kind} "{each.name}" in the transaction that creates it',
-            hint="COMMIT first.",
-        )
+        raise created_here(each.name)
     return gid
+
+
+def created_here(name: str) -> Unsupported:
+    """Say that what a transaction creates is not there before it commits."""
+    return Unsupported(
+        f'reading "{name}" in the transaction that creates it',
+        detail="What a transaction creates is stored when it commits, not before.",
+        hint="COMMIT first.",
+    )
 
 
 def objects(state: State) -> Iterator[Object]:
@@ -149,10 +177,10 @@ def objects(state: State) -> Iterator[Object]:
 
 
 def refuse_duplicate(state: State, name: str) -> None:
-    """Refuse a name that is taken, or the system's."""
-    if name.startswith(SYSTEM_PREFIX):
+    """Refuse a name for an object that is taken, or the system's."""
+    if naming.bare(name).startswith(SYSTEM_PREFIX):
         raise ReservedName(name, SYSTEM_PREFIX)
-    if find(state, name) is not None:
+    if called(state, name) is not None:
         raise DuplicateRelation(name)
 
 

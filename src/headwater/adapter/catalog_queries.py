@@ -30,6 +30,7 @@ import pyarrow as pa
 
 from headwater.adapter.errors import AdapterError
 from headwater.adapter.mirrored import catalog_key, mirrored
+from headwater.adapter.namespaces import searched
 from headwater.adapter.pgwire.backend import Column, Passed, Result
 from headwater.adapter.shadow.errors import PostgresRejected, ShadowUnavailable
 from headwater.adapter.shadow.sessions import Analysis, Answer, ResultColumn
@@ -43,6 +44,10 @@ ANALYSES_MAX: Final = 1024
 """Statements whose types are remembered, until the catalog changes."""
 START_AGAIN_SECONDS: Final = 10.0
 """For so long after it did not start nobody tries again: whoever asks is told at once."""
+
+
+_Asked = tuple[str, tuple[int, ...], tuple[str, ...]]
+"""A statement, its parameters' OIDs, and where its names are looked for."""
 
 
 class CatalogUnavailable(AdapterError):
@@ -75,7 +80,7 @@ class CatalogQueries:
         self._shown: frozenset[tuple[str, bytes]] | None = None
         self._shown_items: object = None
         self._asking = 0
-        self._analyses: dict[tuple[str, tuple[int, ...]], Analysis | PostgresRejected] = {}
+        self._analyses: dict[_Asked, Analysis | PostgresRejected] = {}
 
     def start(self) -> None:
         """Begin to start the shadow, and to show the catalog there."""
@@ -96,7 +101,7 @@ class CatalogQueries:
     ) -> Result:
         """Return the answer to a query about the catalog of ``state``, under these settings."""
         with _sorted_errors(), self._showing(state) as shadow:
-            return _result(shadow.run_catalog_query(text, settings=settings))
+            return _result(shadow.run_catalog_query(text, settings=settings, path=searched(state)))
 
     def rows(self, text: str, *parameters: str | None) -> tuple[tuple[str | None, ...], ...]:
         """Return the rows of a question of our own."""
@@ -105,13 +110,14 @@ class CatalogQueries:
 
     def analyse(self, text: str, parameter_oids: Sequence[int], state: State) -> Analysis:
         """Return what a statement is, over the catalog of ``state``; or PostgreSQL's refusal."""
-        asked = (text, tuple(parameter_oids))
+        path = searched(state)
+        asked = (text, tuple(parameter_oids), path)
         with self._turn:
             known = self._analyses.get(asked) if self._shows(state) else None
         if known is None:
             with _sorted_errors(), self._showing(state) as shadow:
                 try:
-                    known = shadow.analyse(text, parameter_oids)
+                    known = shadow.analyse(text, parameter_oids, path)
                 except PostgresRejected as refused:
                     known = refused
                 if len(self._analyses) >= ANALYSES_MAX:

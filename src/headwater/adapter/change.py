@@ -35,9 +35,11 @@ class Block:
     commands: tuple[Command, ...] = ()
     effects: tuple[Effect, ...] = ()
 
-    def having(self, change: Change) -> Block:
-        """The block with one more."""
+    def having(self, change: Change, *, rows: bool = False) -> Block:
+        """The block with one more; ``rows``: of a transaction that has written some."""
         effects = (*self.effects, *change.effects)
+        if effects and rows:
+            raise effect_with_rows()
         if len(effects) > 1:
             raise Unsupported(
                 "more than one materialized view or materialization in one transaction"
@@ -51,6 +53,14 @@ class Block:
                 state.items.get(command.key) != self.base.get(command.key)
             ):
                 raise SerializationFailure(command.key.removeprefix(catalog.PREFIX))
+
+
+def effect_with_rows() -> Unsupported:
+    """Say why what others keep is not made in a transaction that writes rows."""
+    return Unsupported(
+        "a materialized view, index, source or materialization and rows in one transaction",
+        hint="Create or drop it in a transaction of its own. Tables and views may be.",
+    )
 
 
 def after(state: State, commands: Sequence[Command], now_ms: int) -> State:

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 import msgspec
 import psycopg
 
-from headwater.adapter import catalog
+from headwater.adapter import catalog, namespaces
 from headwater.adapter.change import Change
 from headwater.adapter.errors import InvalidDefinition, WrongKind
 from headwater.adapter.object_errors import ConnectionFailed, SecretUnreadable
@@ -25,6 +25,7 @@ from headwater.adapter.sql.connection_statements import (
     CreateSecret,
     SecretName,
 )
+from headwater.adapter.sql.names import quoted_name
 from headwater.adapter.sql.options import number
 from headwater.adapter.vault import Vault
 from headwater.base.ids import GlobalId
@@ -80,13 +81,13 @@ def create_secret(
     state: State, statement: CreateSecret, new_id: Callable[[], GlobalId], vault: Vault
 ) -> Change:
     """Plan a secret; its text has no value."""
-    if statement.if_not_exists and catalog.find(state, statement.name) is not None:
+    name = namespaces.placed(state, statement.name)
+    if statement.if_not_exists and catalog.called(state, name) is not None:
         return Change("CREATE SECRET")
-    catalog.refuse_duplicate(state, statement.name)
+    catalog.refuse_duplicate(state, name)
     oid = f"u{new_id()}"
-    quoted = statement.name.replace('"', '""')
-    text = f"CREATE SECRET \"{quoted}\" AS '{HIDDEN}'"
-    named = catalog.put(catalog.Object(statement.name, "secret", text, id=oid))
+    text = f"CREATE SECRET {quoted_name(name)} AS '{HIDDEN}'"
+    named = catalog.put(catalog.Object(name, "secret", text, id=oid))
     sealed = SetItem(SECRET + oid, vault.sealed(oid, statement.value))
     return Change("CREATE SECRET", (sealed, named))
 
@@ -103,9 +104,10 @@ def create_connection(
 ) -> Change:
     """Plan a connection."""
     tag, kind = "CREATE CONNECTION", statement.kind
-    if statement.if_not_exists and catalog.find(state, statement.name) is not None:
+    called = namespaces.placed(state, statement.name)
+    if statement.if_not_exists and catalog.called(state, called) is not None:
         return Change(tag)
-    catalog.refuse_duplicate(state, statement.name)
+    catalog.refuse_duplicate(state, called)
     known = _OPTIONS[kind]
     clear: dict[str, str] = {}
     hidden: dict[str, str] = {}
@@ -130,7 +132,7 @@ def create_connection(
     oid = f"u{new_id()}"
     definition = ConnectionDefinition(kind, clear, hidden)
     uses = tuple(dict.fromkeys(hidden.values()))
-    named = catalog.Object(statement.name, "connection", sql, uses=uses, id=oid)
+    named = catalog.Object(called, "connection", sql, uses=uses, id=oid)
     item = SetItem(CONNECTION + oid, msgspec.json.encode(definition))
     return Change(tag, (item, catalog.put(named)))
 

@@ -171,20 +171,20 @@ class Coordinator:
         rows = self.reads.rows(statement.query_sql, sources, time, statement.dialect)
         return Result.of_table(rows)
 
-    def columns(self, statement: Statement) -> tuple[Column, ...] | None:
+    def columns(self, statement: Statement, state: State) -> tuple[Column, ...] | None:
         """Return the columns of the rows that a statement would answer with, if they are known."""
         match statement:
             case Select():
-                sources = self.reads.sources(statement.tables)
+                sources = self.reads.sources(statement.tables, state=state)
                 if sources.system:
                     asked = self.catalog_queries
                     if asked is None or sources.collections or statement.dialect != "postgres":
                         return None
-                    analysis = asked.analyse(statement.query_sql, (), self._core.state)
+                    analysis = asked.analyse(statement.query_sql, (), state)
                     return tuple(map(passed, analysis.columns))
                 return tuple(map(Column.of_field, self.reads.describe(statement, sources)))
             case Insert() | Update() | Delete() if statement.returning is not None:
-                target = self.target(statement.table)
+                target = self.target(statement.table, state)
                 writes.check_returning(statement.returning, target)
                 return returned_columns(statement.returning, target.schema)
             case _:
@@ -277,9 +277,9 @@ class Coordinator:
 
     # ---- writing -----------------------------------------------------------------------------
 
-    def target(self, name: str) -> Target:
-        """Return the table that a statement writes."""
-        state = self._core.state
+    def target(self, name: str, state: State | None = None) -> Target:
+        """Return the table that a statement writes, by the catalog of ``state``."""
+        state = state or self._core.state
         found = catalog.named(state, name)
         if found.kind != "table":
             raise ReadOnlyRelation(found.kind, name)
@@ -288,15 +288,17 @@ class Coordinator:
         schema = evolution.from_bytes(collection.schemas[-1])
         return Target(gid, name, schema, collection.key, defaults(found.sql))
 
-    def read_by(self, statement: Insert | Update | Delete, target: Target) -> Sources | None:
+    def read_by(
+        self, statement: Insert | Update | Delete, target: Target, state: State | None = None
+    ) -> Sources | None:
         """Return what a statement reads before it writes; None: it writes blindly."""
         if isinstance(statement, Insert):
             conflict = statement.on_conflict
             own = (target.name,) if conflict is not None and conflict.assignments else ()
             query = () if statement.query is None else statement.query.tables
             blind = statement.query is None and not own
-            return None if blind else self.reads.sources((*query, *own))
-        return self.reads.sources((target.name, *statement.tables))
+            return None if blind else self.reads.sources((*query, *own), state=state)
+        return self.reads.sources((target.name, *statement.tables), state=state)
 
     def plan(
         self,
@@ -344,11 +346,18 @@ class Coordinator:
         existing = self.reads.by_key(target.id, time, keys)
         computed = None
         if any(isinstance(each.value, Computed) for each in conflict.assignments):
-            computed = self._computed(conflict, target, rows, existing, time)
+            assert sources is not None
+            computed = self._computed(conflict, target, rows, existing, sources, time)
         return writes.upsert(statement, target, rows, existing, computed)
 
     def _computed(
-        self, conflict: OnConflict, target: Target, rows: pa.Table, existing: pa.Table, time: int
+        self,
+        conflict: OnConflict,
+        target: Target,
+        rows: pa.Table,
+        existing: pa.Table,
+        sources: Sources,
+        time: int,
     ) -> pa.Table:
         """Evaluate the expressions of ON CONFLICT for the rows that are there already."""
         columns = [(field.name, wire_type(field.type).name) for field in target.schema]
@@ -356,7 +365,7 @@ class Coordinator:
         given = list(zip(*(column.to_pylist() for column in rows.columns), strict=True))
         met = [(given[place], place) for place in places] or [((None,) * len(columns), -1)]
         query = dml.conflicting(target.name, target.key, columns, met, conflict.assignments)
-        return self.reads.rows(query, self.reads.sources((target.name,)), time)
+        return self.reads.rows(query, sources, time)
 
 
 __all__ = ["ClientSession", "Coordinator"]

@@ -13,7 +13,7 @@ caller's, ``adapter/session.py``; a block is refused with 40001 if the names it 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 import pyarrow as pa
@@ -24,7 +24,9 @@ from headwater.adapter import (
     connections,
     indexes,
     materializations,
+    namespaces,
     replacement,
+    schema_definitions,
     sources,
     subscriptions,
 )
@@ -36,7 +38,8 @@ from headwater.adapter.errors import (
     Unsupported,
     WrongKind,
 )
-from headwater.adapter.group_commit import GroupCommit
+from headwater.adapter.group_commit import Defines, GroupCommit, ReadSet, TableWrite, Write
+from headwater.adapter.limit import NO_LIMIT, Limit
 from headwater.adapter.outside import Outside, OutsideDefinition
 from headwater.adapter.ports import Evaluator
 from headwater.adapter.sql.connection_statements import AlterSecret, CreateConnection, CreateSecret
@@ -45,6 +48,7 @@ from headwater.adapter.sql.materialization_statements import (
     SetMaterialization,
     TurnMaterialization,
 )
+from headwater.adapter.sql.names import quoted_name, schema_of
 from headwater.adapter.sql.parse import parse
 from headwater.adapter.sql.source_statements import CreateSource, TurnSource
 from headwater.adapter.sql.statements import (
@@ -58,7 +62,10 @@ from headwater.adapter.sql.statements import (
     CreateTable,
     CreateView,
     Drop,
+    DropSchema,
     Rename,
+    RenameSchema,
+    SetSchema,
     Value,
 )
 from headwater.adapter.timeline import DEFAULT
@@ -78,6 +85,9 @@ Definition = (
     | CreateIndex
     | CreateMaterialization
     | CreateSchema
+    | DropSchema
+    | RenameSchema
+    | SetSchema
     | CreateSubscription
     | OutsideDefinition
     | Acknowledge
@@ -135,24 +145,42 @@ class Definitions:
             return state
         return after(state, block.commands, self._core.clock.now_ms())
 
-    def define(self, block: Block, statement: Definition, sql: str) -> tuple[Block, str]:
-        """Plan one more definition of a block."""
+    def define(
+        self, block: Block, statement: Definition, sql: str, *, rows: bool = False
+    ) -> tuple[Block, str]:
+        """Plan one more definition of a block; ``rows``: beside which rows are written."""
         state = self._core.state
         block.check(state)
         made = after(state, block.commands, self._core.clock.now_ms())
         change = self.plan(made, statement, sql)
-        return block.having(change), change.tag
+        return block.having(change, rows=rows), change.tag
 
-    def commit(self, block: Block) -> None:
-        """Commit a block, in one entry."""
+    def commit(
+        self,
+        block: Block,
+        writes: tuple[TableWrite, ...] = (),
+        reads: ReadSet | None = None,
+        limit: Limit = NO_LIMIT,
+    ) -> None:
+        """Commit a block, in one entry with the rows that were written beside it."""
         with self._defining:
-            state = self._core.state
-            block.check(state)
-            _refuse_dangling(after(state, block.commands, self._core.clock.now_ms()))
-            if block.effects:
+            made = self._made(block, self._core.state)
+            kept = tuple(each for each in writes if each.id in made.collections)
+            if kept:
+                assert not block.effects, "they are refused beside rows"
+                defines = Defines(block.commands, lambda state: self._made(block, state))
+                self._commits.write(Write(kept, reads, defines=defines), limit)
+            elif block.effects:
                 block.effects[0](block.commands)
             elif block.commands:
                 self._commits.alone(lambda _: block.commands)
+
+    def _made(self, block: Block, state: State) -> State:
+        """Return the state that a block makes, or refuse it."""
+        block.check(state)
+        made = after(state, block.commands, self._core.clock.now_ms())
+        _refuse_dangling(made)
+        return made
 
     def keep_plan(
         self, name: str, plan: object, tables: tuple[str, ...], *, or_replace: bool = False
@@ -160,7 +188,8 @@ class Definitions:
         """Create (or replace) a materialized view of a plan that was not made of a text."""
         with self._defining:
             state = self._core.state
-            found = catalog.find(state, name) if or_replace else None
+            name = namespaces.placed(state, name)
+            found = catalog.called(state, name) if or_replace else None
             uses = tuple(catalog.named(state, table).id for table in tables)
             if found is None:
                 catalog.refuse_duplicate(state, name)
@@ -168,7 +197,8 @@ class Definitions:
                 replacement.check(state, found, uses)
             relations = catalog.sources(state, tables).relations
             oid = f"u{self._collections.new_id()}"
-            sql = f"CREATE MATERIALIZED VIEW {name} AS /* a DataFrame over */ {', '.join(tables)}"
+            made = f"CREATE MATERIALIZED VIEW {quoted_name(name)}"
+            sql = f"{made} AS /* a DataFrame over */ {', '.join(tables)}"
             named = catalog.Object(name, "materialized view", sql, oid, uses, oid)
 
             def create(also: tuple[Command, ...]) -> None:
@@ -186,6 +216,7 @@ class Definitions:
 
     def plan(self, state: State, statement: Definition, sql: str) -> Change:
         """Return what a definition changes about a state, or refuse it."""
+        sql = schema_definitions.with_schema(state, statement, sql)
         match statement:
             case CreateTable():
                 return self._create_table(state, statement, sql)
@@ -200,7 +231,13 @@ class Definitions:
                     state, statement, sql, self._collections.new_id, self._materializations
                 )
             case CreateSchema():
-                return alterations.create_schema(statement)
+                return schema_definitions.create(state, statement, self._collections.new_id)
+            case DropSchema():
+                return self._drop_schemas(state, statement)
+            case RenameSchema():
+                return schema_definitions.rename(state, statement)
+            case SetSchema():
+                return schema_definitions.move(state, statement)
             case CreateSubscription():
                 oid = f"u{self._collections.new_id()}"
                 commands = subscriptions.created(state, statement, sql, oid)
@@ -223,10 +260,10 @@ class Definitions:
                 return alterations.comment(state, statement)
 
     def _create_table(self, state: State, statement: CreateTable, sql: str) -> Change:
-        tag = "CREATE TABLE"
-        if statement.if_not_exists and catalog.find(state, statement.name) is not None:
+        tag, called = "CREATE TABLE", namespaces.placed(state, statement.name)
+        if statement.if_not_exists and catalog.called(state, called) is not None:
             return Change(tag)
-        catalog.refuse_duplicate(state, statement.name)
+        catalog.refuse_duplicate(state, called)
         gid = self._collections.new_id()
         name = f"u{gid}"
         # It begins where the timeline is, which moves on in the same entry: it is readable (and
@@ -240,7 +277,7 @@ class Definitions:
             id=gid,
         )
         retain_ms = alterations.retained(statement.retain_ms)
-        named = catalog.Object(statement.name, "table", sql, name, id=name, retain_ms=retain_ms)
+        named = catalog.Object(called, "table", sql, name, id=name, retain_ms=retain_ms)
         return Change(tag, (create, catalog.put(named)))
 
     def _in_spark(self, state: State, statement: CreateView | CreateMaterializedView) -> str:
@@ -250,14 +287,15 @@ class Definitions:
         return self._translate(statement.query_sql, catalog.schemas(state, statement.tables))
 
     def _create_view(self, state: State, statement: CreateView, sql: str) -> Change:
+        called = namespaces.placed(state, statement.name)
         if statement.or_replace:
-            found = catalog.find(state, statement.name)
+            found = catalog.called(state, called)
             if found is not None and found.kind != "view":
-                raise WrongKind(statement.name, "view", found.kind)
+                raise WrongKind(called, "view", found.kind)
             if found is not None and catalog.users(state, found.id):
                 raise Unsupported("replacing a view that others are made of")
         else:
-            catalog.refuse_duplicate(state, statement.name)
+            catalog.refuse_duplicate(state, called)
         sources = catalog.sources(state, statement.tables)
         query = self._in_spark(state, statement)
         schema = self._views.describe(sources.text(query), relations=sources.relations)
@@ -270,7 +308,7 @@ class Definitions:
             schema = pa.schema([f.with_name(n) for f, n in zip(schema, names, strict=True)])
         bindings = {name: catalog.named(state, name).id for name in statement.tables}
         view = catalog.Object(
-            statement.name,
+            called,
             "view",
             sql,
             uses=tuple(dict.fromkeys(bindings.values())),
@@ -284,13 +322,13 @@ class Definitions:
     def _create_materialized_view(
         self, state: State, statement: CreateMaterializedView, sql: str
     ) -> Change:
-        tag = "CREATE MATERIALIZED VIEW"
-        if statement.if_not_exists and catalog.find(state, statement.name) is not None:
+        tag, called = "CREATE MATERIALIZED VIEW", namespaces.placed(state, statement.name)
+        if statement.if_not_exists and catalog.called(state, called) is not None:
             return Change(tag)
-        found = catalog.find(state, statement.name) if statement.or_replace else None
+        found = catalog.called(state, called) if statement.or_replace else None
         uses = tuple(catalog.named(state, name).id for name in statement.tables)
         if found is None:
-            catalog.refuse_duplicate(state, statement.name)
+            catalog.refuse_duplicate(state, called)
         else:
             replacement.check(state, found, uses)
         sources = catalog.sources(state, statement.tables)
@@ -300,7 +338,7 @@ class Definitions:
         if found is not None and statement.retain_ms is None:
             retain_ms = found.retain_ms
         named = catalog.Object(
-            statement.name, "materialized view", sql, name, uses, name, retain_ms=retain_ms
+            called, "materialized view", sql, name, uses, name, retain_ms=retain_ms
         )
 
         def create(also: tuple[Command, ...]) -> None:
@@ -320,14 +358,14 @@ class Definitions:
     def _create_index(self, state: State, statement: CreateIndex) -> Change:
         tag = "CREATE INDEX"
         name = indexes.named(state, statement)
-        if statement.if_not_exists and catalog.find(state, name) is not None:
+        if statement.if_not_exists and catalog.called(state, name) is not None:
             return Change(tag)
         on = indexes.checked(state, statement, name)
         sources = catalog.sources(state, (statement.on,))
         query = sources.text(f"SELECT * FROM {catalog.quoted(statement.on)}")  # noqa: S608 - quoted
         oid = f"u{self._collections.new_id()}"
         retain_ms = alterations.retained(statement.retain_ms)
-        sql = indexes.create_sql(name, statement)
+        sql = indexes.create_sql(name, on, statement)
         index = catalog.Object(name, "index", sql, oid, (on.id,), oid, retain_ms=retain_ms)
 
         def create(also: tuple[Command, ...]) -> None:
@@ -340,6 +378,7 @@ class Definitions:
     def _drop(self, state: State, statement: Drop) -> Change:
         tag = f"DROP {statement.kind.upper()}"
         gone: dict[str, catalog.Object] = {}
+        named: set[str] = set()
         for name in (statement.name, *statement.others):
             found = catalog.find(state, name)
             if found is None and statement.if_exists:
@@ -349,22 +388,43 @@ class Definitions:
             if found.kind != statement.kind:
                 raise WrongKind(name, statement.kind, found.kind)
             sources.refuse_part(state, found)
+            named.add(found.id)
             _add_with_users(state, found, gone)
         if not statement.cascade:
-            named = {statement.name, *statement.others}
             # What a source keeps goes with it, and indexes with what they are of, as in PostgreSQL;
             # what is made of either does not.
             others = [
                 each.name
                 for each in gone.values()
-                if each.name not in named and each.of not in gone and each.kind != "index"
+                if each.id not in named and each.of not in gone and each.kind != "index"
             ]
             if others:
                 raise DependentObjects(statement.kind, statement.name, ", ".join(others))
+        return self._gone(state, tag, gone)
+
+    def _drop_schemas(self, state: State, statement: DropSchema) -> Change:
+        dropped = schema_definitions.dropped(state, statement)
+        gone: dict[str, catalog.Object] = {}
+        for each in schema_definitions.contents(state, dropped):
+            _add_with_users(state, each, gone)
+        if gone and not statement.cascade:
+            users = ", ".join(each.name for each in gone.values())
+            raise DependentObjects("schema", ", ".join(dropped), users)
+        return self._gone(state, "DROP SCHEMA", gone, tuple(map(namespaces.remove, dropped)))
+
+    def _gone(
+        self,
+        state: State,
+        tag: str,
+        gone: Mapping[str, catalog.Object],
+        last: tuple[Command, ...] = (),
+    ) -> Change:
+        """Return what drops these, each after all that it is made of, and then ``last``."""
+        held: list[Command] = []
         commands: list[Command] = []
         effects: list[Effect] = []
         # Whoever is made of others goes before them.
-        for each in reversed(gone.values()):
+        for each in reversed(list(gone.values())):
             removed = catalog.remove(each.name)
             match each.kind:
                 case "materialized view" | "index" | "materialization":
@@ -374,7 +434,7 @@ class Definitions:
                 case "view":
                     commands.append(removed)
                 case "subscription":
-                    commands += subscriptions.dropped(state, each)
+                    held += subscriptions.dropped(state, each)
                 case "source" if each.of:
                     commands.append(removed)
                 case "source":
@@ -383,12 +443,17 @@ class Definitions:
                     commands = []
                 case "secret" | "connection":
                     commands += connections.dropped(each)
-        if effects and commands:
-            # What they are made of goes after them, in an entry of its own.
-            last = tuple(commands)
-            effects.append(lambda _: self._commits.alone(lambda _: last))
-            commands = []
-        return Change(tag, tuple(commands), tuple(effects))
+        commands += last
+        if not effects:
+            return Change(tag, (*held, *commands))
+        # Subscriptions let go what they hold before that goes, and what all of it is made of goes
+        # last, each in an entry of its own.
+        before, after_ = tuple(held), tuple(commands)
+        if before:
+            effects.insert(0, lambda _: self._commits.alone(lambda _: before))
+        if after_:
+            effects.append(lambda _: self._commits.alone(lambda _: after_))
+        return Change(tag, (), tuple(effects))
 
     def _dropped(self, each: catalog.Object, removed: Command) -> Effect:
         def drop(also: tuple[Command, ...]) -> None:
@@ -401,10 +466,11 @@ class Definitions:
 
 
 def _refuse_dangling(state: State) -> None:
-    """Refuse a catalog in which something is made of what another session dropped meanwhile."""
+    """Refuse a catalog with something made of, or in, what another session dropped meanwhile."""
     known = {each.id for each in catalog.objects(state)}
     for each in catalog.objects(state):
-        if not known.issuperset(each.uses):
+        there = namespaces.exists(state, schema_of(each.name))
+        if not there or not known.issuperset(each.uses):
             raise SerializationFailure(each.name)
 
 

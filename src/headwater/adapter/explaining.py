@@ -69,7 +69,7 @@ def _probed(state: State, probe: Probe) -> str:
 def _relations(state: State, planned: Planned) -> Iterator[str]:
     indexes = planned.sources.indexes
     for gid, name in planned.sources.collections.items():
-        found = catalog.find(state, name)
+        found = catalog.called(state, name)
         kind = "relation" if found is None else found.kind
         by = f', kept by index "{indexes[name]}"' if name in indexes else ""
         collection = state.collections[gid]

@@ -17,12 +17,16 @@ There is no thread: who waits for its write and finds nobody committing commits 
 and then writes them; those writes wait, all others go on. Gates are granted in the order in which
 they are asked for, and one who has a gate asks for no second, so nobody waits for ever.
 
+A write may *define* objects in the same entry (a transaction block that creates a table and fills
+it). It is a group of its own, decided against the state that its definitions make.
+
 Invariant: an acknowledged write is durable, and in every read chosen after its acknowledgement.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -44,7 +48,7 @@ from headwater.algebra.frontier import Frontier
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import GlobalId
 from headwater.persist.client import Client, ReadHandle, WriteHandle
-from headwater.persist.commands import Advance, Atomic, Command, Outcome, Seal
+from headwater.persist.commands import Advance, Atomic, Command, CreateOrLoad, Outcome, Seal
 from headwater.persist.evolution import DIFF, TIME
 from headwater.persist.state import CollectionState, State, bound
 
@@ -79,6 +83,21 @@ class ReadSet:
 
 
 @dataclass(frozen=True, slots=True)
+class Defines:
+    """Definitions that commit in the same entry as rows."""
+
+    commands: tuple[Command, ...]
+    made: Callable[[State], State]
+    """The state that they make of one, or the refusal to make it."""
+
+    @property
+    def created(self) -> Mapping[GlobalId, CreateOrLoad]:
+        """The collections that they create."""
+        found = (each for each in self.commands if isinstance(each, CreateOrLoad))
+        return {each.id: each for each in found if each.id is not None}
+
+
+@dataclass(frozen=True, slots=True)
 class Committed:
     """When a write happened, and the rows each of its parts really wrote."""
 
@@ -93,6 +112,7 @@ class Write:
     tables: tuple[TableWrite, ...]
     reads: ReadSet | None = None
     gate: Gate | None = None
+    defines: Defines | None = None
     outcome: Committed | BaseException | None = None
 
     @property
@@ -113,7 +133,7 @@ class Gate:
 class _Counts:
     """How many rows each key of a table has, with what the group has written so far."""
 
-    by_key: dict[Key, int] = field(default_factory=dict)
+    by_key: dict[Key, int] = field(default_factory=lambda: defaultdict(int))
 
 
 class GroupCommit:
@@ -165,7 +185,7 @@ class GroupCommit:
         """Wait until ``write`` is done (None), or there is a group to commit."""
         while write.outcome is None:
             if self._in_flight is None:
-                group = [each for each in self._queue if not self._is_barred(each)]
+                group = _together([each for each in self._queue if not self._is_barred(each)])
                 if group:
                     self._queue = [each for each in self._queue if each not in group]
                     return group
@@ -251,7 +271,12 @@ class GroupCommit:
 
     def _commit_at(self, time: int, group: Sequence[Write]) -> None:
         state = self._core.state
-        present = self._present(state, group)
+        try:
+            state, present = self._made(state, group)
+        except AdapterError as refused:
+            (write,) = group
+            write.outcome = refused
+            return
         accepted: list[tuple[Write, Committed]] = []
         changed: set[GlobalId] = set()
         for write in group:
@@ -273,9 +298,18 @@ class GroupCommit:
                 if rows.num_rows:
                     updates.setdefault(table.id, []).append(rows)
         atomic = self._client.atomic()
+        created: dict[GlobalId, CreateOrLoad] = {}
+        for write, _ in accepted:
+            if write.defines is not None:
+                created.update(write.defines.created)
+                for each in write.defines.commands:
+                    atomic.add(each)
         for gid, tables in updates.items():
             rows = _timed(pa.concat_tables(tables), time)
-            atomic.write(WriteHandle(self._core, gid), rows)
+            if gid in created:
+                atomic.write_created(created[gid], rows)
+            else:
+                atomic.write(WriteHandle(self._core, gid), rows)
         if updates:
             atomic.add(Seal(tuple(updates), Frontier.of(time + 1)))
         for command in advanced(state, time + 1):
@@ -284,6 +318,15 @@ class GroupCommit:
                 command = Seal(rest, command.upper)  # noqa: PLW2901 - what is left of it
             atomic.add(command)
         atomic.commit().result()
+
+    def _made(self, state: State, group: Sequence[Write]) -> tuple[State, dict[GlobalId, _Counts]]:
+        """Return the state that a group is decided against, and how many rows its keys have."""
+        present = self._present(state, group)
+        defines = group[0].defines
+        if defines is not None:
+            state = defines.made(state)
+            present.update((gid, _Counts()) for gid, each in defines.created.items() if each.key)
+        return state, present
 
     def _present(self, state: State, group: Sequence[Write]) -> dict[GlobalId, _Counts]:
         """Return how many rows each key has that the group touches, before it."""
@@ -322,6 +365,14 @@ class GroupCommit:
         keys = table.rows.select(list(table.key))
         distinct = keys.group_by(list(table.key)).aggregate([]).num_rows
         return distinct == keys.num_rows and not self._lookup(state, table.id, keys).num_rows
+
+
+def _together(waiting: list[Write]) -> list[Write]:
+    """Return those at the front that commit as one group: who defines something is alone."""
+    for place, each in enumerate(waiting):
+        if each.defines is not None:
+            return waiting[: max(place, 1)]
+    return waiting
 
 
 def _timed(rows: pa.Table, time: int) -> pa.Table:

@@ -32,9 +32,9 @@ import pyarrow as pa
 
 from headwater.adapter import catalog
 from headwater.adapter.errors import InvalidDefinition, UnknownColumn
+from headwater.adapter.sql.names import bare, full, parts, quoted, quoted_name, schema_of
 from headwater.adapter.sql.point import PointRead
 from headwater.adapter.sql.statements import CreateIndex
-from headwater.adapter.sql.tokens import quoted
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import GlobalId
 from headwater.collection.key import key_form, keys_equal
@@ -91,12 +91,22 @@ def named(state: State, statement: CreateIndex) -> str:
     >>> default_name("orders", ("region", "day"), 0), default_name("orders", ("region",), 2)
     ('orders_region_day_idx', 'orders_region_idx2')
     """
+    on = catalog.named(state, statement.on)
+    schema = schema_of(on.name)
     if statement.name is not None:
-        return statement.name
+        wanted, alone = parts(statement.name)
+        if wanted not in (None, schema):
+            raise InvalidDefinition(
+                f'an index of "{on.name}" is in its schema, "{schema}"',
+                hint=f'Call it "{alone}".',
+            )
+        return full(schema, alone)
     number = 0
-    while catalog.find(state, default_name(statement.on, statement.columns, number)) is not None:
+    while True:
+        made = full(schema, default_name(bare(on.name), statement.columns, number))
+        if catalog.called(state, made) is None:
+            return made
         number += 1
-    return default_name(statement.on, statement.columns, number)
 
 
 def default_name(on: str, columns: Sequence[str], number: int) -> str:
@@ -123,10 +133,10 @@ def checked(state: State, statement: CreateIndex, name: str) -> catalog.Object:
     return on
 
 
-def create_sql(name: str, statement: CreateIndex) -> str:
-    """Return the statement, with the name that it has now."""
+def create_sql(name: str, on: catalog.Object, statement: CreateIndex) -> str:
+    """Return the statement, with the names that there are now."""
     columns = ", ".join(map(quoted, statement.columns))
-    return f"CREATE INDEX {quoted(name)} ON {quoted(statement.on)} ({columns})"
+    return f"CREATE INDEX {quoted_name(name)} ON {quoted_name(on.name)} ({columns})"
 
 
 # ---- use -----------------------------------------------------------------------------------------

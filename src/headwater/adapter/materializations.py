@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from headwater.adapter import catalog
+from headwater.adapter import catalog, namespaces
 from headwater.adapter.change import Change
 from headwater.adapter.connections import connection, secret
 from headwater.adapter.errors import InvalidDefinition, WrongKind
@@ -71,15 +71,16 @@ def create(
 ) -> Change:
     """Plan a materialization."""
     tag = "CREATE MATERIALIZATION"
-    if statement.if_not_exists and catalog.find(state, statement.name) is not None:
+    called = namespaces.placed(state, statement.name)
+    if statement.if_not_exists and catalog.called(state, called) is not None:
         return Change(tag)
-    catalog.refuse_duplicate(state, statement.name)
+    catalog.refuse_duplicate(state, called)
     to, used = into(state, statement)
     bindings = bindings_of(state, statement)
     views = tuple(catalog.named(state, binding.view).id for binding in statement.bindings)
     oid = f"u{new_id()}"
     uses = tuple(dict.fromkeys((*views, *used)))
-    named = catalog.Object(statement.name, "materialization", redacted(sql), uses=uses, id=oid)
+    named = catalog.Object(called, "materialization", redacted(sql), uses=uses, id=oid)
     settings = read_settings(statement.settings)
 
     def install(also: tuple[Command, ...]) -> None:

@@ -23,9 +23,11 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.scope import traverse_scope
 
-from headwater.adapter import catalog
+from headwater.adapter import catalog, namespaces
 from headwater.adapter.errors import AdapterError
 from headwater.adapter.shadow.objects import Column, Index, Mirrored, Relation, RelationKind, Schema
+from headwater.adapter.sql import names
+from headwater.adapter.sql.names import SYSTEM_SCHEMA
 from headwater.adapter.sql.parse import parse
 from headwater.adapter.sql.query import folded
 from headwater.adapter.sql.statements import (
@@ -35,7 +37,6 @@ from headwater.adapter.sql.statements import (
     Statement,
     Value,
 )
-from headwater.adapter.sql.tokens import SCHEMA, SYSTEM_SCHEMA
 from headwater.adapter.system import SYSTEM_VIEWS, SystemView, shadowed
 from headwater.persist import evolution
 from headwater.persist.state import State
@@ -56,7 +57,9 @@ _KINDS: Final[Mapping[str, RelationKind]] = {
 def catalog_key(state: State) -> frozenset[tuple[str, bytes]]:
     """Equal for two states whose catalogs are equal, and for no others."""
     return frozenset(
-        (key, value) for key, value in state.items.items() if key.startswith(catalog.PREFIX)
+        (key, value)
+        for key, value in state.items.items()
+        if key.startswith((catalog.PREFIX, namespaces.PREFIX))
     )
 
 
@@ -64,6 +67,7 @@ def mirrored(state: State) -> tuple[Mirrored, ...]:
     """The relations of the catalog, and the system's own."""
     found: list[Mirrored] = [Schema(SYSTEM_SCHEMA, "What there is and how it does.")]
     found += map(_system_relation, SYSTEM_VIEWS.values())
+    found += (Schema(each.name, each.comment) for each in namespaces.schemas(state))
     indexes = _indexes(state)
     for each in _in_order(state):
         relation = _relation(state, each, indexes.get(each.id, ()))
@@ -112,7 +116,7 @@ def _indexes(state: State) -> dict[str, tuple[Index, ...]]:
         gid = state.names.get(each.collection) if each.kind == "index" else None
         if gid is not None:
             (on,) = each.uses
-            made = Index(each.name, tuple(state.collections[gid].key))
+            made = Index(names.bare(each.name), tuple(state.collections[gid].key))
             found[on] = (*found.get(on, ()), made)
     return found
 
@@ -129,7 +133,8 @@ def _relation(state: State, each: catalog.Object, indexes: tuple[Index, ...]) ->
         schema, key = evolution.from_bytes(collection.schemas[-1]), tuple(collection.key)
     else:
         schema, key = evolution.from_bytes(each.schema), ()
-    if any(len(name.encode()) > NAME_BYTES_MAX for name in (each.name, *schema.names)):
+    alone = names.bare(each.name)
+    if any(len(name.encode()) > NAME_BYTES_MAX for name in (alone, *schema.names)):
         _log.warning('"%s" is not shown: a name is longer than PostgreSQL has them', each.name)
         return None
     created = _created(each.sql)
@@ -140,8 +145,8 @@ def _relation(state: State, each: catalog.Object, indexes: tuple[Index, ...]) ->
     )
     definition = _definition(state, each, created)
     return Relation(
-        SCHEMA,
-        each.name,
+        names.schema_of(each.name),
+        alone,
         kind,
         columns,
         definition,
@@ -181,16 +186,17 @@ def _literal(value: Value) -> str:
 def _definition(state: State, each: catalog.Object, created: Statement | None) -> str | None:
     match created:
         case CreateView(_, query, tables, columns) if each.bindings or not each.uses:
-            names = each.bindings
+            bound = each.bindings
         case CreateMaterializedView(_, query, tables):
             columns = None
-            names = dict(zip(tables, each.uses, strict=False))
+            bound = dict(zip(tables, each.uses, strict=False))
         case _:
             return None
     renamed = {}
-    for name, oid in names.items():
-        now = catalog.by_id(state, oid).name
-        if now != name:
+    for name, oid in bound.items():
+        # PostgreSQL takes a name without a schema for one of public, where it analyses the query.
+        now = catalog.by_id(state, oid).exact
+        if now != names.exact(name):
             renamed[name] = now
     text = _with_names(query, renamed) if renamed else query
     if text is None or columns is None:
@@ -213,9 +219,12 @@ def _with_names(query: str, renamed: Mapping[str, str]) -> str | None:
 
 
 def _rename(table: Any, renamed: Mapping[str, str]) -> None:
-    name = folded(table.this)
-    if name not in renamed:
+    called = folded(table.this)
+    now = renamed.get(names.written([folded(part) for part in table.parts]))
+    if now is None:
         return
-    if not table.alias:
-        table.set("alias", exp.TableAlias(this=exp.to_identifier(name, quoted=True)))
-    table.set("this", exp.to_identifier(renamed[name], quoted=True))
+    schema, name = names.parts(now)
+    if not table.alias and name != called:
+        table.set("alias", exp.TableAlias(this=exp.to_identifier(called, quoted=True)))
+    table.set("db", exp.to_identifier(schema, quoted=True))
+    table.set("this", exp.to_identifier(name, quoted=True))

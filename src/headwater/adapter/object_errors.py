@@ -58,3 +58,26 @@ class ConnectionFailed(AdapterError):
             detail=why,
             hint="Check host, port, credentials, and that it is up; then VALIDATE CONNECTION.",
         )
+
+
+class UnknownSchema(AdapterError):
+    """No schema has this name."""
+
+    condition = "UNDEFINED_SCHEMA"
+    sqlstate = "3F000"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f'schema "{name}" does not exist', hint=f'Use CREATE SCHEMA "{name}".')
+
+
+class NoSchemaToCreateIn(AdapterError):
+    """A new object without a schema, and a search_path of which no schema exists."""
+
+    condition = "UNDEFINED_SCHEMA"
+    sqlstate = "3F000"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "no schema has been selected to create in",
+            hint="Write the name with its schema, or SET search_path to one that exists.",
+        )

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.adapter import catalog
-from headwater.adapter.catalog import Sources
+from headwater.adapter.catalog import Sources, created_here
 from headwater.adapter.errors import CollectionFailed, TimestampNotReadable
 from headwater.adapter.holds import Holds
 from headwater.adapter.indexes import Indexes, Probe, merged, tail, tail_is_short
@@ -25,9 +25,9 @@ from headwater.adapter.keyed_reads import PROBE_INDEX, KeyedReads
 from headwater.adapter.limit import Limit
 from headwater.adapter.ports import Evaluator
 from headwater.adapter.running import evaluating
+from headwater.adapter.sql.names import SYSTEM_PREFIX
 from headwater.adapter.sql.point import point_read
 from headwater.adapter.sql.statements import AsOf, Dialect, Select, Value
-from headwater.adapter.sql.tokens import SYSTEM_PREFIX
 from headwater.adapter.system import Seen, system_view
 from headwater.adapter.timeline import Timeline
 from headwater.adapter.timestamps import Bound, Choice, Input, Isolation, asks_oracle, choose
@@ -75,9 +75,11 @@ class Reads:
         self._seen = seen
         self._indexes = Indexes()
 
-    def sources(self, names: Sequence[str], at: int | None = None) -> Sources:
-        """Return what the names of a query mean now; ``at``: its time, if that is known."""
-        state, failures = self._core.state, self._evaluator.failures
+    def sources(
+        self, names: Sequence[str], at: int | None = None, state: State | None = None
+    ) -> Sources:
+        """Return what the names of a query mean in ``state``; ``at``: its time, if it is known."""
+        state, failures = state or self._core.state, self._evaluator.failures
 
         def standing(view: catalog.Object) -> catalog.Object | None:
             if not self._indexes.of(state, view):
@@ -89,22 +91,28 @@ class Reads:
         found = catalog.sources(state, [n for n in names if n not in system], standing)
         found.system = system
         found.schemas.update((name, system_view(name).schema) for name in system)
+        stored = self._core.state.collections
+        for gid, name in found.collections.items():
+            if gid not in stored:
+                raise created_here(name)
         return found
 
-    def planned(self, statement: Select, at: int | None) -> Planned:
+    def planned(self, statement: Select, at: int | None, state: State | None = None) -> Planned:
         """Return what a query reads, and the probe that answers it, if one does."""
-        sources = self.sources(statement.tables, at)
+        state = state or self._core.state
+        sources = self.sources(statement.tables, at, state)
         probe = None
         # Literals of Spark's dialect are Spark's to read.
         if len(statement.tables) == 1 and not sources.system and statement.dialect == "postgres":
-            probe = self._probe(statement, sources, at)
+            probe = self._probe(statement, sources, at, state)
         if probe is not None:
             sources.collections = {probe.waited: probe.relation}
         return Planned(statement, sources, probe)
 
-    def _probe(self, statement: Select, sources: Sources, at: int | None) -> Probe | None:
+    def _probe(
+        self, statement: Select, sources: Sources, at: int | None, state: State
+    ) -> Probe | None:
         """Return how a query is answered by looking keys up, if it asks for nothing else."""
-        state = self._core.state
         (name,) = statement.tables
         on = catalog.named(state, name)
         schema = sources.schemas[name]

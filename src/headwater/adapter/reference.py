@@ -174,7 +174,39 @@ SECTIONS: Final[dict[str, tuple[Entry, ...]]] = {
             "A materialized view is always being refreshed; this waits until it has caught up.",
             "REFRESH MATERIALIZED VIEW totals",
         ),
-        _of(statements.CreateSchema, "Read, for tools that insist.", "CREATE SCHEMA shop"),
+        _of(
+            statements.CreateTableAs,
+            "A table with the columns of a query and its rows at one time. It does not follow the "
+            "query: a materialized view does.",
+            "CREATE TABLE frozen AS SELECT region, sum(amount) AS total FROM orders "
+            "GROUP BY region",
+            "CREATE TABLE empty (a, b) AS SELECT id, region FROM orders WITH NO DATA",
+        ),
+        _of(
+            statements.Truncate,
+            "Remove every row; they stay readable `AS OF` times before.",
+            "TRUNCATE TABLE orders",
+        ),
+        _of(
+            statements.CreateSchema,
+            "A space of names of its own: see [schemas](tables.md#schemas).",
+            "CREATE SCHEMA IF NOT EXISTS shop",
+        ),
+        _of(
+            statements.DropSchema,
+            "Drop schemas; with `CASCADE` what is in them and what is made of that.",
+            "DROP SCHEMA IF EXISTS shop CASCADE",
+        ),
+        _of(
+            statements.RenameSchema,
+            "Give a schema another name, and with it everything in it.",
+            "ALTER SCHEMA shop RENAME TO store",
+        ),
+        _of(
+            statements.SetSchema,
+            "Put an object into another schema, with its indexes and what a source keeps.",
+            "ALTER TABLE orders SET SCHEMA shop",
+        ),
     ),
     "Sources and deliveries": (
         _of(

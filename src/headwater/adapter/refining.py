@@ -18,6 +18,7 @@ from headwater.adapter.errors import AdapterError, UnknownRelation
 from headwater.adapter.shadow.errors import PostgresRejected
 from headwater.adapter.sql.statements import (
     CreateMaterializedView,
+    CreateTableAs,
     CreateView,
     Delete,
     Insert,
@@ -78,6 +79,8 @@ def _judged(statement: Statement, sql: str) -> tuple[str, int, bool] | None:
     What is in Spark's dialect PostgreSQL cannot judge.
     """
     match statement:
+        case CreateTableAs(_, Select(query)):
+            return query, max(sql.find(query), 0), True
         case Select(query) | CreateView(_, query) | CreateMaterializedView(_, query):
             if statement.dialect == "spark":
                 return None

@@ -219,7 +219,7 @@ class Replacement:
 
     def _swap(self, named: Object, rebuilt: Sequence[Object]) -> None:
         state = self._core.state
-        kept = catalog.named(state, self._found.name)
+        kept = catalog.named(state, self._found.exact)
         swapped = [
             catalog.changed(
                 named, id=kept.id, comment=kept.comment, column_comments=kept.column_comments

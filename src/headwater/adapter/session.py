@@ -11,12 +11,13 @@ Used by one thread at a time, but for :meth:`ClientSession.cancel`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
+from headwater.adapter import catalog
 from headwater.adapter.catalog import Sources
 from headwater.adapter.clients import shown_text
 from headwater.adapter.copy_in import TableCopy
@@ -27,39 +28,25 @@ from headwater.adapter.foreign_settings import ForeignSettings
 from headwater.adapter.group_commit import ReadSet, TableWrite, Write
 from headwater.adapter.limit import Limit
 from headwater.adapter.mistakes import users_mistakes
+from headwater.adapter.namespaces import current, placed, searching
 from headwater.adapter.pgwire.backend import Column, Description, Result
 from headwater.adapter.refining import refined
 from headwater.adapter.running import Running, running
 from headwater.adapter.savepoints import Savepoints
 from headwater.adapter.settings import Settings, is_ours
 from headwater.adapter.sql.connection_statements import (
-    AlterSecret,
-    CreateConnection,
-    CreateSecret,
     ValidateConnection,
 )
 from headwater.adapter.sql.materialization_statements import (
-    CreateMaterialization,
-    SetMaterialization,
-    TurnMaterialization,
     ValidateMaterialization,
 )
-from headwater.adapter.sql.source_statements import CreateSource, TurnSource
+from headwater.adapter.sql.names import exact
 from headwater.adapter.sql.statements import (
-    Acknowledge,
-    AlterRetention,
     Begin,
-    CommentOn,
     Commit,
-    CreateIndex,
-    CreateMaterializedView,
-    CreateSchema,
-    CreateSubscription,
-    CreateTable,
-    CreateView,
+    CreateTableAs,
     Delete,
     Dialect,
-    Drop,
     ExplainQuery,
     ExplainReplacement,
     ExplainTimestamp,
@@ -67,7 +54,6 @@ from headwater.adapter.sql.statements import (
     Insert,
     Refresh,
     Release,
-    Rename,
     Rollback,
     RollbackTo,
     Savepoint,
@@ -84,11 +70,13 @@ from headwater.adapter.sql.statements import (
     ShowTables,
     Statement,
     Subscribe,
+    Truncate,
     Update,
 )
+from headwater.adapter.tables_as import definition
 from headwater.adapter.timeline import DEFAULT
 from headwater.adapter.timestamps import STRICT, explained
-from headwater.adapter.transaction import Transaction, unsteady
+from headwater.adapter.transaction import ATTEMPTS_MAX, Transaction, unsteady
 from headwater.base.tracing import span
 from headwater.persist.errors import DestroyedCollection, UnknownCollection
 from headwater.persist.state import State
@@ -111,6 +99,7 @@ class ClientSession:
         self._cancelled = threading.Event()
         self._reason = "request"
         self._running = Running()
+        self._user = ""
         self._number = coordinator.clients.opened(coordinator.now_ms())
 
     @property
@@ -120,6 +109,7 @@ class ClientSession:
 
     def introduce(self, about: Mapping[str, str]) -> None:
         """Note whose it is."""
+        self._user = about.get("user", "")
         self._coordinator.clients.told(self._number, about)
 
     def execute(self, statement: Statement, sql: str) -> Result:
@@ -129,17 +119,22 @@ class ClientSession:
         self._note("active", shown_text(statement, sql))
         self._running = Running(f"session-{self._number}", limit)
         try:
-            kind = type(statement).__name__
-            with span("statement", kind=kind), running(self._running), users_mistakes():
+            kind, path = type(statement).__name__, searching(self._path())
+            with span("statement", kind=kind), path, running(self._running), users_mistakes():
                 return self._execute(statement, sql, limit)
         except AdapterError as error:
             queries = self._coordinator.catalog_queries
-            told = refined(error, statement, sql, queries, self._state())
+            with searching(self._path()):
+                told = refined(error, statement, sql, queries, self._state())
             if told is error:
                 raise
             raise told from error
         finally:
             self._note("idle" if self._transaction is None else "in transaction")
+
+    def _path(self) -> tuple[str, ...]:
+        """Where names are looked for."""
+        return self._settings.path(self._user)
 
     def _note(
         self, state: Literal["idle", "active", "in transaction"], statement: str | None = None
@@ -156,12 +151,13 @@ class ClientSession:
         queries = self._coordinator.catalog_queries
         if queries is None or self._settings.dialect == "spark":
             return None
-        return described(queries, self._state(), sql, parameter_oids)
+        with searching(self._path()):
+            return described(queries, self._state(), sql, parameter_oids)
 
     def columns(self, statement: Statement) -> tuple[Column, ...] | None:
         """Return the columns of a statement's rows, if they are known; nothing is read."""
-        with users_mistakes():
-            return self._coordinator.columns(statement)
+        with searching(self._path()), users_mistakes():
+            return self._coordinator.columns(statement, self._state())
 
     def cancel(self, reason: str = "request") -> None:
         """End the waiting of the statement that runs, from any thread."""
@@ -176,6 +172,8 @@ class ClientSession:
         self._coordinator.clients.closed(self._number)
 
     def _execute(self, statement: Statement, sql: str, limit: Limit) -> Result:
+        if isinstance(statement, Definition):
+            return self._define(statement, sql)
         match statement:
             case Begin(read_only):
                 self._transaction = Transaction(
@@ -219,30 +217,12 @@ class ClientSession:
                 return self._subscribe(statement)
             case Insert() | Update() | Delete():
                 return self._write(statement, limit)
+            case CreateTableAs():
+                return self._in_a_block(lambda: self._create_table_as(statement, limit), limit)
+            case Truncate():
+                return self._in_a_block(lambda: self._truncate(statement, limit), limit)
             case ShowTables() | ShowObjects() | ShowSchemas() | ShowColumns() | ShowCreate():
                 return Result.of_table(self._coordinator.show(statement))
-            case (
-                CreateTable()
-                | CreateView()
-                | CreateMaterializedView()
-                | CreateIndex()
-                | CreateMaterialization()
-                | CreateSchema()
-                | CreateSubscription()
-                | CreateSource()
-                | TurnSource()
-                | CreateSecret()
-                | AlterSecret()
-                | CreateConnection()
-                | Acknowledge()
-                | Drop()
-                | Rename()
-                | AlterRetention()
-                | SetMaterialization()
-                | TurnMaterialization()
-                | CommentOn()
-            ):
-                return self._define(statement, sql)
             case ValidateMaterialization(create):
                 return Result.of_table(self._coordinator.validated(create))
             case ValidateConnection(name):
@@ -266,7 +246,9 @@ class ClientSession:
             self._foreign.assign(name, value)
         return Result("SET")
 
-    def _shown(self, name: str) -> str:
+    def _shown(self, name: str) -> str | None:
+        if name == "current_schema":  # A function; asked for as a variable by the wire.
+            return current(self._state())
         return self._settings.show(name) if is_ours(name) else self._foreign.show(name)
 
     # ---- reading -----------------------------------------------------------------------------
@@ -283,7 +265,7 @@ class ClientSession:
 
     def _selected(self, statement: Select, limit: Limit) -> Result:
         reads = self._coordinator.reads
-        planned = reads.planned(statement, self._known_time(statement))
+        planned = reads.planned(statement, self._known_time(statement), self._state())
         sources, isolation = planned.sources, self._settings.isolation
         if sources.system and statement.as_of is not None:
             raise Unsupported("AS OF of a system view", detail="It has no history.")
@@ -356,8 +338,9 @@ class ClientSession:
         coordinator, transaction = self._coordinator, self._transaction
         if transaction is not None:
             transaction.admit_write(type(statement).__name__.upper())
-        target = coordinator.target(statement.table)
-        sources = coordinator.read_by(statement, target)
+        state = self._state()
+        target = coordinator.target(statement.table, state)
+        sources = coordinator.read_by(statement, target, state)
         if sources is not None and sources.unsteady:
             raise unsteady(next(iter(sources.unsteady.values())))
         if isinstance(statement, Insert) and statement.as_of is not None:
@@ -409,7 +392,9 @@ class ClientSession:
         """Begin ``COPY table [(columns)] FROM STDIN``."""
         if self._transaction is not None:
             self._transaction.admit_write("COPY FROM")
-        return TableCopy(self._coordinator.target(table), columns, self._write_rows)
+        with searching(self._path()):
+            target = self._coordinator.target(table, self._state())
+            return TableCopy(target, columns, self._write_rows)
 
     def _write_rows(self, rows: TableWrite) -> None:
         if self._transaction is None:
@@ -425,20 +410,58 @@ class ClientSession:
             return Result(definitions.execute(statement, sql))
         transaction.admit_definition()
         block = transaction.definitions or definitions.begin()
-        block, tag = definitions.define(block, statement, sql)
+        block, tag = definitions.define(block, statement, sql, rows=bool(transaction.writes))
         self._transaction = replace(transaction, definitions=block)
         return Result(tag)
 
+    def _create_table_as(self, statement: CreateTableAs, limit: Limit) -> Result:
+        state, reads, select = self._state(), self._coordinator.reads, statement.query
+        name = placed(state, statement.name)
+        if statement.if_not_exists and catalog.called(state, name) is not None:
+            return Result("CREATE TABLE AS")
+        sources = reads.sources(select.tables, self._known_time(select), state)
+        schema = reads.describe(select, sources)
+        create, text, insert = definition(statement, exact(name), schema)
+        self._define(create, text)
+        if not statement.with_data:
+            return Result("CREATE TABLE AS")
+        return Result(self._write(insert, limit).tag.replace("INSERT 0", "SELECT"))
+
+    def _truncate(self, statement: Truncate, limit: Limit) -> Result:
+        for table in statement.tables:
+            self._write(Delete(table), limit)
+        return Result("TRUNCATE TABLE")
+
     # ---- transactions ------------------------------------------------------------------------
+
+    def _in_a_block(self, execute: Callable[[], Result], limit: Limit) -> Result:
+        """Do what takes several steps: in the client's transaction, or in one of its own."""
+        if self._transaction is not None:
+            return execute()
+        for attempt in range(ATTEMPTS_MAX):
+            self._transaction = Transaction(self._settings.read_only)
+            try:
+                done = execute()
+                self._commit(limit)
+            except SerializationFailure:
+                if attempt + 1 == ATTEMPTS_MAX:
+                    raise
+            else:
+                return done
+            finally:
+                self._end()
+        raise AssertionError("the last attempt returns or raises")
 
     def _commit(self, limit: Limit) -> Result:
         transaction = self._transaction
         try:
-            if transaction is not None and transaction.writes:
+            if transaction is not None and transaction.definitions is not None:
+                self._coordinator.definitions.commit(
+                    transaction.definitions, transaction.writes, transaction.read_set, limit
+                )
+            elif transaction is not None and transaction.writes:
                 write = Write(transaction.writes, transaction.read_set)
                 self._coordinator.commits.write(write, limit)
-            if transaction is not None and transaction.definitions is not None:
-                self._coordinator.definitions.commit(transaction.definitions)
         finally:
             self._end()
         return Result("COMMIT")

@@ -5,6 +5,7 @@
                               ``bounded staleness <duration>``
 ``statement_timeout``         how long a statement may wait; 0, the default: for ever
 ``dialect``                   ``postgres`` (default), or ``spark``: queries are Spark SQL, as it is
+``search_path``               in which schemas names are looked for (``adapter/namespaces.py``)
 ============================  =====================================================================
 
 A duration is written as PostgreSQL writes one: ``500``, ``'500ms'``, ``'10s'``, ``'5 minutes'``.
@@ -15,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from headwater.adapter.errors import InvalidSetting, UnknownSetting
+from headwater.adapter.sql import search_path
 from headwater.adapter.sql.durations import duration_ms
 from headwater.adapter.sql.statements import Dialect
 from headwater.adapter.timestamps import STRICT, BoundedStaleness, Isolation, Serializable
@@ -22,7 +24,7 @@ from headwater.adapter.timestamps import STRICT, BoundedStaleness, Isolation, Se
 
 def is_ours(name: str) -> bool:
     """Whether a variable is one that the adapter acts on."""
-    return name in ("transaction_isolation", "statement_timeout", "dialect")
+    return name in ("transaction_isolation", "statement_timeout", "dialect", search_path.NAME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,12 @@ class Settings:
     """Whether transactions only read, unless they say otherwise."""
     dialect: Dialect = "postgres"
     """In which queries are."""
+    search_path: tuple[str, ...] = search_path.DEFAULT
+    """Where names are looked for."""
+
+    def path(self, user: str) -> tuple[str, ...]:
+        """Where names are looked for by a user."""
+        return tuple(user if each == search_path.USER else each for each in self.search_path)
 
     def show(self, name: str) -> str:
         """The value now, as text."""
@@ -45,11 +53,16 @@ class Settings:
                 return f"{self.statement_timeout_ms}ms" if self.statement_timeout_ms else "0"
             case "dialect":
                 return self.dialect
+            case search_path.NAME:
+                return search_path.shown(self.search_path)
             case _:
                 raise UnknownSetting(name)
 
     def assigned(self, name: str, value: str | None) -> Settings:
         """These settings with one changed; None restores its default."""
+        if name == search_path.NAME:
+            path = search_path.DEFAULT if value is None else search_path.read(value)
+            return replace(self, search_path=path)
         text = None if value is None else value.strip().strip("'").strip().lower()
         match name:
             case "transaction_isolation":

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from headwater.adapter import catalog, sources
+from headwater.adapter import catalog, namespaces, sources
 from headwater.adapter.errors import WrongKind
+from headwater.adapter.sql.names import schema_of
 from headwater.adapter.sql.statements import (
     ShowColumns,
     ShowCreate,
@@ -15,7 +16,6 @@ from headwater.adapter.sql.statements import (
     ShowSchemas,
     ShowTables,
 )
-from headwater.adapter.sql.tokens import SCHEMA
 from headwater.adapter.sql.types import wire_type
 from headwater.persist.state import State
 
@@ -26,18 +26,19 @@ def shown(state: State, statement: ShowsObjects) -> pa.Table:
     """Return what a SHOW shows."""
     match statement:
         case ShowTables():
-            rows = [(each.name, each.kind) for each in catalog.objects(state)]
+            rows = [(each.name, each.kind) for each in _of(state, statement.schema)]
             return _texts(("name", "kind"), rows)
-        case ShowObjects("source"):
-            found_sources = [each for each in catalog.objects(state) if each.kind == "source"]
+        case ShowObjects("source", schema):
+            found_sources = [each for each in _of(state, schema) if each.kind == "source"]
             rows3 = [(each.name, sources.kind(state, each), each.comment) for each in found_sources]
             return _texts(("name", "type", "comment"), rows3)
-        case ShowObjects(kind):
-            found = [each for each in catalog.objects(state) if kind in (None, each.kind)]
+        case ShowObjects(kind, schema):
+            found = [each for each in _of(state, schema) if kind in (None, each.kind)]
             rows3 = [(each.name, each.kind, each.comment) for each in found]
             return _texts(("name", "kind", "comment"), rows3)
         case ShowSchemas():
-            return _texts(("name",), [(SCHEMA,)])
+            schemas = namespaces.schemas(state)
+            return _texts(("name", "comment"), [(each.name, each.comment) for each in schemas])
         case ShowColumns(name):
             return _columns(state, name)
         case ShowCreate(kind, name):
@@ -45,6 +46,13 @@ def shown(state: State, statement: ShowsObjects) -> pa.Table:
             if found_one.kind != kind:
                 raise WrongKind(name, kind, found_one.kind)
             return _texts(("name", "create_sql"), [(name, found_one.sql)])
+
+
+def _of(state: State, schema: str | None) -> list[catalog.Object]:
+    """The objects of a schema, or all of them."""
+    if schema is not None:
+        namespaces.schema(state, schema)
+    return [each for each in catalog.objects(state) if schema in (None, schema_of(each.name))]
 
 
 def _columns(state: State, name: str) -> pa.Table:

@@ -20,11 +20,12 @@ from typing import Any, Final, cast
 import psycopg
 import pyarrow as pa
 
-from headwater.adapter import alterations, catalog, webhooks
+from headwater.adapter import alterations, catalog, namespaces, webhooks
 from headwater.adapter.change import Change
 from headwater.adapter.connections import Connections, connection
 from headwater.adapter.errors import DuplicateRelation, InvalidDefinition, WrongKind
 from headwater.adapter.object_errors import ConnectionFailed, PartOfSource
+from headwater.adapter.sql import names
 from headwater.adapter.sql.options import duration, number, refuse_others, text
 from headwater.adapter.sql.source_statements import (
     Connected,
@@ -90,9 +91,10 @@ def create(
 ) -> Change:
     """Plan a source; what it reads is asked for its tables, where it has any."""
     tag = "CREATE SOURCE"
-    if statement.if_not_exists and catalog.find(state, statement.name) is not None:
+    called = namespaces.placed(state, statement.name)
+    if statement.if_not_exists and catalog.called(state, called) is not None:
         return Change(tag)
-    catalog.refuse_duplicate(state, statement.name)
+    catalog.refuse_duplicate(state, called)
     gid = new_id()
     oid = f"u{gid}"
     described = _described(state, statement, oid, reached)
@@ -101,7 +103,7 @@ def create(
     chosen = _chosen(statement, described.outputs)
     outputs, parts = [], []
     source_is_relation = chosen is None
-    for table in chosen or (TableReference(next(iter(described.outputs)), statement.name),):
+    for table in chosen or (TableReference(next(iter(described.outputs)), called),):
         number_ = gid if source_is_relation else new_id()
         collection = f"u{number_}"
         ids[collection] = number_
@@ -109,22 +111,23 @@ def create(
             SourceOutput(table.reference, collection, described.outputs[table.reference])
         )
         if not source_is_relation:
-            _refuse_taken(state, table.name, statement.name)
-            text = _part_sql(table.name, statement.name, table.reference)
-            parts.append(_part(table.name, text, collection, oid, collection, retain_ms))
+            name = _beside(called, table.name)
+            _refuse_taken(state, name, called)
+            text = _part_sql(name, called, table.reference)
+            parts.append(_part(name, text, collection, oid, collection, retain_ms))
     definition = SourceDefinition(oid, described.upstream, tuple(outputs))
     kept = definition.ingestion
-    taken = {statement.name, *(part.name for part in parts)}
+    taken = {called, *(part.name for part in parts)}
     beside = [(PROGRESS, kept.remap), (ERRORS, kept.dead_letters)]
     for what, collection in beside:
         ids[collection] = new_id()
         if what == ERRORS and all(o.decoding.envelope in ("rows", "keyed") for o in outputs):
             continue
-        name = _free(state, f"{statement.name}_{what}", taken)
-        text = _part_sql(name, statement.name, what)
+        name = _free(state, called, what, taken)
+        text = _part_sql(name, called, what)
         parts.append(_part(name, text, collection, oid, f"u{ids[collection]}", retain_ms))
     source = catalog.Object(
-        statement.name,
+        called,
         "source",
         sql,
         oid if source_is_relation else "",
@@ -157,22 +160,34 @@ def _part(
 
 
 def _part_sql(name: str, source: str, reference: str) -> str:
-    named, of, from_ = (each.replace('"', '""') for each in (name, source, reference))
-    return f'CREATE SUBSOURCE "{named}" OF SOURCE "{of}" (REFERENCE "{from_}")'
+    named, of = names.quoted_name(name), names.quoted_name(source)
+    return f"CREATE SUBSOURCE {named} OF SOURCE {of} (REFERENCE {names.quoted(reference)})"
+
+
+def _beside(source: str, name: str) -> str:
+    """What is kept by a source is called in its schema."""
+    own = names.schema_of(source)
+    wanted, alone = names.parts(name)
+    if wanted not in (None, own):
+        raise InvalidDefinition(
+            f'what source "{source}" keeps is in its schema, "{own}"', hint=f'Call it "{alone}".'
+        )
+    return names.full(own, alone)
 
 
 def _refuse_taken(state: State, name: str, source: str) -> None:
-    if name == source or catalog.find(state, name) is not None:
+    if name == source or catalog.called(state, name) is not None:
         raise DuplicateRelation(name, hint=f'Call it otherwise: FOR TABLES ("{name}" AS …).')
     catalog.refuse_duplicate(state, name)
 
 
-def _free(state: State, name: str, taken: set[str]) -> str:
-    """Return a name that nothing has: this, or with a number behind it."""
-    found, number_ = name, 0
-    while found in taken or catalog.find(state, found) is not None:
+def _free(state: State, source: str, what: str, taken: set[str]) -> str:
+    """Return a name that nothing has: ``source_what``, or with a number behind it."""
+    schema, name = names.schema_of(source), f"{names.bare(source)}_{what}"
+    found, number_ = names.full(schema, name), 0
+    while found in taken or catalog.called(state, found) is not None:
         number_ += 1
-        found = f"{name}{number_}"
+        found = names.full(schema, f"{name}{number_}")
     taken.add(found)
     return found
 
@@ -191,7 +206,7 @@ def _chosen(
         return statement.tables
     if statement.tables is None and len(outputs) == 1:
         return None
-    return [TableReference(each, each.rpartition(".")[2]) for each in outputs]
+    return [TableReference(each, names.written((each.rpartition(".")[2],))) for each in outputs]
 
 
 def _described(state: State, statement: CreateSource, oid: str, reached: Connections) -> Described:

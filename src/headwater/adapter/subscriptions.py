@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headwater.adapter import catalog
+from headwater.adapter import catalog, namespaces
 from headwater.adapter.errors import InvalidDefinition, WrongKind
 from headwater.adapter.sql.statements import Acknowledge, AsOf, CreateSubscription, Subscribe
 from headwater.algebra.frontier import Frontier
@@ -25,15 +25,16 @@ from headwater.persist.state import State
 
 def created(state: State, statement: CreateSubscription, sql: str, oid: str) -> tuple[Command, ...]:
     """Return the commands that make a subscription, from the newest complete time on."""
-    catalog.refuse_duplicate(state, statement.name)
+    name = namespaces.placed(state, statement.name)
+    catalog.refuse_duplicate(state, name)
     on, gid = catalog.relation(state, statement.on)
     collection = state.collections[gid]
     upper = state.upper(collection)
     since = 0 if collection.since.is_closed else collection.since.only()
     start = since if upper.is_closed else max(since, upper.only() - 1)
     place = catalog.Place(start, start)
-    named = catalog.Object(statement.name, "subscription", sql, uses=(on.id,), id=oid, place=place)
-    purpose = f"subscription {statement.name}"
+    named = catalog.Object(name, "subscription", sql, uses=(on.id,), id=oid, place=place)
+    purpose = f"subscription {name}"
     opened = OpenReader(gid, reader_of(named), purpose, Frontier.of(start))
     return opened, catalog.put(named)
 
@@ -42,7 +43,7 @@ def acknowledged(state: State, statement: Acknowledge) -> tuple[Command, ...]:
     """Return the commands that move a subscription on; it never goes back."""
     found = _named(state, statement.name)
     assert found.place is not None
-    on, gid = catalog.relation(state, catalog.by_id(state, found.uses[0]).name)
+    on, gid = catalog.relation(state, catalog.by_id(state, found.uses[0]).exact)
     upper = state.upper(state.collections[gid])
     if statement.time < found.place.acknowledged:
         raise InvalidDefinition(
@@ -59,7 +60,7 @@ def acknowledged(state: State, statement: Acknowledge) -> tuple[Command, ...]:
 
 def dropped(state: State, found: catalog.Object) -> tuple[Command, ...]:
     """Return the commands that let its history go."""
-    _, gid = catalog.relation(state, catalog.by_id(state, found.uses[0]).name)
+    _, gid = catalog.relation(state, catalog.by_id(state, found.uses[0]).exact)
     return DropReader(gid, reader_of(found)), catalog.remove(found.name)
 
 
@@ -70,7 +71,7 @@ def resumed(state: State, statement: Subscribe) -> Subscribe:
     begun = found.place.acknowledged > found.place.start
     return replace(
         statement,
-        name=catalog.by_id(state, found.uses[0]).name,
+        name=catalog.by_id(state, found.uses[0]).exact,
         named=False,
         snapshot=not begun,
         as_of=AsOf(found.place.acknowledged - 1 if begun else found.place.start),

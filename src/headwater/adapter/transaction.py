@@ -8,7 +8,9 @@ storage at COMMIT, together or not at all:
 - *write after read*: at COMMIT the tables that its reads rest on must not have been written after
   ``r``; else it is refused with 40001 (``adapter/group_commit.py``).
 
-- *definitions*: of any number of objects, in one entry at COMMIT; not together with rows.
+- *definitions*: of any number of objects, in one entry at COMMIT, together with rows that are
+  written, also those of tables that the transaction creates. What others keep (a materialized view,
+  an index, a source, a materialization) is one of them at most, and not beside rows.
 
 What it rests on must be tables, or views that change only with them: else nobody could tell, when
 it commits, whether it has been overtaken.
@@ -21,12 +23,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from headwater.adapter.catalog import Sources
-from headwater.adapter.change import Block
+from headwater.adapter.change import Block, effect_with_rows
 from headwater.adapter.errors import ReadOnlyTransaction, Unsupported
 from headwater.adapter.group_commit import ReadSet, TableWrite
 from headwater.base.ids import GlobalId
+
+ATTEMPTS_MAX: Final = 8
+"""How often a statement that reads and then writes in a block of its own is tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +51,6 @@ class Transaction:
 
     def admit_read(self, tables: Mapping[GlobalId, str]) -> None:
         """Refuse a read that rests on these tables, if it cannot be right."""
-        if self.definitions is not None:
-            raise Unsupported("reading after a definition in one transaction")
         for write in self.writes:
             if write.id in tables:
                 raise Unsupported(
@@ -61,15 +65,13 @@ class Transaction:
             raise ReadOnlyTransaction(command)
         if self.unsteady is not None:
             raise unsteady(self.unsteady)
-        if self.definitions is not None:
-            raise Unsupported("writing rows after a definition in one transaction")
+        if self.definitions is not None and self.definitions.effects:
+            raise effect_with_rows()
 
     def admit_definition(self) -> None:
-        """Refuse a definition in a transaction that only reads, or writes rows."""
+        """Refuse a definition in a transaction that only reads."""
         if self.read_only:
             raise ReadOnlyTransaction("a definition")
-        if self.writes:
-            raise Unsupported("a definition after writing rows in one transaction")
 
     def having_read(self, time: int, sources: Sources) -> Transaction:
         """The transaction after a read at its time."""

@@ -26,6 +26,7 @@ from typing import Any, Final, Self
 import pyarrow as pa
 
 from headwater.adapter import catalog
+from headwater.adapter.sql.names import quoted_name
 from headwater.adapter.sql.statements import AsOf, Select, Subscribe
 from headwater.adapter.subscribe import DIFFERENCE, TIMESTAMP
 from headwater.api.answer import Answer
@@ -161,7 +162,7 @@ class Database:
 
     def whole(self, name: str, as_of: int | None = None) -> pa.Table:
         """Return all rows of a relation; Spark is not needed unless it is a plain view."""
-        query = f"SELECT * FROM {quoted(name)}"  # noqa: S608 - a quoted name
+        query = f"SELECT * FROM {quoted_name(name)}"  # noqa: S608 - a quoted name
         at = None if as_of is None else AsOf(as_of)
         # In a session of its own: that of sql() may have another dialect, or a transaction open.
         with self.session() as session:
@@ -221,7 +222,7 @@ class Database:
             snapshot, as_of = False, resume_at - 1
         at = None if as_of is None else AsOf(as_of)
         statement = Subscribe(name, snapshot=snapshot, progress=True, as_of=at, up_to=up_to)
-        text = f"SUBSCRIBE TO {quoted(name)}"
+        text = f"SUBSCRIBE TO {quoted_name(name)}"
         self._engine.admit(statement, text)
         session = self._engine.coordinator.open_session()
         try:
@@ -255,12 +256,12 @@ class Database:
             lines = [f"{quoted(each)} {type_}" for each, type_ in columns.items()]
         if key:
             lines.append(f"PRIMARY KEY ({', '.join(map(quoted, key))})")
-        self.sql(f"CREATE TABLE {quoted(name)} ({', '.join(lines)})")
+        self.sql(f"CREATE TABLE {quoted_name(name)} ({', '.join(lines)})")
         return Relation(self, name)
 
     def create_view(self, name: str, query: str) -> Relation:
         """Create a view: a name for a query."""
-        self.sql(f"CREATE VIEW {quoted(name)} AS {query}")
+        self.sql(f"CREATE VIEW {quoted_name(name)} AS {query}")
         return Relation(self, name)
 
     def create_materialized_view(self, name: str, query: Any) -> Relation:
@@ -273,7 +274,7 @@ class Database:
             )
         """
         if isinstance(query, str):
-            self.sql(f"CREATE MATERIALIZED VIEW {quoted(name)} AS {query}")
+            self.sql(f"CREATE MATERIALIZED VIEW {quoted_name(name)} AS {query}")
             return Relation(self, name)
         engine = self._engine
         if not engine.writable:
@@ -287,7 +288,7 @@ class Database:
     def drop(self, name: str, *, cascade: bool = False) -> None:
         """Drop a table or view; with ``cascade`` also everything that is made of it."""
         kind = catalog.named(self.state(), name).kind
-        self.sql(f"DROP {kind.upper()} {quoted(name)}{' CASCADE' if cascade else ''}")
+        self.sql(f"DROP {kind.upper()} {quoted_name(name)}{' CASCADE' if cascade else ''}")
 
     # ---- its end -----------------------------------------------------------------------------
 

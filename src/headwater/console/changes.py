@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headwater.adapter.session import ClientSession
+from headwater.adapter.sql.names import quoted_name
 from headwater.adapter.sql.parse import parse_with_text
 from headwater.base.errors import HeadwaterError
 from headwater.console.answers import shown
@@ -58,7 +59,7 @@ class ChangeStream:
         self._session.cancel()
 
     def _follow(self) -> None:
-        quoted = '"' + self._name.replace('"', '""') + '"'
+        quoted = quoted_name(self._name)
         try:
             ((statement, text),) = parse_with_text(f"SUBSCRIBE {quoted} WITH (SNAPSHOT = false)")
             result = self._session.execute(statement, text)

@@ -340,6 +340,16 @@ class AtomicWrite:
             lambda parts: Write(handle.id, name, parts),
         )
 
+    def write_created(
+        self, created: CreateOrLoad, updates: pa.Table, token: BatchId | None = None
+    ) -> Self:
+        """Write to a collection that an operation before this one creates, with a given id."""
+        assert created.id is not None, "nobody knows its id yet"
+        gid, name = created.id, token or new_token()
+        table = check_updates(created.name, updates, evolution.from_bytes(created.schema))
+        pending = Pending(table, 0, created.layout, created.key, errors=False)
+        return self._add([pending] if table.num_rows else [], lambda parts: Write(gid, name, parts))
+
     def seal(self, handles: Sequence[WriteHandle], upper: int | Times | None) -> Self:
         """Seal some collections at one time."""
         for handle in handles:

@@ -19,7 +19,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from headwater.adapter import catalog, replacement
-from headwater.adapter.sql.tokens import quoted
+from headwater.adapter.sql.names import quoted, quoted_name
 from headwater.api import Database
 from headwater.api.lazy_spark import LazySpark
 from headwater.base.errors import HeadwaterError
@@ -303,7 +303,7 @@ class Pipeline:
         found = catalog.named(state, name)
         for user in catalog.users(state, found.id):
             if user.name in self._followers(name):
-                self._database.sql(f"DROP SUBSCRIPTION {quoted(user.name)}")
+                self._database.sql(f"DROP SUBSCRIPTION {quoted_name(user.name)}")
 
     def _do(self, decision: Decision, appending: flows.Appending, tell: Tell) -> Done:
         if decision.action in ("keep", "skip"):

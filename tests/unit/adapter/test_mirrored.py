@@ -8,7 +8,7 @@ import pytest
 
 from headwater.adapter.mirrored import NAME_BYTES_MAX, catalog_key, mirrored
 from headwater.adapter.shadow.objects import Column, Index, Relation
-from headwater.adapter.sql.tokens import SYSTEM_SCHEMA
+from headwater.adapter.sql.names import SYSTEM_SCHEMA
 from headwater.testing.sql_server import SqlServer
 
 
@@ -49,11 +49,12 @@ def test_a_view_is_written_with_the_names_of_today(server: SqlServer) -> None:
     assert shown(server)["v"].definition == "SELECT t.k FROM t"
     # Another relation has the name by now; a WITH of that name is no relation.
     sql("ALTER TABLE t RENAME TO u; CREATE TABLE t (other text)")
-    assert shown(server)["v"].definition == 'SELECT t.k FROM "u" AS "t"'
+    assert shown(server)["v"].definition == 'SELECT t.k FROM "public"."u" AS "t"'
     sql("CREATE VIEW w (n) AS WITH u AS (SELECT k FROM v) SELECT k FROM u")
     sql("ALTER VIEW v RENAME TO v2")
     assert shown(server)["w"].definition == (
-        'SELECT * FROM (WITH u AS (SELECT k FROM "v2" AS "v") SELECT k FROM u) AS named("n")'
+        'SELECT * FROM (WITH u AS (SELECT k FROM "public"."v2" AS "v") SELECT k FROM u)'
+        ' AS named("n")'
     )
 
 

@@ -22,8 +22,10 @@ from headwater.adapter.sql.statements import (
     Commit,
     CreateMaterializedView,
     CreateTable,
+    CreateTableAs,
     Delete,
     Drop,
+    DropSchema,
     ExplainTimestamp,
     Insert,
     Refresh,
@@ -35,10 +37,12 @@ from headwater.adapter.sql.statements import (
     SelectCatalog,
     SelectSession,
     SessionColumn,
+    SetSchema,
     SetVariable,
     Show,
     ShowTables,
     Statement,
+    Truncate,
 )
 
 UNDERSTOOD: list[tuple[str, Statement]] = [
@@ -50,7 +54,7 @@ UNDERSTOOD: list[tuple[str, Statement]] = [
     (
         'create table if not exists public.T (K bigint primary key, "V" text not null);',
         CreateTable(
-            "t",
+            "public.t",
             (ColumnDef("k", pa.int64(), False), ColumnDef("V", pa.string(), False)),
             key=("k",),
             if_not_exists=True,
@@ -59,7 +63,7 @@ UNDERSTOOD: list[tuple[str, Statement]] = [
     (
         "create table headwater.public.t (a int, b text, c int null, primary key (b, a))",
         CreateTable(
-            "t",
+            "public.t",
             (
                 ColumnDef("a", pa.int32(), False),
                 ColumnDef("b", pa.string(), False),
@@ -184,7 +188,7 @@ UNDERSTOOD: list[tuple[str, Statement]] = [
         Select(
             'select * from a, (select * from public.b) s where exists (select 1 from "C")',
             None,
-            ("b", "C", "a"),
+            ("public.b", "C", "a"),
         ),
     ),
     (
@@ -209,15 +213,24 @@ UNDERSTOOD: list[tuple[str, Statement]] = [
     ("rollback to savepoint a", RollbackTo("a")),
     ("rollback work to a", RollbackTo("a")),
     ("release a", Release("a")),
-    ("REFRESH MATERIALIZED VIEW CONCURRENTLY public.m", Refresh("m")),
+    ("REFRESH MATERIALIZED VIEW CONCURRENTLY public.m", Refresh("public.m")),
     (
         "select set_config('search_path', '', false)",
         SelectSession((SessionColumn("set_config", "search_path", "set_config", ""),)),
     ),
+    (
+        "create table s.t (a, b) as (select 1, 2) with no data",
+        CreateTableAs("s.t", Select("(select 1, 2)", None, ()), ("a", "b"), with_data=False),
+    ),
+    ("truncate table s.t, u restart identity cascade", Truncate(("s.t", "u"))),
+    ('drop schema if exists a, "B.c" cascade', DropSchema(("a", "B.c"), True, True)),
+    ("alter table s.t set schema r", SetSchema("table", "s.t", "r")),
+    ('select * from s."a.b"', Select('select * from s."a.b"', None, ('s."a.b"',))),
+    ("set search_path to 'A', b", SetVariable("search_path", "'A', b")),
     # --- views and materializations
     (
         'CREATE MATERIALIZED VIEW IF NOT EXISTS "public"."v" AS select k, sum(x) from t group by k',
-        CreateMaterializedView("v", "select k, sum(x) from t group by k", ("t",), True),
+        CreateMaterializedView("public.v", "select k, sum(x) from t group by k", ("t",), True),
     ),
     (
         "CREATE MATERIALIZATION m INTO SQLITE (PATH '/x.db') (totals AS \"Totals\" KEY (k))",
@@ -244,7 +257,7 @@ UNDERSTOOD: list[tuple[str, Statement]] = [
             "m",
             "sqlite",
             {"PATH": "a'b"},
-            (Binding("a", "a", ("k", "L")), Binding("b", "bb", ("k",))),
+            (Binding("public.a", "a", ("k", "L")), Binding("b", "bb", ("k",))),
             True,
         ),
     ),
@@ -319,7 +332,7 @@ REFUSED: list[tuple[str, str, int | None]] = [
     ("insert into t values (1) returning a + 1", "0A000", None),
     ("begin isolation level snapshot", "42601", 23),
     ("copy t from stdin", "0A000", 1),
-    ("create table t as select 1", "0A000", None),
+    ("create temporary table t as select 1", "0A000", 1),
     ("create temp table t (a int)", "0A000", 1),
     ("create table t (a int unique)", "0A000", None),
     ("create table t (a int references u (b))", "0A000", None),
@@ -329,7 +342,7 @@ REFUSED: list[tuple[str, str, int | None]] = [
     ("create table t (a serial)", "0A000", None),
     ("create table t (a json)", "0A000", None),
     ("create table t (a numeric(39, 2))", "0A000", None),
-    ("create table other.t (a int)", "0A000", None),
+    ("create table other.public.t (a int)", "0A000", None),
     ("insert into t values (now())", "0A000", None),
     ("insert into t values (1 + 1)", "0A000", None),
     ("insert into t select 1 as of 5", "0A000", None),
@@ -337,7 +350,7 @@ REFUSED: list[tuple[str, str, int | None]] = [
     ("select a into b from t", "0A000", None),
     ("select * from t for update", "0A000", None),
     ("with x as (delete from t returning a) select * from x", "0A000", None),
-    ("select * from other.t", "0A000", None),
+    ("select * from other.public.t", "0A000", None),
     ("select $1", "0A000", None),
     ("create materialized view v as select 1 as of 5", "0A000", None),
     ("create materialized view v (a) as select 1", "0A000", None),

@@ -31,7 +31,7 @@ CSV = CopyFormat("csv", ",", "")
     [
         ("copy t from stdin", CopyFrom("t", None, CopyFormat())),
         ('COPY "T" (a, "B") FROM STDIN', CopyFrom("T", ("a", "B"), CopyFormat())),
-        ("copy public.t from stdin with (format csv)", CopyFrom("t", None, CSV)),
+        ("copy public.t from stdin with (format csv)", CopyFrom("public.t", None, CSV)),
         ("copy t from stdin (format 'csv', header)",
          CopyFrom("t", None, CopyFormat("csv", ",", "", "yes"))),
         ("copy t from stdin csv header", CopyFrom("t", None, CopyFormat("csv", ",", "", "yes"))),

@@ -69,7 +69,7 @@ def test_sessions_and_what_they_follow_are_seen_while_they_are_there() -> None:
         ("DROP VIEW hw_objects", "SYSTEM_RELATION"),
         ("SUBSCRIBE hw_objects", "SYSTEM_RELATION"),
         ("SELECT * FROM hw_objects AS OF 1000", "FEATURE_NOT_SUPPORTED"),
-        ("SELECT * FROM hw_catalog.t", "FEATURE_NOT_SUPPORTED"),
+        ("SELECT * FROM hw_catalog.t", "UNDEFINED_RELATION"),
         ("SELECT * FROM hw_object", "UNDEFINED_RELATION"),
     ],
 )

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from headwater.adapter.catalog import Sources
+from headwater.adapter.change import Block, Change
 from headwater.adapter.errors import ReadOnlyTransaction, Unsupported
 from headwater.adapter.group_commit import ReadSet, TableWrite
 from headwater.adapter.transaction import Transaction
@@ -45,5 +46,13 @@ def test_one_that_only_reads_does_nothing_else() -> None:
         transaction.admit_write("INSERT")
     with pytest.raises(ReadOnlyTransaction):
         transaction.admit_definition()
+
+
+def test_what_others_keep_is_not_made_beside_rows() -> None:
+    kept = Change("CREATE INDEX", (), (lambda _: None,))
+    Transaction().having_written(write(T)).admit_definition()
     with pytest.raises(Unsupported):
-        Transaction().having_written(write(T)).admit_definition()
+        Block({}).having(kept, rows=True)
+    with pytest.raises(Unsupported):
+        Transaction(definitions=Block({}).having(kept)).admit_write("INSERT")
+    Transaction(definitions=Block({}).having(Change("CREATE TABLE"))).admit_write("INSERT")

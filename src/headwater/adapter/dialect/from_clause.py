@@ -6,6 +6,7 @@ side a merged column comes from depends on the join, and nothing of it is left t
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from sqlglot import exp
@@ -19,8 +20,8 @@ from headwater.adapter.dialect.scope import Column, Scope, Source
 from headwater.adapter.dialect.signatures import no_function
 from headwater.adapter.dialect.typed import BIGINT, INTEGER, INTERVAL, Typed, common
 from headwater.adapter.errors import UnknownRelation
+from headwater.adapter.sql.names import written
 from headwater.adapter.sql.query import folded
-from headwater.adapter.sql.tokens import unqualified
 from headwater.collection.types import SqlType
 
 SERIES_MAX: Final = 1_000_000
@@ -156,14 +157,17 @@ class FromClause:
         parts = [folded(part) for part in node.parts]
         common_query = self._scope.commons.get(parts[0]) if len(parts) == 1 else None
         if common_query is not None:
-            written, columns = common_query.alias, common_query.columns
+            name, columns = common_query.alias, common_query.columns
         else:
-            written = unqualified(parts)
-            stored = self._relations.stored(written)
+            name = written(parts)
+            stored = self._relations.stored(name)
             if stored is None:
                 raise UnknownRelation(".".join(parts))
             columns = tuple(Column.stored(name, type_) for name, type_ in stored.items())
-        return self._named(node, identifier(written), parts[-1], columns)
+        text, source = self._named(node, identifier(name), parts[-1], columns)
+        if len(parts) > 1 and node.args.get("alias") is None:
+            source = replace(source, schema=parts[-2])
+        return text, source
 
     def _query(self, node: Any, query: Any, prefix: str, *, lateral: bool) -> tuple[str, Source]:
         outer = self._scope if lateral else Scope(self._scope.outer, self._scope.commons)

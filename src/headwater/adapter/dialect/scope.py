@@ -48,6 +48,12 @@ class Source:
     name: str
     alias: str
     columns: tuple[Column, ...]
+    schema: str | None = None
+    """That of a relation of ours that has no alias, where it is written."""
+
+    def is_meant(self, name: str, schema: str | None) -> bool:
+        """Whether ``[schema.]name`` can mean it."""
+        return name == self.name and (None in (schema, self.schema) or schema == self.schema)
 
     def reference(self, node: Any, column: Column) -> Typed:
         """``alias.column``."""
@@ -93,7 +99,7 @@ class Scope:
 
     def add(self, node: Any, source: Source) -> None:
         """Bring a relation into scope."""
-        if any(source.name == other.name for other in self.sources):
+        if any(source.is_meant(other.name, other.schema) for other in self.sources):
             refuse(node, f'table name "{source.name}" specified more than once')
         self.sources.append(source)
 
@@ -139,7 +145,7 @@ class Scope:
         found = [
             (source, column)
             for source in self.sources
-            if qualifier in (None, source.name)
+            if qualifier is None or source.is_meant(qualifier, _schema(node))
             for column in source.columns
             if column.name == name
         ]
@@ -173,9 +179,19 @@ class Scope:
 
     def all_of(self, node: Any, qualifier: str) -> list[tuple[str, Typed]]:
         """``t.*``."""
-        for source in self.sources:
-            if source.name == qualifier:
-                return [(c.name, source.reference(node, c)) for c in source.columns]
+        meant = [each for each in self.sources if each.is_meant(qualifier, _schema(node))]
+        if len(meant) > 1:
+            raise AmbiguousColumn(
+                f'table reference "{qualifier}" is ambiguous', position=position(node)
+            )
+        if meant:
+            return [(c.name, meant[0].reference(node, c)) for c in meant[0].columns]
         raise UndefinedTable(
             f'missing FROM-clause entry for table "{qualifier}"', position=position(node)
         )
+
+
+def _schema(node: Any) -> str | None:
+    """The schema that a reference to a column is written with."""
+    schema = node.args.get("db")
+    return None if schema is None else folded(schema)

@@ -38,8 +38,8 @@ from headwater.adapter.pgwire.startup import CancelRequest, Startup, negotiate
 from headwater.adapter.pgwire.tls import Tls
 from headwater.adapter.pgwire.users import Users
 from headwater.adapter.pgwire.worker import Worker
+from headwater.adapter.sql.names import DATABASE
 from headwater.adapter.sql.statements import SetVariable
-from headwater.adapter.sql.tokens import DATABASE
 from headwater.base.errors import InvalidUsage
 
 LOG = logging.getLogger(__name__)

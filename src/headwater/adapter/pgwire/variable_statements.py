@@ -20,7 +20,7 @@ from headwater.adapter.pgwire.framing import Stream
 from headwater.adapter.pgwire.portals import Answer
 from headwater.adapter.pgwire.rows import RowStream
 from headwater.adapter.sql import statements
-from headwater.adapter.sql.tokens import DATABASE, SCHEMA
+from headwater.adapter.sql.names import DATABASE
 
 Ask = Callable[[statements.Statement, str], Awaitable[Answer]]
 """Has the session execute a statement."""
@@ -76,6 +76,7 @@ class VariableStatements:
             if self._variables.shares(name):
                 self._remember(statement)
                 self._variables.assign(name, value)
+                self._tell(name)
             return tag
         self._remember(statement)
         warning = self._variables.assign(name, value)
@@ -112,6 +113,8 @@ class VariableStatements:
             elif column.function == "current_setting":
                 assert column.argument is not None
                 value = await self._shown(column.argument, missing_ok=column.missing_ok)
+            elif column.function == "current_schema":
+                value = await self._shown("current_schema", missing_ok=True)
             else:
                 value = self._value(column.function)
             values.append((column.name, value))
@@ -170,8 +173,6 @@ class VariableStatements:
                 return variables.VERSION_TEXT
             case "current_database" | "current_catalog":
                 return DATABASE
-            case "current_schema":
-                return SCHEMA
             case "current_user" | "session_user":
                 return self._user
             case "pg_backend_pid":

@@ -16,6 +16,7 @@ from types import MappingProxyType
 
 from headwater.adapter.errors import InvalidSetting
 from headwater.adapter.pgwire.durations import duration_ms
+from headwater.adapter.sql import search_path
 from headwater.adapter.sql.statements import Dialect
 
 SERVER_VERSION = (
@@ -51,19 +52,19 @@ FREE = MappingProxyType(
         "idle_in_transaction_session_timeout": "0",
         "lock_timeout": "0",
         "row_security": "on",
-        "search_path": '"$user", public',
         "synchronize_seqscans": "on",
     }
 )
 SHARED = MappingProxyType(
     {
         "dialect": "postgres",
+        search_path.NAME: search_path.shown(search_path.DEFAULT),
         "statement_timeout": "0",
         "transaction_isolation": "serializable",
     }
 )
 TIMEOUTS = frozenset({"idle_in_transaction_session_timeout", "lock_timeout", "statement_timeout"})
-# Free ones that clients follow: told when they change.
+# Those that clients follow: told when they change.
 FOLLOWED = ("application_name", "default_transaction_read_only", "search_path")
 # Sent to every client at once (PostgreSQL's GUC_REPORT), in PostgreSQL's spelling.
 REPORTED = MappingProxyType(
@@ -133,7 +134,10 @@ class SessionVariables:
     def assign(self, name: str, value: str | None) -> str | None:
         """Set, or with None restore; the answer is a warning for the client, if there is one."""
         if name in self._free:
-            value = None if value is None else value.strip().strip("'")
+            if value is not None and name == search_path.NAME:
+                value = search_path.shown(search_path.read(value))
+            elif value is not None:
+                value = value.strip().strip("'")
             if value is not None and name in TIMEOUTS:
                 duration_ms(value)  # Refused now, not when it is needed.
             self._free[name] = self._initial[name] if value is None else value

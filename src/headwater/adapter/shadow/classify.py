@@ -62,6 +62,7 @@ _SESSION_NODES: Final = (
     exp.CurrentUser,
     exp.SessionUser,
     exp.CurrentSchema,
+    exp.CurrentSchemas,
     exp.CurrentDatabase,
     exp.CurrentCatalog,
     exp.CurrentRole,

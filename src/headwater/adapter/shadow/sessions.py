@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import psycopg
-from psycopg import adapt, pq
+from psycopg import adapt, pq, sql
 from psycopg.types.string import StrDumperUnknown
 
 from headwater.adapter.shadow.errors import AnswerTooLarge, PostgresRejected, ShadowUnavailable
@@ -28,7 +28,8 @@ ROWS_MAX: Final = 100_000
 BYTES_MAX: Final = 64 * 1024 * 1024
 SESSIONS_MAX: Final = 8
 _WAIT_SECONDS: Final = 30.0
-_ANALYSED_PATH: Final = b"SET search_path = public, hw_catalog"
+_SYSTEM: Final = "hw_catalog"
+PUBLIC_PATH: Final = ("public",)
 _GONE: Final = ("57P", "080")
 """SQLSTATEs of a server that stops or of a connection that broke."""
 
@@ -87,13 +88,15 @@ class Sessions:
                 connection.close()
             self._idle.put(None)
 
-    def analyse(self, text: str, parameters: Sequence[int] = ()) -> Analysis:
+    def analyse(
+        self, text: str, parameters: Sequence[int] = (), path: Sequence[str] = PUBLIC_PATH
+    ) -> Analysis:
         """Types and names of what ``text`` returns. ``parameters``: OIDs, 0 for unknown."""
         with self._session() as connection:
             server = connection.pgconn
             # Our system's relations are found without their schema; lists of relations leave them
             # out, as those of pg_catalog.
-            _accept(server.exec_(_ANALYSED_PATH))
+            _accept(server.exec_(_set_path((*path, _SYSTEM))))
             _accept(server.prepare(b"", _bytes(text), list(parameters) or None))
             described = server.describe_prepared(b"")
             _accept(described)
@@ -105,6 +108,7 @@ class Sessions:
         text: str,
         parameters: Sequence[str | None] = (),
         settings: Mapping[str, str] = MappingProxyType({}),
+        path: Sequence[str] = PUBLIC_PATH,
     ) -> Answer:
         """Every row of ``text``; parameters in text form, their types inferred.
 
@@ -117,7 +121,9 @@ class Sessions:
                 for name, value in settings.items():
                     cursor.execute("SELECT set_config($1, $2, false)", [name, value], prepare=False)
                 if settings:
-                    _accept(connection.pgconn.exec_(_ANALYSED_PATH))
+                    _accept(connection.pgconn.exec_(_set_path((*path, _SYSTEM))))
+                elif tuple(path) != PUBLIC_PATH:
+                    _accept(connection.pgconn.exec_(_set_path(path)))
                 # A list, even if empty, makes it the extended protocol.
                 for row in cursor.stream(text, list(parameters)):
                     rows.append(tuple(row))
@@ -163,6 +169,11 @@ class Sessions:
             if kept is None and connection is not None:
                 connection.close()
             self._idle.put(kept)
+
+
+def _set_path(path: Sequence[str]) -> bytes:
+    names = sql.SQL(", ").join(map(sql.Identifier, path)) if path else sql.SQL("''")
+    return sql.SQL("SET search_path = {}").format(names).as_bytes(None)
 
 
 def _read_text(connection: psycopg.Connection[Any]) -> None:

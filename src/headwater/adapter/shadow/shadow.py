@@ -23,7 +23,7 @@ from headwater.adapter.shadow.errors import ShadowUnavailable
 from headwater.adapter.shadow.instance import Instance
 from headwater.adapter.shadow.mirror import mirror
 from headwater.adapter.shadow.objects import Mirrored
-from headwater.adapter.shadow.sessions import Analysis, Answer, Sessions
+from headwater.adapter.shadow.sessions import PUBLIC_PATH, Analysis, Answer, Sessions
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -87,19 +87,22 @@ class Shadow:
 
         return self._with_a_living(show)
 
-    def analyse(self, text: str, parameters: Sequence[int] = ()) -> Analysis:
+    def analyse(
+        self, text: str, parameters: Sequence[int] = (), path: Sequence[str] = PUBLIC_PATH
+    ) -> Analysis:
         """What a statement returns, or ``PostgresRejected`` with PostgreSQL's own words."""
-        return self._with_a_living(lambda: self._sessions.analyse(text, parameters))
+        return self._with_a_living(lambda: self._sessions.analyse(text, parameters, path))
 
     def run_catalog_query(
         self,
         text: str,
         parameters: Sequence[str | None] = (),
         settings: Mapping[str, str] = MappingProxyType({}),
+        path: Sequence[str] = PUBLIC_PATH,
     ) -> Answer:
         """The answer to a query about the catalog; see :func:`.classify.is_catalog_query`."""
         spelled = _RENAMED.sub(lambda old: RENAMED[old[0]], text)
-        return self._with_a_living(lambda: self._sessions.run(spelled, parameters, settings))
+        return self._with_a_living(lambda: self._sessions.run(spelled, parameters, settings, path))
 
     def _show(self, objects: Sequence[Mirrored]) -> tuple[str, ...]:
         try:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from sqlglot.tokens import TokenType
 
 from headwater.adapter.errors import DuplicateColumn, InvalidDefinition, Unsupported
-from headwater.adapter.sql import statements
+from headwater.adapter.sql import search_path, statements
 from headwater.adapter.sql.connection_statements import SecretName
 from headwater.adapter.sql.materialization_statements import (
     Binding,
@@ -167,6 +167,8 @@ def set_variable(source: Source) -> statements.Statement:
         cursor.finish()
         return statements.SetVariable(name, None, local)
     value = cursor.rest()
+    if name == search_path.NAME:
+        return statements.SetVariable(name, value.text, local)  # Its quotes tell names apart.
     if len(value.tokens) == 1 and not is_word(value.tokens[0], value.tokens[0].text.upper()):
         return statements.SetVariable(name, str(value.tokens[0].text), local)
     return statements.SetVariable(name, value.text, local)

@@ -14,6 +14,7 @@ from sqlglot import exp
 
 from headwater.adapter.errors import DuplicateColumn, SqlSyntaxError, Unsupported
 from headwater.adapter.sql import query, statements
+from headwater.adapter.sql.names import bare, quoted, quoted_name
 from headwater.adapter.sql.tokens import Source, split, syntax_error
 from headwater.adapter.sql.trees import (
     only,
@@ -126,7 +127,7 @@ def matching(
         if isinstance(assignment.value, statements.Computed)
     )
     where = f" WHERE {where_sql}" if where_sql else ""
-    return f"SELECT *{new} FROM {_quoted(table)}{where}"  # noqa: S608 - it was parsed, and is again
+    return f"SELECT *{new} FROM {quoted_name(table)}{where}"  # noqa: S608 - it was parsed, and is again
 
 
 def conflicting(
@@ -149,16 +150,13 @@ def conflicting(
     given = ", ".join(
         f"({', '.join(map(_cast, values, kinds))}, {place})" for values, place in rows
     )
-    names = ", ".join(map(_quoted, (*(name for name, _ in columns), PLACE)))
-    same = " AND ".join(f"{_quoted(table)}.{_quoted(k)} = excluded.{_quoted(k)}" for k in key)
+    names = ", ".join(map(quoted, (*(name for name, _ in columns), PLACE)))
+    own = quoted(bare(table))
+    same = " AND ".join(f"{own}.{quoted(k)} = excluded.{quoted(k)}" for k in key)
     return (
-        f"SELECT excluded.{_quoted(PLACE)} AS {_quoted(PLACE)}{new} FROM {_quoted(table)} "  # noqa: S608
+        f"SELECT excluded.{quoted(PLACE)} AS {quoted(PLACE)}{new} FROM {quoted_name(table)} "  # noqa: S608
         f"JOIN (VALUES {given}) AS excluded ({names}) ON {same}"
     )
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _cast(value: statements.Value, kind: str) -> str:

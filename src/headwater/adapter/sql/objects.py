@@ -17,6 +17,7 @@ from headwater.adapter.sql.materialization_statements import (
     SetMaterialization,
     TurnMaterialization,
 )
+from headwater.adapter.sql.names import DATABASE, quoted_name
 from headwater.adapter.sql.source_statements import TurnSource
 from headwater.adapter.sql.tokens import Cursor, Source, split
 from headwater.adapter.sql.trees import time_of
@@ -65,6 +66,8 @@ def drop(source: Source) -> statements.Statement:
     """``DROP kind [IF EXISTS] name, … [CASCADE | RESTRICT]``."""
     cursor = Cursor(source)
     cursor.expect("DROP")
+    if cursor.accept("SCHEMA"):
+        return _drop_schema(cursor)
     kind = _kind(cursor, "DROP")
     if_exists = cursor.accept("IF", "EXISTS")
     names = [cursor.relation()]
@@ -77,8 +80,40 @@ def drop(source: Source) -> statements.Statement:
     return statements.Drop(kind, names[0], if_exists, cascade, tuple(names[1:]))
 
 
+def _drop_schema(cursor: Cursor) -> statements.Statement:
+    if_exists = cursor.accept("IF", "EXISTS")
+    names = [_schema(cursor)]
+    while cursor.accept(","):
+        names.append(_schema(cursor))
+    cascade = cursor.accept("CASCADE")
+    if not cascade:
+        cursor.accept("RESTRICT")
+    cursor.finish()
+    return statements.DropSchema(tuple(names), if_exists, cascade)
+
+
+def _schema(cursor: Cursor) -> str:
+    """A schema's name, which may be written with our database."""
+    *database, name = cursor.parts()
+    if database not in ([], [DATABASE]):
+        raise Unsupported(f'a schema of the database "{".".join(database)}"')
+    return name
+
+
+def alter_schema(source: Source) -> statements.Statement:
+    """``ALTER SCHEMA name RENAME TO new_name``."""
+    cursor = Cursor(source)
+    cursor.expect("ALTER", "SCHEMA")
+    name = _schema(cursor)
+    if not cursor.accept("RENAME", "TO"):
+        raise Unsupported("this ALTER SCHEMA")
+    new_name = cursor.identifier()
+    cursor.finish()
+    return statements.RenameSchema(name, new_name)
+
+
 def alter(source: Source) -> statements.Statement:
-    """``ALTER kind name RENAME TO … | SET (…) | RESET (…)``."""
+    """``ALTER kind name RENAME TO … | SET SCHEMA … | SET (…) | RESET (…)``."""
     cursor = Cursor(source)
     cursor.expect("ALTER")
     kind = _kind(cursor, "ALTER")
@@ -90,6 +125,10 @@ def alter(source: Source) -> statements.Statement:
         new_name = cursor.identifier()
         cursor.finish()
         return statements.Rename(kind, name, new_name)
+    if cursor.accept("SET", "SCHEMA"):
+        schema = cursor.identifier()
+        cursor.finish()
+        return statements.SetSchema(kind, name, schema)
     if kind == "materialization":
         for action in _ACTIONS:
             if cursor.accept(action.upper()):
@@ -128,12 +167,15 @@ def retention(cursor: Cursor) -> int:
 
 
 def comment(source: Source) -> statements.Statement:
-    """``COMMENT ON kind name | COLUMN name.column IS …``."""
+    """``COMMENT ON kind name | SCHEMA name | COLUMN name.column IS …``."""
     cursor = Cursor(source)
     cursor.expect("COMMENT", "ON")
-    column, kind = None, None
+    column = None
+    kind: statements.Kind | Literal["schema"] | None = None
     if cursor.accept("COLUMN"):
         name, column = cursor.column()
+    elif cursor.accept("SCHEMA"):
+        kind, name = "schema", _schema(cursor)
     else:
         kind = _kind(cursor, "COMMENT ON")
         name = cursor.relation()
@@ -162,7 +204,9 @@ def create_schema(source: Source) -> statements.Statement:
     cursor = Cursor(source)
     cursor.expect("CREATE", "SCHEMA")
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
-    name = cursor.identifier()
+    name = _schema(cursor)
+    if cursor.accept("AUTHORIZATION"):
+        raise Unsupported("the owner of a schema")
     cursor.finish()
     return statements.CreateSchema(name, if_not_exists)
 
@@ -200,7 +244,7 @@ def show(source: Source) -> statements.Statement:
 
 def _shown(cursor: Cursor) -> statements.Statement:
     if cursor.accept("TABLES"):
-        return statements.ShowTables()
+        return statements.ShowTables(_from_schema(cursor))
     if cursor.accept("SCHEMAS"):
         return statements.ShowSchemas()
     if cursor.accept("COLUMNS"):
@@ -210,7 +254,7 @@ def _shown(cursor: Cursor) -> statements.Statement:
         return statements.ShowCreate(_kind(cursor, "SHOW CREATE"), cursor.relation())
     for words, kind in _PLURALS:
         if cursor.accept(*words):
-            return statements.ShowObjects(kind)
+            return statements.ShowObjects(kind, _from_schema(cursor))
     if cursor.accept("TIME", "ZONE"):
         return statements.Show("timezone")
     if cursor.accept("TRANSACTION", "ISOLATION", "LEVEL"):
@@ -219,6 +263,10 @@ def _shown(cursor: Cursor) -> statements.Statement:
     while cursor.accept_type(TokenType.DOT) is not None:
         parts.append(cursor.identifier().lower())
     return statements.Show(".".join(parts))
+
+
+def _from_schema(cursor: Cursor) -> str | None:
+    return _schema(cursor) if cursor.accept("FROM") else None
 
 
 def renamed(create_sql: str, new_name: str) -> str:
@@ -232,5 +280,4 @@ def renamed(create_sql: str, new_name: str) -> str:
     first = source.tokens[cursor.index].start
     cursor.relation()
     last = source.tokens[cursor.index - 1].end
-    quoted = new_name.replace('"', '""')
-    return f'{create_sql[:first]}"{quoted}"{create_sql[last + 1 :]}'
+    return f"{create_sql[:first]}{quoted_name(new_name)}{create_sql[last + 1 :]}"

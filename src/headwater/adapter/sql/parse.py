@@ -36,8 +36,10 @@ from headwater.adapter.sql import (
     sources,
     spark_text,
     statements,
+    table_statements,
 )
-from headwater.adapter.sql.tokens import Cursor, Source, is_word, quoted, split, syntax_error
+from headwater.adapter.sql.names import quoted_name
+from headwater.adapter.sql.tokens import Cursor, Source, is_word, split, syntax_error
 from headwater.adapter.sql.trees import only, parse_tree, relation, strip_as_of, time_of, tree_of
 from headwater.adapter.sql.types import arrow_type
 from headwater.adapter.sql.values import assign, evaluate
@@ -127,7 +129,7 @@ def _explain(source: Source) -> statements.Statement:
     if cursor.accept("VIEW"):
         name = cursor.relation()
         cursor.finish()
-        (select,) = parse(f"SELECT * FROM {quoted(name)}")  # noqa: S608 - quoted
+        (select,) = parse(f"SELECT * FROM {quoted_name(name)}")  # noqa: S608 - quoted
     elif any(cursor.peek(*words) for words in _QUERIES) or (
         source.dialect == "spark" and cursor.peek("FROM")
     ):
@@ -255,12 +257,13 @@ def _envelope(cursor: Cursor) -> statements.Envelope:
 
 
 def _create_table(source: Source) -> statements.Statement:
+    made_of_query = table_statements.create_table_as(source)
+    if made_of_query is not None:
+        return made_of_query
     source, retain_ms = _strip_retention(source)
     tree = parse_tree(source)
     if not isinstance(tree, exp.Create):
         raise syntax_error(source, source.tokens[0])
-    if tree.expression is not None:
-        raise Unsupported("CREATE TABLE AS")
     only(tree, "CREATE TABLE", "this", "kind", "exists")
     if not isinstance(tree.this, exp.Schema):
         raise SqlSyntaxError(None, detail="A table has a list of columns.")
@@ -358,11 +361,13 @@ _STATEMENTS: tuple[tuple[tuple[str, ...], Callable[[Source], statements.Statemen
     (("CREATE", "MATERIALIZED"), _create_materialized_view),
     (("CREATE", "OR", "REPLACE", "MATERIALIZED"), _create_materialized_view),
     (("CREATE", "TABLE"), _create_table),
+    (("TRUNCATE",), table_statements.truncate),
     (("CREATE", "VIEW"), _create_view),
     (("CREATE", "OR", "REPLACE", "VIEW"), _create_view),
     (("CREATE", "INDEX"), indexes.create_index),
     (("CREATE", "UNIQUE", "INDEX"), indexes.create_index),
     (("CREATE", "SCHEMA"), objects.create_schema),
+    (("ALTER", "SCHEMA"), objects.alter_schema),
     (("CREATE", "SUBSCRIPTION"), objects.create_subscription),
     (("CREATE", "SOURCE"), sources.create_source),
     (("CREATE", "SECRET"), connections.create_secret),
@@ -400,5 +405,5 @@ _KNOWN_ELSEWHERE = (
     "ALTER", "ANALYZE", "CALL", "CLOSE", "CLUSTER", "COPY", "CREATE", "DEALLOCATE",
     "DECLARE", "DISCARD", "DO", "EXECUTE", "FETCH", "GRANT", "LISTEN", "LOCK", "MERGE",
     "MOVE", "NOTIFY", "PREPARE", "REINDEX", "REVOKE",
-    "TABLE", "TRUNCATE", "UNLISTEN", "VACUUM", "VALIDATE",
+    "TABLE", "UNLISTEN", "VACUUM", "VALIDATE",
 )  # fmt: skip

@@ -23,6 +23,7 @@ import sqlglot
 from sqlglot import exp
 
 from headwater.adapter.errors import AdapterError
+from headwater.adapter.sql.names import bare
 from headwater.adapter.sql.query import folded
 from headwater.adapter.sql.statements import Value
 from headwater.adapter.sql.types import arrow_type
@@ -61,7 +62,7 @@ def point_read(
     alias = source.args.get("alias")
     if alias is not None and alias.args.get("columns"):
         return None
-    known = folded(alias.this) if alias is not None else table
+    known = folded(alias.this) if alias is not None else bare(table)
     columns = _columns(tree.expressions, known, schema)
     keys = _keys(tree.args["where"].this, known, schema, key)
     return None if columns is None or keys is None else PointRead(columns, keys)
@@ -73,7 +74,7 @@ def point_key(
     """Return the key that a condition asks for, if it asks for one and nothing else."""
     if where_sql is None or not key:
         return None
-    keys = _keys(sqlglot.parse_one(where_sql, dialect="postgres"), table, schema, key)
+    keys = _keys(sqlglot.parse_one(where_sql, dialect="postgres"), bare(table), schema, key)
     return keys[0] if keys is not None and len(keys) == 1 else None
 
 

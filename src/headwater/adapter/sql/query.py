@@ -14,8 +14,8 @@ from sqlglot import exp
 from sqlglot.optimizer.scope import traverse_scope
 
 from headwater.adapter.errors import Unsupported
+from headwater.adapter.sql.names import written
 from headwater.adapter.sql.statements import SessionColumn
-from headwater.adapter.sql.tokens import unqualified
 
 # Functions about the session that clients call while connecting; none touches a collection.
 _SESSION_NODES: dict[type, str] = {
@@ -62,7 +62,7 @@ def tables(tree: Any) -> tuple[str, ...]:
     for scope in traverse_scope(tree):
         for source in scope.sources.values():
             if isinstance(source, exp.Table) and source.name:
-                found.setdefault(unqualified([folded(part) for part in source.parts]))
+                found.setdefault(written([folded(part) for part in source.parts]))
     return tuple(found)
 
 

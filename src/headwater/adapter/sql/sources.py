@@ -8,6 +8,7 @@ from headwater.adapter.errors import InvalidDefinition, Unsupported
 from headwater.adapter.sql import connections, objects, statements
 from headwater.adapter.sql.column_lists import columns_of
 from headwater.adapter.sql.connection_statements import SecretName
+from headwater.adapter.sql.names import written
 from headwater.adapter.sql.options import read_options
 from headwater.adapter.sql.source_statements import (
     Connected,
@@ -199,7 +200,7 @@ def _tables(cursor: Cursor) -> tuple[TableReference, ...] | None:
     found: list[TableReference] = []
     while not found or cursor.accept(","):
         parts = cursor.parts()
-        name = cursor.relation() if cursor.accept("AS") else parts[-1]
+        name = cursor.relation() if cursor.accept("AS") else written((parts[-1],))
         if any(name == other.name for other in found):
             raise InvalidDefinition(f'two tables of the source are called "{name}"')
         found.append(TableReference(".".join(parts), name))

@@ -18,6 +18,7 @@ from sqlglot.errors import ParseError
 
 from headwater.adapter.errors import SqlSyntaxError, Unsupported
 from headwater.adapter.sql import query, statements
+from headwater.adapter.sql.names import written
 from headwater.adapter.sql.tokens import Cursor, Source
 from headwater.adapter.sql.trees import strip_as_of
 
@@ -82,7 +83,7 @@ def tables(source: Source) -> tuple[str, ...]:
                 hint="Write the relation's name alone.",
             )
         if table.name.lower() not in defined:
-            found.setdefault(query.folded(table.this))
+            found.setdefault(written((query.folded(table.this),)))
     return tuple(found)
 
 

@@ -2,12 +2,12 @@
 
 Definition: :data:`Statement` is everything :func:`headwater.adapter.sql.parse.parse` can return.
 A statement holds what the text *says*, with names folded as PostgreSQL folds them (unquoted to
-lower case, the schema ``public`` and the database ``headwater`` dropped), never what it *means*:
+lower case) and with their schema where one is written (``sql/names.py``), never what it *means*:
 whether a table exists and whether types agree is for whoever executes it.
 
 Invariants kept by the parser, relied on by every backend:
 
-- names are non-empty and unqualified; key columns are columns of their table;
+- names are non-empty; key columns are columns of their table;
 - a row of :class:`Insert` holds Python values only (see :data:`Value`), so that no text of the
   client travels further as SQL except ``query_sql`` and ``where_sql``, which parse as
   PostgreSQL's dialect;
@@ -46,7 +46,22 @@ from headwater.adapter.sql.materialization_statements import (
     TurnMaterialization,
     ValidateMaterialization,
 )
+from headwater.adapter.sql.schema_statements import (
+    CreateSchema,
+    DropSchema,
+    Kind,
+    RenameSchema,
+    SetSchema,
+)
 from headwater.adapter.sql.session_statements import SelectCatalog, SelectSession, SessionColumn
+from headwater.adapter.sql.show_statements import (
+    Show,
+    ShowColumns,
+    ShowCreate,
+    ShowObjects,
+    ShowSchemas,
+    ShowTables,
+)
 from headwater.adapter.sql.source_statements import SourceStatement
 from headwater.adapter.sql.transactions import (
     Begin,
@@ -60,9 +75,11 @@ from headwater.adapter.sql.transactions import (
 
 # Handed on from there; what is defined here is public as it is.
 __all__ = [
-    "Begin", "Commit", "ExplainQuery", "ExplainReplacement", "ExplainTimestamp", "ExplainView",
-    "Release", "Rollback", "RollbackTo", "Savepoint", "SelectCatalog",
-    "SelectSession", "SessionColumn", "SetTransaction",
+    "Begin", "Commit", "CreateSchema", "DropSchema", "ExplainQuery", "ExplainReplacement",
+    "ExplainTimestamp", "ExplainView", "Kind", "Release", "RenameSchema", "Rollback",
+    "RollbackTo", "Savepoint", "SelectCatalog", "SelectSession", "SessionColumn", "SetSchema",
+    "SetTransaction", "Show", "ShowColumns", "ShowCreate", "ShowObjects", "ShowSchemas",
+    "ShowTables",
 ]  # fmt: skip
 
 Dialect = Literal["postgres", "spark"]
@@ -235,14 +252,6 @@ class CreateIndex:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateSchema:
-    """``CREATE SCHEMA [IF NOT EXISTS] name``."""
-
-    name: str
-    if_not_exists: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class AsOf:
     """``AS OF [AT LEAST] time``, in milliseconds since the Unix epoch."""
 
@@ -261,6 +270,25 @@ class Select:
     as_of: AsOf | None
     tables: tuple[str, ...]
     dialect: Dialect = "postgres"
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTableAs:
+    """``CREATE TABLE [IF NOT EXISTS] name [(columns)] AS query [WITH [NO] DATA]``."""
+
+    name: str
+    query: Select
+    columns: tuple[str, ...] | None = None
+    if_not_exists: bool = False
+    with_data: bool = True
+    retain_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """``TRUNCATE [TABLE] name, …``: every row of each is deleted."""
+
+    tables: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,19 +340,6 @@ class Refresh:
     name: str
 
 
-Kind = Literal[
-    "table",
-    "view",
-    "materialized view",
-    "index",
-    "materialization",
-    "subscription",
-    "source",
-    "secret",
-    "connection",
-]
-
-
 @dataclass(frozen=True, slots=True)
 class Drop:
     """``DROP kind [IF EXISTS] name, … [CASCADE]``; ``others`` are those after the first."""
@@ -356,51 +371,12 @@ class AlterRetention:
 
 @dataclass(frozen=True, slots=True)
 class CommentOn:
-    """``COMMENT ON kind name | COLUMN name.column IS {'text' | NULL}``."""
+    """``COMMENT ON {kind name | SCHEMA name | COLUMN name.column} IS {'text' | NULL}``."""
 
     name: str
     column: str | None
     text: str | None
-    kind: Kind | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Show:
-    """``SHOW name``: the value of a session variable, name in lower case."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class ShowTables:
-    """``SHOW TABLES``."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShowObjects:
-    """``SHOW VIEWS | MATERIALIZED VIEWS | MATERIALIZATIONS | OBJECTS``; None: of every kind."""
-
-    kind: Kind | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ShowSchemas:
-    """``SHOW SCHEMAS``."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShowColumns:
-    """``SHOW COLUMNS FROM name``."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class ShowCreate:
-    """``SHOW CREATE kind name``."""
-
-    kind: Kind
-    name: str
+    kind: Kind | Literal["schema"] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,6 +393,8 @@ class SetVariable:
 
 Statement = (
     CreateTable
+    | CreateTableAs
+    | Truncate
     | Insert
     | Update
     | Delete
@@ -425,6 +403,9 @@ Statement = (
     | CreateIndex
     | CreateMaterialization
     | CreateSchema
+    | DropSchema
+    | RenameSchema
+    | SetSchema
     | CreateSubscription
     | SourceStatement
     | CreateSecret

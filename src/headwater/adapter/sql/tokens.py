@@ -17,13 +17,8 @@ from sqlglot.dialects import Postgres, Spark
 from sqlglot.errors import TokenError
 from sqlglot.tokens import TokenType
 
-from headwater.adapter.errors import SqlSyntaxError, Unsupported
-
-DATABASE = "headwater"
-SCHEMA = "public"
-SYSTEM_SCHEMA = "hw_catalog"
-SYSTEM_PREFIX = "hw_"
-"""How the name of every relation of the system's begins, and of no other's."""
+from headwater.adapter.errors import SqlSyntaxError
+from headwater.adapter.sql.names import written
 
 _QUOTED = (
     TokenType.IDENTIFIER,
@@ -173,20 +168,15 @@ class Cursor:
         return tuple(found)
 
     def relation(self) -> str:
-        """A relation's name, which may be written with our schema and database."""
-        parts = [self.identifier()]
-        while self.accept_type(TokenType.DOT) is not None:
-            parts.append(self.identifier())
-        return unqualified(parts)
+        """An object's name, which may be written with its schema, and our database."""
+        return written(self.parts())
 
     def column(self) -> tuple[str, str]:
         """``relation.column``: a relation's name, and that of a column of it."""
-        parts = [self.identifier()]
-        while self.accept_type(TokenType.DOT) is not None:
-            parts.append(self.identifier())
+        parts = self.parts()
         if len(parts) == 1:
             raise self.error()
-        return unqualified(parts[:-1]), parts[-1]
+        return written(parts[:-1]), parts[-1]
 
     def names(self) -> tuple[str, ...]:
         """``(name, …)``."""
@@ -249,23 +239,3 @@ def syntax_error(source: Source, token: Any) -> SqlSyntaxError:
     """The complaint about this token."""
     near = source.whole[token.start : token.end + 1]
     return SqlSyntaxError(near, position=token.start + 1)
-
-
-def quoted(name: str) -> str:
-    """A name as it is written in quotes."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def unqualified(parts: Sequence[str]) -> str:
-    """``[[headwater.]public.]name`` → ``name``; any other schema is refused."""
-    *qualifiers, name = parts
-    if name.startswith(SYSTEM_PREFIX) and qualifiers in (
-        [SYSTEM_SCHEMA],
-        [DATABASE, SYSTEM_SCHEMA],
-    ):
-        return name
-    if tuple(qualifiers) not in ((), (SCHEMA,), (DATABASE, SCHEMA)):
-        raise Unsupported(
-            f'schema "{".".join(qualifiers)}"', detail=f'There is one schema, "{SCHEMA}".'
-        )
-    return name

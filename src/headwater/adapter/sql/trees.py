@@ -17,7 +17,8 @@ from sqlglot.tokens import TokenType
 
 from headwater.adapter.errors import SqlSyntaxError, Unsupported
 from headwater.adapter.sql import query, statements, text
-from headwater.adapter.sql.tokens import Cursor, Source, syntax_error, unqualified
+from headwater.adapter.sql.names import written
+from headwater.adapter.sql.tokens import Cursor, Source, syntax_error
 
 
 def strip_as_of(source: Source) -> tuple[Source, statements.AsOf | None]:
@@ -95,7 +96,7 @@ def only(node: Any, what: str, *allowed: str) -> None:
 def relation(table: Any, what: str) -> str:
     """The name of a table that stands alone, without alias or anything else."""
     only(table, what, "this", "db", "catalog")
-    return unqualified([query.folded(part) for part in table.parts])
+    return written([query.folded(part) for part in table.parts])
 
 
 def refuse_as_of(source: Source) -> None:

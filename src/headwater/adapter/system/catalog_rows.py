@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from headwater.adapter import catalog
+from headwater.adapter import catalog, namespaces
 from headwater.adapter.errors import AdapterError
+from headwater.adapter.sql import names
 from headwater.adapter.sql.types import wire_type
 from headwater.adapter.system.seen import Seen
 from headwater.adapter.system.system_view import OBJECT, Column, Row, SystemView
@@ -15,7 +17,14 @@ from headwater.adapter.system.system_view import OBJECT, Column, Row, SystemView
 def _objects(seen: Seen) -> Iterator[Row]:
     for each in seen.objects():
         retained = each.retain_ms if each.collection else None
-        yield (each.id, each.name, each.kind, retained, each.comment, each.sql)
+        schema = names.schema_of(each.name)
+        yield (each.id, each.name, each.kind, retained, each.comment, each.sql, schema)
+
+
+def _schemas(seen: Seen) -> Iterator[Row]:
+    held = Counter(names.schema_of(each.name) for each in seen.objects())
+    for each in namespaces.schemas(seen.state):
+        yield (each.id or None, each.name, held[each.name], each.comment)
 
 
 def _columns(seen: Seen) -> Iterator[Row]:
@@ -25,7 +34,7 @@ def _columns(seen: Seen) -> Iterator[Row]:
         key: tuple[str, ...] = ()
         if each.collection:
             key = seen.state.collections[seen.state.names[each.collection]].key
-        schema = catalog.schemas(seen.state, (each.name,))[each.name]
+        schema = catalog.schemas(seen.state, (each.exact,))[each.exact]
         for position, field in enumerate(schema, 1):
             yield (
                 each.id,
@@ -80,8 +89,20 @@ VIEWS: Final = (
             Column("retain_history_ms", "bigint", "how long history is kept for `AS OF`"),
             Column("comment", "text", "what `COMMENT ON` said"),
             Column("create_sql", "text", "the statement that made it"),
+            Column("schema_name", "text", "the schema that it is in"),
         ),
         _objects,
+    ),
+    SystemView(
+        "hw_schemas",
+        "The schemas, `public` among them.",
+        (
+            Column("schema_id", "text", "id of the schema; `public` has none"),
+            Column("name", "text", "its name now"),
+            Column("objects", "bigint", "how many objects are in it"),
+            Column("comment", "text", "what `COMMENT ON SCHEMA` said"),
+        ),
+        _schemas,
     ),
     SystemView(
         "hw_columns",

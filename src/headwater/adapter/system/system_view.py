@@ -62,7 +62,7 @@ class SystemView:
 
 OBJECT: Final = (
     Column("object_id", "text", "id of the object; never reused"),
-    Column("name", "text", "its name now"),
+    Column("name", "text", "its name now, with its schema unless that is `public`"),
     Column("kind", "text", "`table`, `view`, `materialized view`, …"),
 )
 """How every view about objects begins."""

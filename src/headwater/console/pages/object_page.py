@@ -14,6 +14,7 @@ from fastapi import Request
 from nicegui import run, ui
 
 from headwater.adapter import catalog
+from headwater.adapter.sql.names import quoted_name
 from headwater.base.errors import HeadwaterError
 from headwater.console.answers import Answer, Desk, readable
 from headwater.console.changes import ChangeStream
@@ -291,7 +292,7 @@ class _Sample:
         self._reading = True
         if self._changes is not None:
             self._read_at = self._changes.total
-        quoted = '"' + self._name.replace('"', '""') + '"'
+        quoted = quoted_name(self._name)
         try:
             # One more than is shown, to know whether there are more.
             text = f"SELECT * FROM {quoted} LIMIT {SAMPLE_ROWS + 1}"  # noqa: S608 - quoted
