@@ -1,7 +1,7 @@
 """Names of objects, as texts: what a client writes, and what an object is called.
 
 A *written* name is ``t``, or ``s.t`` with its schema. Which object ``t`` means depends on the
-session's path (``adapter/schemas.py``); ``s.t`` means one whatever the path, and so does
+session's path (``adapter/namespaces.py``); ``s.t`` means one whatever the path, and so does
 ``public.t``. The name that an object *has* (``catalog.Object.name``) is a text of the same form
 without ``public``: ``t`` in that schema, ``s.t`` in any other. A part with a point in it stands in
 quotes, so that the parts can always be told apart:
