@@ -28,8 +28,9 @@ from sqlglot.errors import SqlglotError
 from headwater.base.errors import HeadwaterError
 from headwater.compute.answer import NoSpaceForResult, ResultTooLarge, is_small, rows_of
 from headwater.compute.catalyst.compiler import Workspace
-from headwater.compute.catalyst.render import execute, read_by
+from headwater.compute.catalyst.render import execute
 from headwater.compute.catalyst.user_functions import session_of
+from headwater.compute.ir.node import Scan, walk
 from headwater.compute.ir.plan import Plan
 from headwater.compute.ir.refusal import NotUnderstood, Refused
 from headwater.compute.step import job_group, last_line
@@ -96,7 +97,7 @@ def _selected(
         plan = _planned(client, own, sql, {name: relations[name] for name in known}, local)
         for name in known if plan is None else set(plan.relations) - set(local):
             snapshots[name] = client.reader(relations[name]).snapshot(as_of)
-        read = {} if plan is None else read_by(plan)
+        read = {} if plan is None else _fields(plan)
         frames = {n: rows_frame(own, each, read.get(n)) for n, each in snapshots.items()}
         frames.update((name, arrow_frame(own, rows)) for name, rows in local.items())
         if plan is not None:
@@ -105,6 +106,15 @@ def _selected(
         for name, frame in frames.items():
             frame.createOrReplaceTempView(quoted(name))
         return rows_of(own, own.sql(sql), small=False)
+
+
+def _fields(plan: Plan) -> dict[str, set[str]]:
+    """Return the fields that a plan reads, by relation: its scans have no others."""
+    found: dict[str, set[str]] = {}
+    for node in walk(plan.root):
+        if isinstance(node, Scan):
+            found.setdefault(node.relation, set()).update(field.field for field in node.fields)
+    return found
 
 
 def _planned(

@@ -15,7 +15,6 @@ Lazy: :func:`execute` starts no job.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
@@ -43,7 +42,6 @@ from headwater.compute.ir.node import (
     Window,
 )
 from headwater.compute.ir.plan import Plan
-from headwater.compute.ir.reading import columns_read
 from headwater.compute.ir.refusal import InvalidPlan
 from headwater.compute.session import MEANING
 
@@ -80,16 +78,6 @@ def execute(
     finally:
         for view in views.values():
             session.catalog.dropTempView(view)
-
-
-def read_by(plan: Plan) -> dict[str, set[str]]:
-    """Return, by relation, the fields that a run of the plan looks at."""
-    return columns_read(plan, _mentioned)
-
-
-def _mentioned(node: Aggregate) -> set[str]:
-    words = set(re.findall(r"\w+", ordered.aggregate(node, "")))
-    return words & {column.name for column in node.input.columns}
 
 
 def rendered(plan: Plan, relations: Mapping[str, str], *, now_ms: int | None = None) -> str:
