@@ -54,18 +54,24 @@ def put(inbox: Inbox, *texts: bytes) -> int:
     return inbox.append([Received(text) for text in texts]).result(LIMIT_S)
 
 
+def held(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
+    """Have commits wait: for the first event, having told the second."""
+    going, there = threading.Event(), threading.Event()
+    commit = Inbox._commit
+
+    def slow(self: Inbox, messages: list[Received]) -> int:
+        there.set()
+        assert going.wait(LIMIT_S)
+        return commit(self, messages)
+
+    monkeypatch.setattr(Inbox, "_commit", slow)
+    return going, there
+
+
 def test_many_that_come_at_once_are_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     with World().open() as client:
         inbox = Inbox(client, "u1", ManualClock(1_000))
-        going, there = threading.Event(), threading.Event()
-        commit = Inbox._commit
-
-        def slow(self: Inbox, messages: list[Received]) -> int:
-            there.set()
-            assert going.wait(LIMIT_S)
-            return commit(self, messages)
-
-        monkeypatch.setattr(Inbox, "_commit", slow)
+        going, there = held(monkeypatch)
         first = inbox.append([Received(b"0")])
         assert there.wait(LIMIT_S)
         rest = [inbox.append([Received(b"%d" % n), Received(b"+")]) for n in range(1, 50)]
@@ -141,15 +147,7 @@ def test_it_takes_no_more_than_it_can_keep(monkeypatch: pytest.MonkeyPatch) -> N
 def test_what_waits_when_it_is_closed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with World().open() as client:
         inbox = Inbox(client, "u1", ManualClock(1_000))
-        going, there = threading.Event(), threading.Event()
-        commit = Inbox._commit
-
-        def slow(self: Inbox, messages: list[Received]) -> int:
-            there.set()
-            assert going.wait(LIMIT_S)
-            return commit(self, messages)
-
-        monkeypatch.setattr(Inbox, "_commit", slow)
+        going, there = held(monkeypatch)
         first: Future[int] = inbox.append([Received(b"1")])
         assert there.wait(LIMIT_S)
         second = inbox.append([Received(b"2")])
