@@ -118,6 +118,9 @@ def run(
     rows = {each.decision.name: each.rows for each in done}
     _print([each.decision for each in done], rows, forgotten, loaded, location, as_json)
     if not as_json:
+        if location is not None:
+            typer.echo(f"Everything is in {location}; look at it with")
+            typer.echo(f'  headwater sql --data {location} "SELECT …"')
         typer.echo(f"{loaded.name} is up to date after {time.monotonic() - began:.1f} s.")
 
 
@@ -157,7 +160,9 @@ def check(
             if database is not None:
                 database.close()
             spark.close()
-    _print(decisions, {}, forgotten, loaded, location, as_json)
+    _print(decisions, {}, forgotten, loaded, location, as_json, column="would be")
+    if not as_json:
+        typer.echo("Nothing was changed; `headwater run` does it.")
 
 
 def _asked(
@@ -204,6 +209,7 @@ def _print(
     spec: Spec,
     location: Path | None,
     as_json: bool,
+    column: str = "action",
 ) -> None:
     if as_json:
         told: list[dict[str, Any]] = []
@@ -226,8 +232,8 @@ def _print(
         typer.echo(json.dumps(answer, ensure_ascii=False))
         return
     table = Table(title=f"pipeline {spec.name}", title_justify="left")
-    for column in ("dataset", "kind", "action", "because"):
-        table.add_column(column)
+    for title in ("dataset", "kind", column, "because"):
+        table.add_column(title)
     for each in decisions:
         count = rows.get(each.name)
         said = SAID[each.action] + ("" if count is None else f", {count:,} rows")
@@ -239,6 +245,3 @@ def _print(
             f"No longer declared, and kept as they are: {', '.join(forgotten)}; drop what is not "
             f"wanted with `headwater sql`."
         )
-    if location is not None:
-        typer.echo(f"Everything is in {location}; look at it with")
-        typer.echo(f'  headwater sql --data {location} "SELECT …"')
