@@ -289,12 +289,20 @@ def test_variables_that_drivers_set(door: Door) -> None:
         assert one("SHOW application_name") == ""
 
 
-def test_a_local_setting_ends_with_its_transaction(door: Door) -> None:
+def test_a_setting_follows_its_transaction(door: Door) -> None:
     with door.connect() as connection:
-        for name, value in (("lock_timeout", "1s"), ("statement_timeout", "20s")):
+        for name, value in (
+            ("lock_timeout", "1s"),
+            ("statement_timeout", "20s"),
+            ("enable_seqscan", "off"),
+        ):
             before = connection.execute(f"SHOW {name}").fetchall()
             with connection.transaction():
                 connection.execute(f"SET LOCAL {name} = '{value}'")
+                assert connection.execute(f"SHOW {name}").fetchall() != before
+            assert connection.execute(f"SHOW {name}").fetchall() == before
+            with connection.transaction(force_rollback=True):
+                connection.execute(f"SET {name} = '{value}'")
                 assert connection.execute(f"SHOW {name}").fetchall() != before
             assert connection.execute(f"SHOW {name}").fetchall() == before
 

@@ -150,7 +150,7 @@ class Coordinator:
     def wake(self) -> None:
         """Let whoever waits look whether it was cancelled."""
         self._core.wake()
-        self.commits.wake()
+        self.commits.turns.wake()
 
     def ask_catalog(self, query: str, state: State) -> Result:
         """Answer a question about the catalog of ``state``."""

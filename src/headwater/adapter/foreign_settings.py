@@ -7,6 +7,8 @@ a point in it is the client's own, as in PostgreSQL.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from headwater.adapter.catalog_queries import CatalogQueries
 from headwater.adapter.errors import UnknownSetting
 from headwater.adapter.shadow.errors import PostgresRejected
@@ -15,30 +17,24 @@ _UNKNOWN = "42704"
 
 
 class ForeignSettings:
-    """What one session has set."""
+    """Which there are, and what they may be; what is set the session keeps."""
 
     def __init__(self, queries: CatalogQueries | None) -> None:
         self._queries = queries
-        self._set: dict[str, str] = {}
 
-    def show(self, name: str) -> str:
-        """The value now."""
-        if name in self._set:
-            return self._set[name]
+    def show(self, name: str, assigned: Mapping[str, str]) -> str:
+        """The value of a variable, beside those that are set."""
+        if name in assigned:
+            return assigned[name]
         return self._ask("SELECT current_setting($1)", name)
 
-    def assign(self, name: str, value: str | None) -> None:
-        """Set; None restores what it was."""
+    def accepted(self, name: str, value: str | None, assigned: Mapping[str, str]) -> str | None:
+        """A value as PostgreSQL takes it; None restores what it was."""
         if value is None:
-            if self._set.pop(name, None) is None:
-                self.show(name)  # Refused if there is no such variable.
-            return
+            self.show(name, assigned)  # Refused if there is no such variable.
+            return None
         written = value.strip().strip("'")
-        self._set[name] = self._ask("SELECT set_config($1, $2, true)", name, written)
-
-    def reset(self) -> None:
-        """Forget everything."""
-        self._set.clear()
+        return self._ask("SELECT set_config($1, $2, true)", name, written)
 
     def _ask(self, text: str, *parameters: str) -> str:
         if self._queries is None:

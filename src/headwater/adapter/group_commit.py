@@ -12,10 +12,7 @@ Decided here, against the state at ``t - 1`` that nobody can change before the e
 - **conflicts**: a write that rests on reads at ``r`` is refused (40001) if a table it read has
   updates after ``r``. So no write comes between the reads and the write of a transaction.
 
-There is no thread: who waits for its write and finds nobody committing commits for everybody
-(*leads*). :meth:`GroupCommit.exclusive` keeps other writes off some tables while a statement reads
-and then writes them; those writes wait, all others go on. Gates are granted in the order in which
-they are asked for, and one who has a gate asks for no second, so nobody waits for ever.
+Who is in which group, and who commits it, is for ``adapter/turns.py`` to say.
 
 A write may *define* objects in the same entry (a transaction block that creates a table and fills
 it). It is a group of its own, decided against the state that its definitions make.
@@ -25,10 +22,8 @@ Invariant: an acknowledged write is durable, and in every read chosen after its 
 
 from __future__ import annotations
 
-import threading
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -44,6 +39,7 @@ from headwater.adapter.errors import (
 from headwater.adapter.keyed_reads import PROBE_INDEX, KeyedReads
 from headwater.adapter.limit import NO_LIMIT, Limit
 from headwater.adapter.timeline import DEFAULT, Timeline, advanced
+from headwater.adapter.turns import Gate, Turns
 from headwater.algebra.frontier import Frontier
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import GlobalId
@@ -122,13 +118,6 @@ class Write:
         return frozenset((*(table.id for table in self.tables), *read))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Gate:
-    """The right to be the only writer of some tables, from a time on."""
-
-    tables: frozenset[GlobalId]
-
-
 @dataclass(slots=True)
 class _Counts:
     """How many rows each key of a table has, with what the group has written so far."""
@@ -144,87 +133,17 @@ class GroupCommit:
         self._core = client.core
         self._timeline = timeline
         self._keyed = keyed
-        self._moved = threading.Condition()
-        self._queue: list[Write] = []
-        self._gates: list[Gate] = []
-        self._in_flight: frozenset[GlobalId] | None = None
-        """The tables of the group that is being committed; None: nobody leads."""
-
-    # ---- taking turns ------------------------------------------------------------------------
+        self.turns = Turns(self._commit)
 
     def write(self, write: Write, limit: Limit = NO_LIMIT) -> Committed:
         """Commit; when this returns it is durable."""
-        with self._moved:
-            self._queue.append(write)
-        while True:
-            with self._moved:
-                group = self._await_turn(write, limit)
-                if group is None:
-                    break
-                touched = frozenset(gid for each in group for gid in each.touches)
-                self._in_flight = touched
-            try:
-                self._commit(group)
-            finally:
-                with self._moved:
-                    self._in_flight = None
-                    self._moved.notify_all()
+        self.turns.take(write, limit)
         if isinstance(write.outcome, HeadwaterError):
             raise write.outcome.again()
         if isinstance(write.outcome, BaseException):
             raise write.outcome
         assert write.outcome is not None
         return write.outcome
-
-    def wake(self) -> None:
-        """Let whoever waits look again."""
-        with self._moved:
-            self._moved.notify_all()
-
-    def _await_turn(self, write: Write, limit: Limit) -> list[Write] | None:
-        """Wait until ``write`` is done (None), or there is a group to commit."""
-        while write.outcome is None:
-            if self._in_flight is None:
-                group = _together([each for each in self._queue if not self._is_barred(each)])
-                if group:
-                    self._queue = [each for each in self._queue if each not in group]
-                    return group
-            if write in self._queue and limit.is_over():
-                self._queue.remove(write)
-                raise limit.error()
-            self._moved.wait(limit.rest_s())
-        return None
-
-    def _is_barred(self, write: Write) -> bool:
-        if write.gate is not None:
-            assert write.touches <= write.gate.tables, "a gate covers what it was taken for"
-            return False  # Whoever else asks for these tables is behind it.
-        return any(not gate.tables.isdisjoint(write.touches) for gate in self._gates)
-
-    @contextmanager
-    def exclusive(self, tables: frozenset[GlobalId], limit: Limit = NO_LIMIT) -> Iterator[Gate]:
-        """Keep everybody else from writing ``tables``; what was written before is readable."""
-        gate = Gate(tables)
-        with self._moved:
-            # From here on nobody begins to write them; who is at it is waited for.
-            self._gates.append(gate)
-        try:
-            with self._moved:
-                while not self._is_granted(gate):
-                    if limit.is_over():
-                        raise limit.error()
-                    self._moved.wait(limit.rest_s())
-            yield gate
-        finally:
-            with self._moved:
-                self._gates.remove(gate)
-                self._moved.notify_all()
-
-    def _is_granted(self, gate: Gate) -> bool:
-        before = self._gates[: self._gates.index(gate)]
-        if not all(gate.tables.isdisjoint(other.tables) for other in before):
-            return False
-        return self._in_flight is None or gate.tables.isdisjoint(self._in_flight)
 
     def alone(self, commands: Callable[[int], Sequence[Command]]) -> Outcome:
         """Commit something else at a time of its own (a definition), in turn with the writes."""
@@ -365,14 +284,6 @@ class GroupCommit:
         keys = table.rows.select(list(table.key))
         distinct = keys.group_by(list(table.key)).aggregate([]).num_rows
         return distinct == keys.num_rows and not self._lookup(state, table.id, keys).num_rows
-
-
-def _together(waiting: list[Write]) -> list[Write]:
-    """Return those at the front that commit as one group: who defines something is alone."""
-    for place, each in enumerate(waiting):
-        if each.defines is not None:
-            return waiting[: max(place, 1)]
-    return waiting
 
 
 def _timed(rows: pa.Table, time: int) -> pa.Table:

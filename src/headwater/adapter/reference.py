@@ -339,7 +339,8 @@ SECTIONS: Final[dict[str, tuple[Entry, ...]]] = {
         ),
         _of(
             statements.SetVariable,
-            "Set a variable; those there are stand below. `RESET name` restores it.",
+            "Set a variable; those there are stand below. `RESET name` restores it. "
+            "What a transaction sets is undone if it is rolled back.",
             "SET dialect = spark",
             "SET LOCAL statement_timeout = '10s'",
             "RESET statement_timeout",

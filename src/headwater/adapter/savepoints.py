@@ -1,16 +1,17 @@
 """Savepoints: places in a transaction to which it can go back. Pure.
 
-A transaction is a value (``adapter/transaction.py``), so a savepoint is the value it had. What was
-*read* after it stays on record when the transaction goes back: a client has seen it, and COMMIT
-has to check that it still holds.
+What a transaction is made of are values: what it has come to (``adapter/transaction.py``) and what
+it has set (``adapter/scoped.py``). So a savepoint is the value that there was.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from headwater.adapter.errors import AdapterError
-from headwater.adapter.transaction import Transaction
+
+T = TypeVar("T")
 
 
 class UnknownSavepoint(AdapterError):
@@ -24,25 +25,23 @@ class UnknownSavepoint(AdapterError):
 
 
 @dataclass(frozen=True, slots=True)
-class Savepoints:
+class Savepoints(Generic[T]):
     """Those of one transaction, oldest first; of two with one name the later one counts."""
 
-    kept: tuple[tuple[str, Transaction], ...] = ()
+    kept: tuple[tuple[str, T], ...] = ()
 
-    def having(self, name: str, transaction: Transaction) -> Savepoints:
+    def having(self, name: str, value: T) -> Savepoints[T]:
         """One more."""
-        return Savepoints((*self.kept, (name, transaction)))
+        return Savepoints((*self.kept, (name, value)))
 
-    def released(self, name: str) -> Savepoints:
+    def released(self, name: str) -> Savepoints[T]:
         """Without this one and those after it."""
         return Savepoints(self.kept[: self._place(name)])
 
-    def back_to(self, name: str, now: Transaction) -> tuple[Savepoints, Transaction]:
-        """The transaction as it was there; the savepoint stays."""
+    def back_to(self, name: str) -> tuple[Savepoints[T], T]:
+        """The value that there was; the savepoint stays."""
         place = self._place(name)
-        _, then = self.kept[place]
-        back = replace(then, time=now.time, reads=now.reads, unsteady=now.unsteady)
-        return Savepoints(self.kept[: place + 1]), back
+        return Savepoints(self.kept[: place + 1]), self.kept[place][1]
 
     def _place(self, name: str) -> int:
         for place in reversed(range(len(self.kept))):

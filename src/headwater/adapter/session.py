@@ -24,16 +24,18 @@ from headwater.adapter.copy_in import TableCopy
 from headwater.adapter.definitions import Definition
 from headwater.adapter.describing import described
 from headwater.adapter.errors import AdapterError, SerializationFailure, UnknownSetting, Unsupported
-from headwater.adapter.foreign_settings import ForeignSettings
-from headwater.adapter.group_commit import ReadSet, TableWrite, Write
+from headwater.adapter.group_commit import TableWrite, Write
 from headwater.adapter.limit import Limit
 from headwater.adapter.mistakes import users_mistakes
 from headwater.adapter.namespaces import current, placed, searching
 from headwater.adapter.pgwire.backend import Column, Description, Result
+from headwater.adapter.read_then_write import read_then_write
 from headwater.adapter.refining import refined
 from headwater.adapter.running import Running, running
 from headwater.adapter.savepoints import Savepoints
-from headwater.adapter.settings import Settings, is_ours
+from headwater.adapter.scoped import Scoped
+from headwater.adapter.session_settings import Assigned, SessionSettings
+from headwater.adapter.settings import Settings
 from headwater.adapter.sql.connection_statements import (
     ValidateConnection,
 )
@@ -90,17 +92,18 @@ class ClientSession:
 
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
-        self._settings = Settings()
-        self._before: Settings | None = None
-        """The settings that come back when the transaction ends, if some hold only for it."""
-        self._foreign = ForeignSettings(coordinator.catalog_queries)
+        self._variables = SessionSettings(coordinator.catalog_queries)
         self._transaction: Transaction | None = None
-        self._savepoints = Savepoints()
+        self._savepoints: Savepoints[tuple[Transaction, Scoped[Assigned]]] = Savepoints()
         self._cancelled = threading.Event()
         self._reason = "request"
         self._running = Running()
         self._user = ""
         self._number = coordinator.clients.opened(coordinator.now_ms())
+
+    @property
+    def _settings(self) -> Settings:
+        return self._variables.now
 
     @property
     def dialect(self) -> Dialect:
@@ -176,9 +179,7 @@ class ClientSession:
             return self._define(statement, sql)
         match statement:
             case Begin(read_only):
-                self._transaction = Transaction(
-                    self._settings.read_only if read_only is None else read_only
-                )
+                self._begin(self._settings.read_only if read_only is None else read_only)
                 started = sql.lstrip().upper().startswith("START")
                 return Result("START TRANSACTION" if started else "BEGIN")
             case SetTransaction():
@@ -234,22 +235,16 @@ class ClientSession:
     # ---- variables ---------------------------------------------------------------------------
 
     def _set(self, statement: SetVariable) -> Result:
-        name, value = statement.name, statement.value
-        if name == "all":  # RESET ALL
-            self._settings, self._before = Settings(), None
-            self._foreign.reset()
-        elif is_ours(name):
-            if statement.local and self._before is None:
-                self._before = self._settings
-            self._settings = self._settings.assigned(name, value)
+        if statement.name == "all":  # RESET ALL
+            self._variables.reset()
         else:
-            self._foreign.assign(name, value)
+            self._variables.assign(statement.name, statement.value, local=statement.local)
         return Result("SET")
 
     def _shown(self, name: str) -> str | None:
         if name == "current_schema":  # A function; asked for as a variable by the wire.
             return current(self._state())
-        return self._settings.show(name) if is_ours(name) else self._foreign.show(name)
+        return self._variables.show(name)
 
     # ---- reading -----------------------------------------------------------------------------
 
@@ -354,7 +349,7 @@ class ClientSession:
                 planned = coordinator.plan(statement, target, None, None)
                 committed = coordinator.commits.write(Write((planned.table,)), limit)
                 return planned.result(committed.written[0])
-            return self._read_then_write(statement, limit, sources)
+            return read_then_write(coordinator, statement, limit, sources)
         time = None
         if sources is not None:
             transaction.admit_read(sources.tables)
@@ -363,30 +358,6 @@ class ClientSession:
         assert self._transaction is not None
         self._transaction = self._transaction.having_written(planned.table)
         return planned.result()
-
-    def _read_then_write(
-        self, statement: Insert | Update | Delete, limit: Limit, sources: Sources
-    ) -> Result:
-        """Run a statement that reads first, with its tables kept from changing meanwhile."""
-        coordinator = self._coordinator
-        target = coordinator.target(statement.table)
-        tables = frozenset((target.id, *sources.tables))
-        with coordinator.commits.exclusive(tables, limit) as gate:
-            while True:
-                time = coordinator.timeline.upper - 1
-                with coordinator.holds.at(time):
-                    # Views of the tables catch up meanwhile; the tables stay as they are.
-                    coordinator.reads.wait(time, sources.collections, limit)
-                    planned = coordinator.plan(statement, target, sources, time)
-                    reads = ReadSet(time, {target.id: target.name, **sources.tables})
-                    try:
-                        write = Write((planned.table,), reads, gate)
-                        committed = coordinator.commits.write(write, limit)
-                    except SerializationFailure:
-                        # Rows that were written ahead of time have come due: read them, too.
-                        coordinator.commits.alone(lambda _: ())
-                        continue
-                return planned.result(committed.written[0])
 
     def copy_in(self, table: str, columns: tuple[str, ...] | None) -> TableCopy:
         """Begin ``COPY table [(columns)] FROM STDIN``."""
@@ -439,7 +410,7 @@ class ClientSession:
         if self._transaction is not None:
             return execute()
         for attempt in range(ATTEMPTS_MAX):
-            self._transaction = Transaction(self._settings.read_only)
+            self._begin(self._settings.read_only)
             try:
                 done = execute()
                 self._commit(limit)
@@ -452,8 +423,12 @@ class ClientSession:
                 self._end()
         raise AssertionError("the last attempt returns or raises")
 
+    def _begin(self, read_only: bool) -> None:
+        self._variables.begin()
+        self._transaction = Transaction(read_only)
+
     def _commit(self, limit: Limit) -> Result:
-        transaction = self._transaction
+        transaction, committed = self._transaction, False
         try:
             if transaction is not None and transaction.definitions is not None:
                 self._coordinator.definitions.commit(
@@ -462,14 +437,15 @@ class ClientSession:
             elif transaction is not None and transaction.writes:
                 write = Write(transaction.writes, transaction.read_set)
                 self._coordinator.commits.write(write, limit)
+            committed = True
         finally:
-            self._end()
+            self._end(committed=committed)
         return Result("COMMIT")
 
     def _set_transaction(self, statement: SetTransaction) -> Result:
         if statement.read_only is not None:
             if statement.session:
-                self._settings = replace(self._settings, read_only=statement.read_only)
+                self._variables.assign_read_only(statement.read_only)
             elif self._transaction is not None:
                 self._transaction = replace(self._transaction, read_only=statement.read_only)
         return Result("SET")
@@ -479,20 +455,24 @@ class ClientSession:
         assert transaction is not None, "the wire sees to it"
         match statement:
             case Savepoint(name):
-                self._savepoints = self._savepoints.having(name, transaction)
+                kept = (transaction, self._variables.kept())
+                self._savepoints = self._savepoints.having(name, kept)
                 return Result("SAVEPOINT")
             case RollbackTo(name):
-                self._savepoints, self._transaction = self._savepoints.back_to(name, transaction)
+                self._savepoints, (then, set_then) = self._savepoints.back_to(name)
+                self._transaction = transaction.back_to(then)
+                self._variables.back_to(set_then)
                 return Result("ROLLBACK")
             case Release(name):
                 self._savepoints = self._savepoints.released(name)
                 return Result("RELEASE")
 
-    def _end(self) -> None:
+    def _end(self, *, committed: bool = False) -> None:
         """Forget the transaction, and let go what it held."""
-        if self._before is not None:
-            self._settings, self._before = self._before, None
-        self._savepoints = Savepoints()
         transaction, self._transaction = self._transaction, None
-        if transaction is not None and transaction.time is not None:
+        if transaction is None:
+            return
+        self._savepoints = Savepoints()
+        self._variables.end(committed=committed)
+        if transaction.time is not None:
             self._coordinator.holds.release(transaction.time)

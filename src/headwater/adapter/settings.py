@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from headwater.adapter.errors import InvalidSetting, UnknownSetting
 from headwater.adapter.sql import search_path
-from headwater.adapter.sql.durations import duration_ms
+from headwater.adapter.sql.durations import duration_ms, shown
 from headwater.adapter.sql.statements import Dialect
 from headwater.adapter.timestamps import STRICT, BoundedStaleness, Isolation, Serializable
 
@@ -50,7 +50,7 @@ class Settings:
             case "transaction_isolation":
                 return str(self.isolation)
             case "statement_timeout":
-                return f"{self.statement_timeout_ms}ms" if self.statement_timeout_ms else "0"
+                return shown(self.statement_timeout_ms)
             case "dialect":
                 return self.dialect
             case search_path.NAME:

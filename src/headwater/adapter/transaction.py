@@ -84,6 +84,10 @@ class Transaction:
         """The transaction after a write."""
         return replace(self, writes=(*self.writes, write))
 
+    def back_to(self, then: Transaction) -> Transaction:
+        """As it was at a savepoint, but for what it has read: a client has seen that."""
+        return replace(then, time=self.time, reads=self.reads, unsteady=self.unsteady)
+
     @property
     def read_set(self) -> ReadSet | None:
         """What its writes rest on."""

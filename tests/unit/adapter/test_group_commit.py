@@ -50,7 +50,7 @@ def test_writes_that_wait_for_one_entry_share_the_next(server: SqlServer) -> Non
     before = server.client.core.state.seqno
     sessions = [server.session() for _ in range(20)]
     results: list[Any] = []
-    with server.coordinator.commits.exclusive(frozenset((table,))):
+    with server.coordinator.commits.turns.exclusive(frozenset((table,))):
         writers = threading.Thread(
             target=lambda: results.extend(
                 together(
@@ -62,7 +62,7 @@ def test_writes_that_wait_for_one_entry_share_the_next(server: SqlServer) -> Non
             )
         )
         writers.start()
-        while len(server.coordinator.commits._queue) < 20:
+        while server.coordinator.commits.turns.waiting < 20:
             threading.Event().wait(0.001)
     writers.join()
     assert results == ["INSERT 0 1"] * 20
@@ -116,14 +116,14 @@ def test_who_waits_for_a_gate_can_be_cancelled(server: SqlServer) -> None:
     table = server.coordinator.target("t").id
     waiting = server.session()
     outcomes: list[Any] = []
-    with server.coordinator.commits.exclusive(frozenset((table,))):
+    with server.coordinator.commits.turns.exclusive(frozenset((table,))):
         thread = threading.Thread(
             target=lambda: outcomes.extend(
                 together(lambda: waiting("INSERT INTO t VALUES (1, 'x')"))
             )
         )
         thread.start()
-        while not server.coordinator.commits._queue:
+        while not server.coordinator.commits.turns.waiting:
             threading.Event().wait(0.001)
         waiting.session.cancel()
         thread.join()

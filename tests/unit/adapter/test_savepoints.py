@@ -18,20 +18,21 @@ WRITE = TableWrite(TABLE, "t", ("k",), pa.table({"k": [1]}), [1])
 
 def test_writes_go_and_reads_stay() -> None:
     before = Transaction().having_written(WRITE)
-    points = Savepoints().having("a", before)
+    points: Savepoints[Transaction] = Savepoints()
+    points = points.having("a", before)
     later = replace(before.having_written(WRITE), time=7, reads={TABLE: "t"})
-    points, back = points.back_to("a", later)
-    assert back == replace(before, time=7, reads={TABLE: "t"})
-    assert points.back_to("a", back)[1] == back  # It is still there.
+    points, then = points.back_to("a")
+    assert later.back_to(then) == replace(before, time=7, reads={TABLE: "t"})
+    assert points.back_to("a")[1] == before  # It is still there.
 
 
 def test_the_later_of_two_with_one_name_counts() -> None:
-    empty, written = Transaction(), Transaction().having_written(WRITE)
-    points = Savepoints().having("a", empty).having("b", empty).having("a", written)
-    assert points.back_to("a", written)[1] == written
+    points: Savepoints[int] = Savepoints()
+    points = points.having("a", 1).having("b", 2).having("a", 3)
+    assert points.back_to("a")[1] == 3
     points = points.released("a")
-    assert points.back_to("a", written)[1] == empty
+    assert points.back_to("a")[1] == 1
     with pytest.raises(UnknownSavepoint):
-        points.back_to("a", written)[0].back_to("b", written)
+        points.back_to("a")[0].back_to("b")
     with pytest.raises(UnknownSavepoint):
         points.released("c")

@@ -82,7 +82,7 @@ NOT_ASSIGNED: list[tuple[Value, pa.DataType, str]] = [
     ("0000-01-01", pa.date32(), "22008"),
     ("2026-01-02 25:00", TIMESTAMP, "22008"),
     ("2026-01-02 00:00:00.1234567", TIMESTAMP, "22007"),
-    ("\\xzz", pa.binary(), "22P02"),
+    ("\\xzz", pa.binary(), "22023"),
 ]
 
 

@@ -92,13 +92,16 @@ class Execution:
             yield Group(self._calls, active=False)
             return
         async with grouped(self._calls, [statement for statement, _ in parsed]) as group:
-            self._grouped = group.active
+            self._grouped, committed = group.active, False
+            if self._grouped:
+                self.variables.begin()
             try:
                 yield group
+                committed = True
             finally:
                 if self._grouped:
                     self._grouped = False
-                    self._variables.end_transaction()
+                    self._variables.end_transaction(committed=committed)
 
     # --- portals ----------------------------------------------------------------------------------
 
@@ -219,6 +222,7 @@ class Execution:
                     self._variables.warn("25001", "there is already a transaction in progress")
                     return Answer("BEGIN")
                 answer = await self._backend(statement, sql)
+                self.variables.begin()
                 self.status = IN_TRANSACTION
                 return answer
             case statements.Commit() | statements.Rollback():
@@ -228,12 +232,18 @@ class Execution:
                     return Answer(tag)
                 self.status = IDLE  # Whatever the outcome: a COMMIT that fails has ended it too.
                 self._close_portals()
-                self._variables.end_transaction()
-                return await self._backend(statement, sql)
+                committed = False
+                try:
+                    answer = await self._backend(statement, sql)
+                    committed = isinstance(statement, statements.Commit)
+                finally:
+                    self._variables.end_transaction(committed=committed)
+                return answer
             case statements.Savepoint() | statements.RollbackTo() | statements.Release():
                 if self.status == IDLE:
                     raise refusals.NoTransaction(" ".join(sql.split()[:2]).upper())
                 answer = await self._backend(statement, sql)
+                self._variables.savepoint(statement)
                 self.status = IN_TRANSACTION
                 return answer
             case wire.CopyTo(query, query_sql, chosen):

@@ -1,14 +1,14 @@
 """``SET``, ``SHOW``, ``RESET`` and the functions that do the same, for one connection.
 
 A variable of the wire (:mod:`.variables`) is set and shown here; every other one belongs to the
-session. ``SET LOCAL`` and ``set_config(…, true)`` hold until the transaction ends, when
-:meth:`VariableStatements.end_transaction` puts back what was there before.
+session. What ends with a transaction, or with a part of it, is undone here, and the client told of
+what it follows (:meth:`VariableStatements.end_transaction`, :meth:`VariableStatements.savepoint`).
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ from headwater.adapter.pgwire.portals import Answer
 from headwater.adapter.pgwire.rows import RowStream
 from headwater.adapter.sql import statements
 from headwater.adapter.sql.names import DATABASE
+from headwater.adapter.sql.statements import Release, RollbackTo, Savepoint
 
 Ask = Callable[[statements.Statement, str], Awaitable[Answer]]
 """Has the session execute a statement."""
@@ -43,7 +44,6 @@ class VariableStatements:
         self._ask = ask
         self._user = user
         self._pid = pid
-        self._before: dict[str, str] = {}
 
     async def show(self, name: str, sql: str) -> Answer:
         """``SHOW name``."""
@@ -74,12 +74,10 @@ class VariableStatements:
                 if not self._variables.shares(name):
                     raise
             if self._variables.shares(name):
-                self._remember(statement)
-                self._variables.assign(name, value)
+                self._variables.assign(name, value, local=statement.local)
                 self._tell(name)
             return tag
-        self._remember(statement)
-        warning = self._variables.assign(name, value)
+        warning = self._variables.assign(name, value, local=statement.local)
         if warning is not None:
             self.warn("01000", warning)
         self._tell(name)
@@ -88,18 +86,20 @@ class VariableStatements:
     async def reset_all(self) -> None:
         """``RESET ALL``: the variables as they were when the session began."""
         self._variables.reset_all()
-        self._before.clear()
         for name in variables.FOLLOWED:
             self._tell(name)
         with contextlib.suppress(UnknownSetting):  # of a session that has no variables
             await self._ask(statements.SetVariable(ALL, None), "RESET ALL")
 
-    def end_transaction(self) -> None:
-        """Put back what was set for the transaction only."""
-        before, self._before = self._before, {}
-        for name, value in before.items():
-            self._variables.assign(name, value)
-            self._tell(name)
+    def end_transaction(self, *, committed: bool) -> None:
+        """Put back what was set for the transaction only; all of it, unless it committed."""
+        with self._telling():
+            self._variables.end(committed=committed)
+
+    def savepoint(self, statement: Savepoint | RollbackTo | Release) -> None:
+        """Follow what the session has done with a savepoint."""
+        with self._telling():
+            self._variables.savepoint(statement)
 
     async def session_functions(
         self, columns: tuple[statements.SessionColumn, ...], *, in_transaction: bool
@@ -182,11 +182,14 @@ class VariableStatements:
             case _:
                 raise AssertionError(f"the parser knows {function}, the wire does not")
 
-    def _remember(self, statement: statements.SetVariable) -> None:
-        if statement.local:
-            self._before.setdefault(statement.name, self._variables.show(statement.name))
-        else:
-            self._before.pop(statement.name, None)
+    @contextlib.contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Tell the client which of the variables that it follows have changed."""
+        before = [self._variables.show(name) for name in variables.FOLLOWED]
+        yield
+        for name, was in zip(variables.FOLLOWED, before, strict=True):
+            if self._variables.show(name) != was:
+                self._tell(name)
 
     def _tell(self, name: str) -> None:
         if name in variables.FOLLOWED:

@@ -7,17 +7,23 @@ warning because drivers set it unasked and every timestamptz is sent with its of
 connection. A name in neither is not ours: it goes to the backend. *Shared* ones go there too, and
 are remembered here as well: the connection obeys ``statement_timeout`` whatever the backend does
 with it, and a backend that does not know ``transaction_isolation`` is one whose is serializable.
+
+They follow the transaction as in PostgreSQL (``adapter/scoped.py``): what is local to it ends with
+it, and what was set in one that was rolled back was never set.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from headwater.adapter.errors import InvalidSetting
 from headwater.adapter.pgwire.durations import duration_ms
+from headwater.adapter.savepoints import Savepoints
+from headwater.adapter.scoped import Scoped
 from headwater.adapter.sql import search_path
-from headwater.adapter.sql.statements import Dialect
+from headwater.adapter.sql.durations import shown
+from headwater.adapter.sql.statements import Dialect, Release, RollbackTo, Savepoint
 
 SERVER_VERSION = (
     "18.0 (Headwater)"  # Of the catalog we answer with, so that clients ask the right way.
@@ -93,7 +99,12 @@ class SessionVariables:
 
     def __init__(self) -> None:
         self._initial = {**FREE, **SHARED}
-        self._free = dict(self._initial)
+        self._values: Scoped[Mapping[str, str]] = Scoped.of(dict(self._initial))
+        self._savepoints: Savepoints[Scoped[Mapping[str, str]]] = Savepoints()
+
+    @property
+    def _free(self) -> Mapping[str, str]:
+        return self._values.now
 
     def start(self, name: str, value: str) -> None:
         """Set from the client's start-up packet: what RESET goes back to."""
@@ -103,7 +114,30 @@ class SessionVariables:
 
     def reset_all(self) -> None:
         """Everything as it was when the session began."""
-        self._free = dict(self._initial)
+        self._values = self._values.assigned(lambda _: dict(self._initial))
+
+    # --- transactions -----------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """A transaction begins."""
+        self._values, self._savepoints = self._values.begun_now(), Savepoints()
+
+    def end(self, *, committed: bool) -> None:
+        """It has ended."""
+        self._values = self._values.ended(committed=committed)
+
+    def savepoint(self, statement: Savepoint | RollbackTo | Release) -> None:
+        """What the backend has done with a savepoint."""
+        match statement:
+            case Savepoint(name):
+                self._savepoints = self._savepoints.having(name, self._values)
+            case RollbackTo(name):
+                self._savepoints, then = self._savepoints.back_to(name)
+                self._values = self._values.back_to(then)
+            case Release(name):
+                self._savepoints = self._savepoints.released(name)
+
+    # --- values -----------------------------------------------------------------------------------
 
     def seconds(self, name: str) -> float | None:
         """A timeout; None if there is none."""
@@ -131,7 +165,7 @@ class SessionVariables:
         """The value now."""
         return FIXED[name][0] if name in FIXED else self._free[name]
 
-    def assign(self, name: str, value: str | None) -> str | None:
+    def assign(self, name: str, value: str | None, *, local: bool = False) -> str | None:
         """Set, or with None restore; the answer is a warning for the client, if there is one."""
         if name in self._free:
             if value is not None and name == search_path.NAME:
@@ -139,8 +173,9 @@ class SessionVariables:
             elif value is not None:
                 value = value.strip().strip("'")
             if value is not None and name in TIMEOUTS:
-                duration_ms(value)  # Refused now, not when it is needed.
-            self._free[name] = self._initial[name] if value is None else value
+                value = shown(duration_ms(value))  # Refused now, not when it is needed.
+            wanted = self._initial[name] if value is None else value
+            self._values = self._values.assigned(lambda was: {**was, name: wanted}, local=local)
             return None
         current, accepted = FIXED[name]
         if value is None or value.strip().strip("'").lower() in accepted:

@@ -22,6 +22,8 @@ _UNITS: Final = {
     "day": 86_400_000,
 }
 
+_SHOWN: Final = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000), ("ms", 1))
+
 _DURATION: Final = re.compile(r"(\d{1,15})\s*([a-z]*)")
 
 
@@ -38,3 +40,15 @@ def duration_ms(text: str) -> int | None:
     # "s" is seconds, and the end of "minutes".
     factor = _UNITS.get(unit) or _UNITS.get(unit.removesuffix("s"))
     return None if factor is None else int(number) * factor
+
+
+def shown(milliseconds: int) -> str:
+    """Write a duration as PostgreSQL shows one: in the largest unit that it is a multiple of.
+
+    >>> shown(90_000), shown(3_600_000), shown(0)
+    ('90s', '1h', '0')
+    """
+    for unit, factor in _SHOWN:
+        if milliseconds and milliseconds % factor == 0:
+            return f"{milliseconds // factor}{unit}"
+    return "0"

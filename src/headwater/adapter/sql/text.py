@@ -16,6 +16,7 @@ from decimal import Decimal, InvalidOperation
 import pyarrow as pa
 
 from headwater.adapter.errors import (
+    AdapterError,
     DatetimeOutOfRange,
     InvalidDatetime,
     InvalidText,
@@ -46,9 +47,26 @@ _SPECIAL_FLOATS = {
     "-inf": float("-inf"),
     "-infinity": float("-inf"),
 }
+_NOT_HEX = re.compile(r"[^0-9a-fA-F\s]", re.ASCII)
+_ESCAPED = re.compile(r"(?:[^\\]|\\\\|\\[0-3][0-7]{2})*", re.DOTALL)
+_ESCAPE = re.compile(rb"\\(?:\\|([0-7]{3}))")
 # From these powers of ten on PostgreSQL writes a float with an exponent (FLT_DIG, DBL_DIG).
 _FIXED_BELOW = {4: 6, 8: 15}
 _FIXED_FROM = -4
+
+
+class InvalidHex(AdapterError):
+    """A bytea in the hex form with something else in it, or half a byte."""
+
+    condition = "INVALID_PARAMETER_VALUE"
+    sqlstate = "22023"
+
+    def __init__(self, wrong: str | None) -> None:
+        super().__init__(
+            "invalid hexadecimal data: odd number of digits"
+            if wrong is None
+            else f'invalid hexadecimal digit: "{wrong}"'
+        )
 
 
 # --- out ------------------------------------------------------------------------------------------
@@ -216,8 +234,14 @@ def _bytea(text: str) -> bytes:
         try:
             return bytes.fromhex(text[2:])
         except ValueError:
-            raise InvalidText("bytea", text) from None
-    if "\\" in text:
-        # The escape form of bytea: one backslash starts an octal byte. Nobody has needed it yet.
+            wrong = _NOT_HEX.search(text, 2)
+            raise InvalidHex(None if wrong is None else wrong.group()) from None
+    if _ESCAPED.fullmatch(text) is None:
         raise InvalidText("bytea", text)
-    return text.encode()
+    # The escape form: a backslash starts a byte in octal, or is one itself by another.
+    return _ESCAPE.sub(_escaped, text.encode())
+
+
+def _escaped(escape: re.Match[bytes]) -> bytes:
+    octal = escape.group(1)
+    return b"\\" if octal is None else bytes([int(octal, 8)])

@@ -1,0 +1,206 @@
+"""Whose turn it is to commit: one group of writes after another, and gates that keep writes off.
+
+There is no thread: who waits for its write and finds nobody committing commits for everybody
+(*leads*). Who comes meanwhile waits, and is woken when its write is done, or when it is to lead the
+next group; nobody is woken for nothing.
+
+**Company.** What a commit costs hardly depends on how much is in it, and clients that have just
+been answered are likely to come again at once. So the leader waits for those of the last group,
+but not past the time that the last group took, counted from its end (and ``COMPANY_SECONDS_MAX``):
+a client on its own waits for nobody, and so do clients that come now and then.
+
+**Gates.** :meth:`Turns.exclusive` keeps other writes off some tables while a statement reads and
+then writes them; those writes wait, all others go on. Gates are granted in the order in which they
+are asked for, and one who has a gate asks for no second, so nobody waits for ever.
+
+Invariant: at most one group is being committed; each write is in one group, after all writes that
+were asked for before it and are not kept off.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from headwater.adapter.limit import NO_LIMIT, Limit
+from headwater.base.ids import GlobalId
+
+if TYPE_CHECKING:
+    from headwater.adapter.group_commit import Write
+
+COMPANY_SECONDS_MAX: Final = 0.01
+"""How long after the end of a group the next one waits for the clients of the last, at most."""
+
+
+def company_seconds(took: float) -> float:
+    """Return how long after a group the next one waits for the same clients."""
+    return min(took, COMPANY_SECONDS_MAX)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Gate:
+    """The right to be the only writer of some tables, from a time on."""
+
+    tables: frozenset[GlobalId]
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """A write in the queue, whose it is, and what its thread sleeps on."""
+
+    write: Write
+    thread: int
+    woken: threading.Condition
+
+
+class Turns:
+    """The order in which the writes of one location commit."""
+
+    def __init__(
+        self,
+        commit: Callable[[Sequence[Write]], None],
+        company: Callable[[float], float] = company_seconds,
+    ) -> None:
+        self._commit = commit
+        self._company_seconds = company
+        self._lock = threading.Lock()
+        self._queue: list[_Waiting] = []
+        self._gates: list[Gate] = []
+        self._granted = threading.Condition(self._lock)
+        self._led = False
+        """Whether somebody gathers a group, or commits one."""
+        self._in_flight: frozenset[GlobalId] | None = None
+        """The tables of the group that is being committed."""
+        self._company = threading.Condition(self._lock)
+        self._last: frozenset[int] = frozenset()
+        """The threads whose writes were in the last group."""
+        self._missing: set[int] = set()
+        """Those of them for whom the leader waits."""
+        self._until = 0.0
+        """Until when it does."""
+
+    @property
+    def waiting(self) -> int:
+        """How many writes are in no group yet."""
+        with self._lock:
+            return len(self._queue)
+
+    def take(self, write: Write, limit: Limit = NO_LIMIT) -> None:
+        """Have a write committed, by this thread or another; it has its outcome afterwards."""
+        with self._lock:
+            mine = _Waiting(write, threading.get_ident(), threading.Condition(self._lock))
+            self._queue.append(mine)
+            if self._missing:
+                self._missing.discard(mine.thread)
+                if not self._missing:
+                    self._company.notify()
+            while True:
+                group = self._await_turn(mine, limit)
+                if group is None:
+                    return
+                self._lead(group)
+
+    def wake(self) -> None:
+        """Let whoever waits look again."""
+        with self._lock:
+            for each in self._queue:
+                each.woken.notify()
+            self._granted.notify_all()
+
+    def _await_turn(self, mine: _Waiting, limit: Limit) -> list[_Waiting] | None:
+        """Wait until a write is done (None), or there is a group to commit."""
+        while mine.write.outcome is None:
+            if not self._led and self._ready():
+                self._led = True
+                self._gather()
+                group = _together(self._ready())
+                if group:
+                    self._queue = [each for each in self._queue if each not in group]
+                    return group
+                self._led = False  # A gate came in between.
+            if mine in self._queue and limit.is_over():
+                self._queue.remove(mine)
+                self._pass_on()
+                raise limit.error()
+            mine.woken.wait(limit.rest_s())
+        return None
+
+    def _ready(self) -> list[_Waiting]:
+        return [each for each in self._queue if not self._is_barred(each.write)]
+
+    def _gather(self) -> None:
+        """Wait for those who were in the last group, unless it is long ago."""
+        if any(each.write.gate is not None for each in self._queue):
+            return  # Others wait for it.
+        self._missing = {*self._last} - {each.thread for each in self._queue}
+        while self._missing and (rest := self._until - time.monotonic()) > 0:
+            self._company.wait(rest)
+        self._missing = set()
+
+    def _lead(self, group: list[_Waiting]) -> None:
+        """Commit a group, not holding the lock meanwhile; wake those who wait for it."""
+        self._in_flight = frozenset(gid for each in group for gid in each.write.touches)
+        began = time.monotonic()
+        self._lock.release()
+        try:
+            self._commit([each.write for each in group])
+        finally:
+            self._lock.acquire()
+            ended = time.monotonic()
+            self._until = ended + self._company_seconds(ended - began)
+            self._last = frozenset(each.thread for each in group)
+            self._in_flight, self._led = None, False
+            for each in group:
+                each.woken.notify()
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Somebody may have to lead, or may have its gate."""
+        if not self._led and (ready := self._ready()):
+            ready[0].woken.notify()
+        self._granted.notify_all()
+
+    def _is_barred(self, write: Write) -> bool:
+        if write.gate is not None:
+            assert write.touches <= write.gate.tables, "a gate covers what it was taken for"
+            return False  # Whoever else asks for these tables is behind it.
+        return any(not gate.tables.isdisjoint(write.touches) for gate in self._gates)
+
+    # ---- gates -------------------------------------------------------------------------------
+
+    @contextmanager
+    def exclusive(self, tables: frozenset[GlobalId], limit: Limit = NO_LIMIT) -> Iterator[Gate]:
+        """Keep everybody else from writing ``tables``; what was written before is readable."""
+        gate = Gate(tables)
+        with self._lock:
+            # From here on nobody begins to write them; who is at it is waited for.
+            self._gates.append(gate)
+        try:
+            with self._lock:
+                while not self._is_granted(gate):
+                    if limit.is_over():
+                        raise limit.error()
+                    self._granted.wait(limit.rest_s())
+            yield gate
+        finally:
+            with self._lock:
+                self._gates.remove(gate)
+                self._pass_on()
+
+    def _is_granted(self, gate: Gate) -> bool:
+        before = self._gates[: self._gates.index(gate)]
+        if not all(gate.tables.isdisjoint(other.tables) for other in before):
+            return False
+        return self._in_flight is None or gate.tables.isdisjoint(self._in_flight)
+
+
+def _together(waiting: list[_Waiting]) -> list[_Waiting]:
+    """Return those at the front that commit as one group: who defines something is alone."""
+    for place, each in enumerate(waiting):
+        if each.write.defines is not None:
+            return waiting[: max(place, 1)]
+    return waiting
