@@ -10,8 +10,10 @@
 - the client is gone: a read is ended, and the connection is over; a write is done as it was asked,
   as PostgreSQL does.
 
-To notice the last, one message is read ahead while a call runs. There is at most one reader, so
-messages keep their order; a read that has begun is never given up, so framing cannot slip.
+To notice the last, one message is read ahead while a call runs, unless the next is there already.
+There is at most one reader, so messages keep their order; a read that has begun is never given up,
+so framing cannot slip. What is there is read without a task of its own, which is most of what a
+message would cost; now and then others are let in between.
 
 Everything here runs in the event loop.
 """
@@ -36,6 +38,8 @@ LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 
 ASK_AGAIN_SECONDS: Final = 0.2
+READ_AT_ONCE_MAX: Final = 64
+"""How many messages that are there are read before other connections have their turn."""
 
 
 class Calls:
@@ -47,11 +51,17 @@ class Calls:
         self._reading: asyncio.Task[tuple[bytes, bytes]] | None = None
         self._end: asyncio.Task[tuple[bytes, bytes]] | None = None
         self._cancelled: asyncio.Future[CancelReason] | None = None
+        self._read_at_once = 0
 
     # --- reading ----------------------------------------------------------------------------------
 
     async def next_message(self) -> tuple[bytes, bytes]:
         """The next message, read ahead or not."""
+        if self._reading is None and self._stream.has_message:
+            self._read_at_once = (self._read_at_once + 1) % READ_AT_ONCE_MAX
+            if not self._read_at_once:
+                await asyncio.sleep(0)
+            return await self._stream.read_raw()
         reading = self._ahead()
         message = await asyncio.shield(reading)
         self._reading = None
@@ -125,8 +135,10 @@ class Calls:
         self.check()
         running = self.worker.call(function)
         running.add_done_callback(_ignore)  # Its error is told below, or wanted by nobody.
-        reading, cancelled = self._ahead(), self._cancelled
-        waited: set[asyncio.Future[Any]] = {running, reading}
+        reading, cancelled = self._watched(), self._cancelled
+        waited: set[asyncio.Future[Any]] = {running}
+        if reading is not None:
+            waited.add(reading)
         if cancelled is not None:
             waited.add(cancelled)
         while not running.done():
@@ -142,6 +154,7 @@ class Calls:
                         return running.result()
                 running.add_done_callback(self._dispose)
                 raise Cancelled(reason)
+            assert reading is not None, "what else could have come"
             # The client has said something, or is gone.
             waited.discard(reading)
             if abandon and isinstance(reading.exception(), Disconnected):
@@ -153,6 +166,13 @@ class Calls:
                 reading = self._hanging_up()
                 waited.add(reading)
         return running.result()
+
+    def _watched(self) -> asyncio.Task[tuple[bytes, bytes]] | None:
+        """What tells that the client is gone; None: it has said what is to be done next."""
+        there = self._reading is None and self._stream.has_message
+        if there and self._stream.next_tag != frontend.TERMINATE:
+            return None
+        return self._ahead()
 
     def _hanging_up(self) -> asyncio.Task[tuple[bytes, bytes]]:
         """What comes after the good-bye: nothing can, but the end."""

@@ -85,6 +85,8 @@ class Connection:
         limit = None
         if self._execution.status != IDLE:
             limit = self._execution.variables.seconds("idle_in_transaction_session_timeout")
+        if limit is None:
+            return await self._calls.next_message()
         try:
             async with asyncio.timeout(limit):
                 return await self._calls.next_message()

@@ -110,6 +110,19 @@ class Stream:
         """Whether the client has sent what nobody has read."""
         return bool(self._reader._buffer)  # type: ignore[attr-defined]
 
+    @property
+    def has_message(self) -> bool:
+        """Whether a whole message is there, so that reading it waits for nothing."""
+        input_: bytearray = self._reader._buffer  # type: ignore[attr-defined]
+        if len(input_) < _HEADER.size:
+            return False
+        return len(input_) > int.from_bytes(input_[1 : _HEADER.size], "big")
+
+    @property
+    def next_tag(self) -> bytes:
+        """The tag of the message that is there."""
+        return bytes(self._reader._buffer[:1])  # type: ignore[attr-defined]
+
     def write(self, data: bytes) -> None:
         """Queue what is to be sent."""
         self._queued += data
