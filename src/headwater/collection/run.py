@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -134,6 +134,17 @@ def plain_type(type_: pa.DataType) -> pa.DataType:
     return type_
 
 
+class Areas(NamedTuple):
+    """Where in its segment a run has what; ``piece_length`` is 0 where its pieces have no sums."""
+
+    arrow_length: int
+    piece_length: int
+    sums: int
+    """Where the sums of the whole pieces begin, 32 bits each."""
+    columns: dict[str, tuple[int | None, ...]]
+    """The buffers of each column, as Arrow orders them."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
     """An opened run. Nothing it returns is unverified; a flipped bit raises ``CorruptRun``.
@@ -206,6 +217,26 @@ class Run:
     def max_time(self) -> int | None:
         """The latest time of an update; ``None`` of an empty run."""
         return self._file.head.max_time if self.rows else None
+
+    def areas(self) -> Areas:
+        """Return where everything lies, for a reader that verifies the pieces it reads."""
+        file, arrow = self._file, self._file.arrow
+        tail = len(file.sums) * file.head.piece_length
+        if 0 < tail < file.head.arrow_length:
+            # It has no piece of its own: whoever reads pieces cannot verify it.
+            file.verify(np.array([tail]), np.array([file.head.arrow_length]))
+        return Areas(
+            arrow_length=file.head.arrow_length,
+            piece_length=file.head.piece_length,
+            sums=int(file.sums.__array_interface__["data"][0]) - arrow.address,
+            columns={
+                name: tuple(
+                    None if buffer is None else buffer.address - arrow.address
+                    for buffer in column.buffers()
+                )
+                for name, column in zip(self._batch.schema.names, self._batch.columns, strict=True)
+            },
+        )
 
     def verify_all(self) -> None:
         """Verify every byte of the run."""

@@ -94,12 +94,14 @@ def make() -> Path | None:
 def _dump(archive: str) -> None:
     """Start a JVM, do what a server does first, and let it write what it loaded when it ends."""
     from headwater.compute.catalyst.jvm import front_end
+    from headwater.compute.columns.frame import java_side
     from headwater.compute.session import SparkSettings, close_session, open_session
 
     java = f"-XX:ArchiveClassesAtExit={archive} {_QUIET}"
     session = open_session(SparkSettings(java_options=java))
     jvm: Any = session.sparkContext._gateway.proc
     front_end(session)
+    java_side(session)
     session.sql(
         "SELECT k, sum(n) AS total, row_number() OVER (ORDER BY k) AS place FROM ("
         "SELECT a.id AS n, b.id % 3 AS k FROM range(10) a JOIN range(10) b ON a.id = b.id) "

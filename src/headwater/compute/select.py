@@ -30,6 +30,7 @@ from headwater.compute.answer import NoSpaceForResult, ResultTooLarge, is_small,
 from headwater.compute.catalyst.compiler import Workspace
 from headwater.compute.catalyst.render import execute
 from headwater.compute.catalyst.user_functions import session_of
+from headwater.compute.columns.frame import columns_frame
 from headwater.compute.ir.node import Scan, walk
 from headwater.compute.ir.plan import Plan
 from headwater.compute.ir.refusal import NotUnderstood, Refused
@@ -98,7 +99,7 @@ def _selected(
         for name in known if plan is None else set(plan.relations) - set(local):
             snapshots[name] = client.reader(relations[name]).snapshot(as_of)
         read = {} if plan is None else _fields(plan)
-        frames = {n: rows_frame(own, each, read.get(n)) for n, each in snapshots.items()}
+        frames = {n: _rows(own, each, read.get(n)) for n, each in snapshots.items()}
         frames.update((name, arrow_frame(own, rows)) for name, rows in local.items())
         if plan is not None:
             small = is_small(plan, snapshots, local)
@@ -106,6 +107,11 @@ def _selected(
         for name, frame in frames.items():
             frame.createOrReplaceTempView(quoted(name))
         return rows_of(own, own.sql(sql), small=False)
+
+
+def _rows(session: Any, snapshot: Snapshot, fields: set[str] | None) -> Any:
+    found = columns_frame(session, snapshot)
+    return rows_frame(session, snapshot, fields) if found is None else found
 
 
 def _fields(plan: Plan) -> dict[str, set[str]]:

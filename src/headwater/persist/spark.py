@@ -159,7 +159,7 @@ def _rows_in_pieces(
         return None
     if any(is_upgraded(part, snapshot.collection, snapshot._codec) for part in parts):
         return None
-    _refuse(snapshot)
+    require_no_errors(snapshot)
     read = _SnapshotReader(snapshot, Reading.of(place, snapshot.collection))
     found = in_pieces(
         snapshot.collection,
@@ -187,7 +187,7 @@ def _columns(snapshot: Snapshot) -> list[pa.Field]:
 
 def _frame(session: Session, snapshot: Snapshot, schema: pa.Schema, finish: Finish) -> Frame:
     """Read, consolidate, finish: on the driver, in one task, or in many with an exchange."""
-    _refuse(snapshot)
+    require_no_errors(snapshot)
     parts = tuple(part for part in snapshot.parts if not part.errors)
     place = place_of(snapshot._core)
     rows = sum(part.rows for part in parts)
@@ -220,7 +220,7 @@ def _frame(session: Session, snapshot: Snapshot, schema: pa.Schema, finish: Fini
     return _exchanged(scattered, updates).mapInArrow(combine, spark_schema(schema))
 
 
-def _refuse(snapshot: Snapshot) -> None:
+def require_no_errors(snapshot: Snapshot) -> None:
     """Refuse a collection with errors: it has no rows to show."""
     errors = snapshot.errors()
     if errors.num_rows:

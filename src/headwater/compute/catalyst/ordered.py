@@ -9,6 +9,12 @@ row of its group, :data:`RANK`, which the function is then asked by:
     collect_set(x)     the values in their order  mode(x)         the least of the most frequent
     max(x), min(x)     a zero is 0.0, as in a group, never -0.0
 
+A sum of whole numbers is exact whatever it passes through. As a sum of decimals it would make an
+object of every row, so an aggregate adds up two halves of 32 bits, which as BIGINT is good for 2^31
+rows of one group (more than that is an error, never a wrong sum):
+
+    sum(x)  ==  sum(x >> 32) * 2^32 + sum(x & (2^32 - 1))
+
 With ``DISTINCT`` the rows are gone and the values themselves are in their order. In a window it is
 the last key of the order, except where ties must stay ties (``rank``, a ``RANGE`` frame): there a
 function that depends on position is asked by the row's number in its partition.
@@ -16,6 +22,7 @@ function that depends on position is asked by the row's number in its partition.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 from weakref import WeakSet
@@ -50,6 +57,8 @@ _EXTREMES: Final = frozenset(
     {"min", "max", "first", "first_value", "any_value", "last", "last_value"}
 )
 """Functions that are a least or a greatest value; those by order, where they are ``DISTINCT``."""
+_WIDENED: Final = re.compile(r"CAST\((\w+) AS DECIMAL\((?:19|2\d|3\d),0\)\)")
+"""A column in a decimal that has every BIGINT; its group is the column."""
 _WHOLE_NUMBERS: Final = ("tinyint", "smallint", "int", "bigint")
 
 _registered: Final[WeakSet[Any]] = WeakSet()
@@ -89,11 +98,12 @@ def _keys(order: Sequence[SortKey], ties: str) -> str:
 
 def aggregate(node: Aggregate, source: str) -> str:
     """Return the SELECT of an aggregate over the rows named ``source``."""
-    outputs = [*node.groups, *(f"{_aggregate_call(call)} AS {call.name}" for call in node.calls)]
+    columns = node.input.columns
+    calls = [f"{_aggregate_call(call, columns)} AS {call.name}" for call in node.calls]
+    outputs = [*node.groups, *calls]
     groups = f" GROUP BY {', '.join(node.groups)}" if node.groups else ""
     if any(_needs_rank(call.function, call.distinct) for call in node.calls):
-        rank = ranked(node.groups, (), _canonical(node.input.columns))
-        source = _with_rank(source, node.input.columns, rank)
+        source = _with_rank(source, columns, ranked(node.groups, (), _canonical(columns)))
     return select(outputs, source) + groups
 
 
@@ -147,10 +157,22 @@ def _needs_rank(function: str, distinct: bool) -> bool:
     return function in ORDERED - {"mode", "collect_set"} and not distinct
 
 
-def _aggregate_call(call: AggregateCall) -> str:
+def _aggregate_call(call: AggregateCall, columns: Sequence[Column]) -> str:
     if call.function in ORDERED:
         return _ordered(call, call.distinct, "")
+    if call.function == "sum" and not call.distinct:
+        widened = _WIDENED.fullmatch(call.arguments[0].text)
+        whole = {column.name for column in columns if column.type == "bigint"}
+        if widened is not None and widened[1] in whole:
+            return f"CAST({_sum_of_halves(widened[1], call)} AS {call.type})"
     return _exact(call, call.distinct, "") or _unsigned_zero(call, call.text)
+
+
+def _sum_of_halves(value: str, call: AggregateCall | WindowCall) -> str:
+    """Return the exact sum of BIGINTs, a decimal."""
+    high = f"sum(shiftright({value}, 32)){_filter(call)}"
+    low = f"sum({value} & 4294967295){_filter(call)}"
+    return f"(CAST({high} AS DECIMAL(20,0)) * 4294967296 + CAST({low} AS DECIMAL(20,0)))"
 
 
 def _window_call(call: WindowCall, over: str) -> str:
@@ -222,6 +244,14 @@ def _joined(call: AggregateCall | WindowCall, distinct: bool, over: str) -> str:
     return f"{listed}{_filter(call)}{over}"
 
 
+def _whole_sum(call: AggregateCall | WindowCall, once: str, over: str) -> str:
+    """Return the exact sum of whole numbers, a decimal."""
+    value = call.arguments[0].text
+    if once or over:
+        return f"sum({once}CAST({value} AS DECIMAL(38,0))){_filter(call)}{over}"
+    return _sum_of_halves(f"CAST({value} AS BIGINT)", call)
+
+
 def _exact(call: AggregateCall | WindowCall, distinct: bool, over: str) -> str | None:
     """Return a call of a function of ``FLOATING`` that rounds once; ``None``: Spark's own does."""
     if call.function not in FLOATING:
@@ -235,14 +265,13 @@ def _exact(call: AggregateCall | WindowCall, distinct: bool, over: str) -> str |
         if value.type == "bigint":
             # Overflow is judged on the sum, not on what it passes through.
             cast = "CAST" if function == "sum" else "TRY_CAST"
-            wide = f"sum({once}CAST({value.text} AS DECIMAL(38,0))){_filter(call)}{over}"
-            return f"{cast}({wide} AS BIGINT)"
+            return f"{cast}({_whole_sum(call, once, over)} AS BIGINT)"
         return None
     if function == "avg":
         if value.type in _ROUNDED:
             return f"{AVERAGE}({collect}(CAST({value.text} AS DOUBLE)){_filter(call)}{over})"
         if value.type in _WHOLE_NUMBERS:
-            wide = f"sum({once}CAST({value.text} AS DECIMAL(38,0))){_filter(call)}{over}"
+            wide = _whole_sum(call, once, over)
             number = f"count({once}{value.text}){_filter(call)}{over}"
             return f"(CAST({wide} AS DOUBLE) / nullif({number}, 0))"
         return None

@@ -1,0 +1,279 @@
+"""A collection at a time as Spark's own columns: tasks read keyed runs without any Python.
+
+A snapshot is made of parts. Those that are keyed runs, in files that this machine's tasks can open,
+with every row there exactly once at ``as_of``, are read in the JVM: of each column just its Arrow
+buffers, piece by piece, each verified against its sum (``java/RunBytes.java``). All other parts
+together must be few rows. They are read here; what they add comes on top, and of what they take
+away each row is looked up in the runs, where it is *hidden*:
+
+    rows of the runs, without the hidden ones  +  rows of the rest  ==  the rows of the snapshot
+
+Equal rows are the same to every query, so any of them may be the hidden one. Where not all can be
+found (a retraction of something that comes later), or a type has no columns here, there is no such
+frame: whoever asks reads by ``persist/spark.py``, which reads everything.
+
+Spark knows of these relations how large they are, and asks for the columns it needs.
+
+Kept by: this module and ``java/``. Relied on by: ``compute/select.py``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.classic.dataframe import DataFrame
+
+from headwater.collection.key_hash import key_hash
+from headwater.collection.run import Run
+from headwater.collection.run_layout import RunLayout
+from headwater.compute.catalyst.jvm import java_object
+from headwater.persist.batch import Part, Segment
+from headwater.persist.consolidate import consolidate
+from headwater.persist.evolution import DIFF
+from headwater.persist.fingerprint import fingerprints
+from headwater.persist.location import Blob
+from headwater.persist.multiplicity import repeat_rows
+from headwater.persist.narrow import is_upgraded
+from headwater.persist.pieces import SLICE_ROWS_MIN
+from headwater.persist.read import EVERYTHING, Snapshot
+from headwater.persist.spark import (
+    DRIVER_ROWS_MAX,
+    SLOTS_LEFT_FREE,
+    arrow_frame,
+    require_no_errors,
+    spark_schema,
+)
+from headwater.persist.spark_parts import Reading, place_of
+
+CLASSES: Final = (
+    "RunSlice",
+    "RunSlices",
+    "RunBytes",
+    "RunColumn",
+    "RunReader",
+    "RunReaders",
+    "RunScan",
+    "RunTable",
+    "RunTables",
+)
+"""In the order in which they need each other."""
+
+_FIXED: Final = frozenset(
+    {
+        pa.bool_(),
+        pa.int8(),
+        pa.int16(),
+        pa.int32(),
+        pa.int64(),
+        pa.float32(),
+        pa.float64(),
+        pa.date32(),
+        pa.timestamp("us"),
+        pa.timestamp("us", "UTC"),
+    }
+)
+_TEXTS: Final = frozenset({pa.string(), pa.binary()})
+
+Longs = npt.NDArray[np.int64]
+
+
+class Source(NamedTuple):
+    """A run, and where it lies."""
+
+    run: Run
+    path: str
+    offset: int
+
+
+class Slice(NamedTuple):
+    """Rows ``[start, stop)`` of the ``run``-th run, without the hidden ones."""
+
+    run: int
+    start: int
+    stop: int
+    hidden: list[int]
+
+
+def java_side(session: Any) -> Any:
+    """Return the object of ``RunTables.java``; compiles it if this JVM has not."""
+    return java_object(session, CLASSES, __package__, shipped=True)
+
+
+def columns_frame(session: Any, snapshot: Snapshot) -> Any | None:
+    """Return the rows of a snapshot, each as often as it is there; ``None``: not in this way."""
+    place = place_of(snapshot._core)
+    local = session.sparkContext.master.startswith("local")
+    if place is None or not local or snapshot.narrowing != EVERYTHING:
+        return None
+    parts = [part for part in snapshot.parts if not part.errors]
+    large = [part for part in parts if _is_plain(part, snapshot)]
+    rest = [part for part in parts if part not in large]
+    # What is small altogether is read here, too: a task costs more.
+    all_rows, rest_rows = (sum(part.rows for part in some) for some in (parts, rest))
+    if all_rows <= DRIVER_ROWS_MAX or rest_rows > DRIVER_ROWS_MAX:
+        return None
+    sources = opened(place.blob(read_only=True), large, snapshot.schema)
+    if sources is None:
+        return None
+    require_no_errors(snapshot)
+    names, reading = snapshot.schema.names, Reading.of(place, snapshot.collection)
+    empty = reading.schema.empty_table()
+    little = consolidate(
+        pa.concat_tables([empty, *map(reading.updates, rest)]).select([*names, DIFF])
+    )
+    added = pc.greater(little.column(DIFF), 0)
+    hidden = hidden_rows([source.run for source in sources], little.filter(pc.invert(added)), names)
+    if hidden is None:
+        return None
+    tasks = max(1, int(session.sparkContext.defaultParallelism) - SLOTS_LEFT_FREE)
+    said = described(snapshot, sources, shares([s.run.rows for s in sources], hidden, tasks))
+    java = java_side(session).frame(session._jsparkSession, said)
+    frame = DataFrame(java, session)
+    more = repeat_rows(little.filter(added), snapshot.name).select(names)
+    return frame.unionAll(arrow_frame(session, more)) if more.num_rows else frame
+
+
+def _is_plain(part: Part, snapshot: Snapshot) -> bool:
+    """Whether a part is a run in a file, of today's columns, with every row there once."""
+    diffs = part.stats.get(DIFF)
+    return (
+        part.layout == RunLayout.name
+        and isinstance(part.where, Segment)
+        and part.window is None
+        and diffs is not None
+        and (diffs.lower, diffs.upper) == (1, 1)
+        and part.schema == len(snapshot.collection.schemas) - 1
+        and not is_upgraded(part, snapshot.collection, snapshot._codec)
+    )
+
+
+def opened(blob: Blob, parts: Sequence[Part], schema: pa.Schema) -> list[Source] | None:
+    """Return the runs of parts; ``None`` if some have not such columns, or are no files here."""
+    found = []
+    for part in parts:
+        where = part.where
+        assert isinstance(where, Segment), "a plain part is a segment"
+        path = blob.local_path(where.key)
+        try:
+            run = None if path is None else Run.open(path, where.offset, where.length)
+        except FileNotFoundError:
+            return None
+        if run is None or run.rows != part.rows or not _has_columns(run.schema, schema):
+            return None
+        found.append(Source(run, str(path), where.offset))
+    return found
+
+
+def _has_columns(stored: pa.Schema, wanted: pa.Schema) -> bool:
+    for field in wanted:
+        known = field.type in _FIXED | _TEXTS or pa.types.is_decimal128(field.type)
+        if (
+            not known
+            or field.name not in stored.names
+            or stored.field(field.name).type != field.type
+        ):
+            return False
+    return True
+
+
+# ---- what is taken away ----------------------------------------------------------------------
+
+
+def hidden_rows(runs: Sequence[Run], gone: pa.Table, names: list[str]) -> list[Longs] | None:
+    """Return of each run the rows that are taken away; ``None`` if they are not all there.
+
+    ``gone`` has each such row once, with how often (negative) as ``__diff``.
+    """
+    missing = -gone.column(DIFF).to_numpy()
+    marks = fingerprints(gone, names)
+    hidden, taken = [], [gone]
+    for run in runs:
+        rows, owners = _met(run, key_hash([gone.column(name) for name in run.key]))
+        met = pa.table(run.take(rows, names), gone.schema.remove(len(names)))
+        same = np.flatnonzero(fingerprints(met, names) == marks[owners])
+        rows, owners = rows[same], owners[same]
+        # The how many-th of its owner each is: owners come one after the other.
+        rank = np.arange(len(owners)) - np.searchsorted(owners, owners)
+        kept = rank < missing[owners]
+        missing = missing - np.bincount(owners[kept], minlength=len(missing))
+        hidden.append(np.sort(rows[kept]))
+        chosen = met.take(pa.array(same[kept]))
+        taken.append(chosen.append_column(gone.schema.field(DIFF), _ones(len(chosen))))
+    # Equal fingerprints are a hint: what was chosen must be just what is gone.
+    return None if consolidate(pa.concat_tables(taken)).num_rows else hidden
+
+
+def _met(run: Run, hashes: Longs) -> tuple[Longs, Longs]:
+    """Return the rows with one of the hashes, and the place of the hash of each, rising."""
+    left, right = run.equal_range(hashes)
+    counts = right - left
+    owners = np.repeat(np.arange(len(hashes)), counts)
+    within = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.repeat(left, counts) + within, owners
+
+
+def _ones(count: int) -> pa.Array:
+    return pa.array(np.ones(count, np.int64))
+
+
+# ---- what tasks read -------------------------------------------------------------------------
+
+
+def shares(rows: Sequence[int], hidden: Sequence[Longs], tasks: int) -> list[list[Slice]]:
+    """Return for each task what it reads: about the same number of rows, none too few."""
+    share = max(SLICE_ROWS_MIN, -(-sum(rows) // tasks))
+    found: list[list[Slice]] = []
+    room = 0
+    for run, (count, gone) in enumerate(zip(rows, hidden, strict=True)):
+        start = 0
+        while start < count:
+            if room == 0:
+                found.append([])
+                room = share
+            stop = min(count, start + room)
+            first, end = np.searchsorted(gone, (start, stop))
+            found[-1].append(Slice(run, start, stop, gone[first:end].tolist()))
+            room -= stop - start
+            start = stop
+    return found
+
+
+def described(snapshot: Snapshot, sources: Sequence[Source], tasks: list[list[Slice]]) -> str:
+    """Return the text of which ``RunTables.java`` makes a frame."""
+    names = snapshot.schema.names
+    return json.dumps(
+        {
+            "name": snapshot.name,
+            "schema": spark_schema(snapshot.schema).jsonValue(),
+            "rows": sum(source.run.rows for source in sources),
+            "runs": [_run(source, names) for source in sources],
+            "tasks": [[each._asdict() for each in slices] for slices in tasks],
+        }
+    )
+
+
+def _run(source: Source, names: Sequence[str]) -> dict[str, object]:
+    areas = source.run.areas()
+    return {
+        "path": source.path,
+        "arrow": source.offset,
+        "arrow_length": areas.arrow_length,
+        "piece_length": areas.piece_length,
+        "sums": source.offset + areas.sums,
+        "columns": [_buffers(areas.columns[name]) for name in names],
+    }
+
+
+def _buffers(found: Sequence[int | None]) -> list[int]:
+    """Return where validity, values and characters begin; -1: there are none."""
+    validity, values, chars = (*found, None)[:3]
+    assert values is not None, "a column has values"
+    if len(found) == 3 and chars is None:
+        chars = values  # All are empty: whatever is read of it has no bytes.
+    return [-1 if each is None else each for each in (validity, values, chars)]
