@@ -138,7 +138,7 @@ def _planned(
     }
     schemas.update((name, rows.schema) for name, rows in local.items())
     try:
-        return Workspace(session, schemas).compile_sql(sql)
+        return Workspace(session, schemas, in_session=True).compile_sql(sql)
     except Refused:
         return None
     except NotUnderstood as error:

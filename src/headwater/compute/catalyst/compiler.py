@@ -23,7 +23,6 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import pyarrow as pa
-from py4j.java_gateway import is_instance_of
 
 from headwater.collection.schema import columns
 from headwater.compute.catalyst.jvm import front_end
@@ -58,8 +57,11 @@ _UNFIT: Final = frozenset(
 class Workspace:
     """Names to compile over."""
 
-    def __init__(self, session: Any, relations: Mapping[str, pa.Schema]) -> None:
-        self.session = session_of(session)
+    def __init__(
+        self, session: Any, relations: Mapping[str, pa.Schema], *, in_session: bool = False
+    ) -> None:
+        """``in_session``: its session is the given one, which is there for this query alone."""
+        self.session = session if in_session else session_of(session)
         _require_meaning(self.session)
         self._relations: dict[str, str] = {}
         for name, schema in relations.items():
@@ -69,8 +71,7 @@ class Workspace:
         """Add a relation, of a name that differs from all others by more than case."""
         assert name.lower() not in self._relations, "names differ by more than case"
         self._relations[name.lower()] = name
-        empty = self.session.createDataFrame([], ddl(schema))
-        empty.createOrReplaceTempView(_quoted(name))
+        front_end(self.session).relation(self.session._jsparkSession, _quoted(name), ddl(schema))
 
     def table(self, name: str) -> Any:
         """Return a relation as a DataFrame without rows."""
@@ -151,22 +152,13 @@ def relations_of(session: Any, text: str) -> frozenset[str]:
 
 def _require_query(session: Any, text: str) -> None:
     """Refuse a command: Spark runs those as soon as it is asked what they are."""
-    waiting = [session._jsparkSession.sessionState().sqlParser().parsePlan(text)]
-    gateway = session.sparkContext._gateway
-    while waiting:
-        node = waiting.pop()
-        if any(is_instance_of(gateway, node, f"{_LOGICAL}.{kind}") for kind in _COMMANDS):
-            raise NotUnderstood(
-                f"{node.nodeName()} is a command, not a query; write a SELECT",
-                sqlstate="42601",
-                position=Position(1, 1),
-            )
-        children = node.children()
-        waiting += [children.apply(number) for number in range(children.size())]
-
-
-_LOGICAL: Final = "org.apache.spark.sql.catalyst.plans.logical"
-_COMMANDS: Final = ("Command", "ParsedStatement", "CompoundPlanStatement")
+    command = front_end(session).command(session._jsparkSession, text)
+    if command is not None:
+        raise NotUnderstood(
+            f"{command} is a command, not a query; write a SELECT",
+            sqlstate="42601",
+            position=Position(1, 1),
+        )
 
 
 def ddl(schema: pa.Schema) -> str:
@@ -186,12 +178,12 @@ def _quoted(name: str) -> str:
 
 
 def _require_meaning(session: Any) -> None:
-    for key, value in MEANING.items():
-        found = session.conf.get(key)
-        if found != value:
-            raise OtherMeaning(
-                f"{key} is {found!r} in this session; queries are compiled under {value!r}"
-            )
+    key = front_end(session).otherSetting(session._jsparkSession, dict(MEANING))
+    if key is not None:
+        raise OtherMeaning(
+            f"{key} is {session.conf.get(key)!r} in this session; "
+            f"queries are compiled under {MEANING[key]!r}"
+        )
 
 
 @contextmanager

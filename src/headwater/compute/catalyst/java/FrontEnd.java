@@ -6,12 +6,18 @@ import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeSet;
+import org.apache.spark.api.java.JavaSparkContext;
+import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedRelation;
 import org.apache.spark.sql.catalyst.expressions.PlanExpression;
 import org.apache.spark.sql.catalyst.expressions.UserDefinedExpression;
+import org.apache.spark.sql.catalyst.plans.logical.Command;
+import org.apache.spark.sql.catalyst.plans.logical.CompoundPlanStatement;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.ParsedStatement;
 import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.types.StructType;
 import scala.Function1;
 import scala.runtime.AbstractPartialFunction;
 
@@ -26,6 +32,42 @@ public final class FrontEnd {
     public String export(Dataset frame, Map relations, Map outside) throws Exception {
         return Exporter.export(
             (SparkSession) frame.sparkSession(), frame.queryExecution().analyzed(), relations, outside);
+    }
+
+    /** Make a relation without rows known to a session; its columns are DDL. */
+    public void relation(SparkSession session, String name, String columns) {
+        RDD none = new JavaSparkContext(session.sparkContext()).emptyRDD().rdd();
+        // A relation of which Spark knew that it is empty would be planned away.
+        session.internalCreateDataFrame(none, StructType.fromDDL(columns), false).createOrReplaceTempView(name);
+    }
+
+    /** The first of these settings that is another in a session, or null. */
+    public String otherSetting(SparkSession session, Map wanted) {
+        for (Iterator i = wanted.entrySet().iterator(); i.hasNext();) {
+            Map.Entry each = (Map.Entry) i.next();
+            if (!each.getValue().equals(session.conf().get((String) each.getKey()))) {
+                return (String) each.getKey();
+            }
+        }
+        return null;
+    }
+
+    /** The name of a command that a text is, or has in it; null: it is a query. */
+    public String command(SparkSession session, String text) throws Exception {
+        return command(session.sessionState().sqlParser().parsePlan(text));
+    }
+
+    private static String command(LogicalPlan plan) {
+        if (plan instanceof Command || plan instanceof ParsedStatement || plan instanceof CompoundPlanStatement) {
+            return plan.nodeName();
+        }
+        for (Iterator i = Printer.list(plan.children()).iterator(); i.hasNext();) {
+            String found = command((LogicalPlan) i.next());
+            if (found != null) {
+                return found;
+            }
+        }
+        return null;
     }
 
     /** What is registered in one session and not in the other, by its names, in both sessions. */
