@@ -74,7 +74,7 @@ def net_change(
     binding: int, key: Sequence[str], updates: pa.Table, upper: int, key_range: KeyRange
 ) -> Net:
     """Return the rows that went and came; of one key, what is gone comes first."""
-    net = consolidate(advance(updates, upper)).drop_columns([TIME]).combine_chunks()
+    net = _net_rows(key, updates, upper).combine_chunks()
     packed = packed_keys(binding, key, net)
     if key_range != KeyRange.full():
         owned = owned_keys(packed, key_range)
@@ -88,9 +88,29 @@ def net_change(
     return Net(net.take(order).drop_columns([DIFF]), packed.take(order), diff[order.to_numpy()])
 
 
-def _ascends(packed: pa.LargeBinaryArray) -> bool:
-    """Whether each key is greater than the one before it."""
-    return bool(pc.all(pc.less(packed.slice(0, max(0, len(packed) - 1)), packed.slice(1))).as_py())
+def _net_rows(key: Sequence[str], updates: pa.Table, upper: int) -> pa.Table:
+    """Return the rows of updates and the sum of the diffs of each, none of which is 0."""
+    columns = [updates.column(column) for column in key]
+    if updates.num_rows and _may_ascend(columns) and _ascends(_array(columns[0])):
+        # No key is there twice, so no row is. So it is with snapshots, mostly; and to look is
+        # far cheaper than to compare whole rows.
+        alive = pc.not_equal(updates.column(DIFF), 0)
+        rows = updates if pc.all(alive).as_py() else updates.filter(alive)
+        return rows.drop_columns([TIME])
+    return consolidate(advance(updates, upper)).drop_columns([TIME])
+
+
+def _may_ascend(columns: Sequence[pa.ChunkedArray]) -> bool:
+    """Whether a look at the first column of a key can tell that its rows are all different."""
+    kind = columns[0].type
+    text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    return bool(text or pa.types.is_integer(kind))
+
+
+def _ascends(keys: pa.Array) -> bool:
+    """Whether each key is greater than the one before it; none is NULL then."""
+    greater = pc.less(keys.slice(0, max(0, len(keys) - 1)), keys.slice(1))
+    return not keys.null_count and bool(pc.all(greater).as_py())
 
 
 def packed_keys(binding: int, key: Sequence[str], rows: pa.Table) -> pa.LargeBinaryArray:
@@ -114,14 +134,16 @@ def changes(
     net = net_change(binding, key, updates, upper, key_range)
     same = same_as_before(net.packed)
     _check_unique(binding, key, net.packed, net.diff, same)
-    followed = np.append(same[1:], False) if len(same) else same
-    kept = pa.array(~followed)
+    gone = pa.array(net.diff < 0)
+    if not same.any():
+        return StoreMany(binding, net.packed, net.rows, exists=gone, delete=gone)
+    kept = pa.array(~np.append(same[1:], False))
     return StoreMany(
         binding,
         net.packed.filter(kept),
         net.rows.filter(kept),
         exists=pa.array((net.diff < 0) | same).filter(kept),
-        delete=pa.array(net.diff < 0).filter(kept),
+        delete=gone.filter(kept),
     )
 
 

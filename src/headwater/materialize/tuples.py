@@ -54,6 +54,8 @@ _TRUE: Final = 0x27
 
 _INTEGER_BYTES: Final = 8
 _WIDE_BYTES_MAX: Final = 255
+_ROWS_AT_ONCE: Final = 1 << 14
+"""So many integers are within a processor's cache."""
 _SIGN: Final = 1 << 63
 _ALL: Final = (1 << 64) - 1
 
@@ -213,25 +215,44 @@ def _packed_texts(code: bytes, texts: pa.LargeBinaryArray) -> pa.LargeBinaryArra
 
 
 def _packed_integers(column: pa.Array) -> pa.LargeBinaryArray:
-    if pa.types.is_unsigned_integer(column.type):
-        magnitude = column.cast(pa.uint64()).fill_null(0).to_numpy(zero_copy_only=False)
-        negative = np.zeros(len(magnitude), bool)
-    else:
-        values = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
-        negative = values < 0
-        unsigned = values.view(np.uint64)
+    unsigned = pa.types.is_unsigned_integer(column.type)
+    plain = column.cast(pa.uint64() if unsigned else pa.int64())
+    values = (plain.fill_null(0) if plain.null_count else plain).to_numpy(zero_copy_only=False)
+    contents, sizes = [np.empty(0, np.uint8)], np.empty(len(values), np.int64)
+    for start in range(0, len(values), _ROWS_AT_ONCE):
+        block = values[start : start + _ROWS_AT_ONCE]
+        negative = block < 0
+        bits = block.view(np.uint64)
         # Two's complement modulo 2**64, so that the least int64 needs no wider type.
-        magnitude = np.where(negative, ~unsigned + np.uint64(1), unsigned)
-    size = np.zeros(len(magnitude), np.int64)
-    for bits in range(0, 64, 8):
-        size += (magnitude >> np.uint64(bits)) != 0
-    written = np.where(negative, ~magnitude, magnitude)
-    codes = np.where(negative, _ZERO - size, _ZERO + size).astype(np.uint8)
-    digits = written.astype(">u8").view(np.uint8).reshape(-1, 8)
-    rows = np.concatenate([codes[:, None], digits], axis=1)
+        magnitude = np.where(negative, ~bits + np.uint64(1), bits) if negative.any() else bits
+        size = np.zeros(len(block), np.int64)
+        for place in range(0, int(magnitude.max()).bit_length(), 8):
+            size += magnitude >= np.uint64(1 << place)
+        contents.append(_written(negative, magnitude, size))
+        sizes[start : start + _ROWS_AT_ONCE] = 1 + size
+    return _from_rows(np.concatenate(contents), sizes, column)
+
+
+def _written(
+    negative: np.ndarray[tuple[int], np.dtype[np.bool_]],
+    magnitude: np.ndarray[tuple[int], np.dtype[np.uint64]],
+    size: np.ndarray[tuple[int], np.dtype[np.int64]],
+) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    """Return integers, each as its code and as many of its last bytes as it needs."""
+    rows = np.empty((len(size), 1 + _INTEGER_BYTES), np.uint8)
+    rows[:, 0] = codes = np.where(negative, _ZERO - size, _ZERO + size)
+    rows[:, 1:] = (
+        np.where(negative, ~magnitude, magnitude).astype(">u8").view(np.uint8).reshape(-1, 8)
+    )
+    least, greatest = int(size.min()), int(size.max())
+    if least == greatest:  # As it mostly is where integers ascend.
+        rows = rows[:, _INTEGER_BYTES - greatest :]
+        rows[:, 0] = codes
+        return rows.reshape(-1)
     place = np.arange(1 + _INTEGER_BYTES)
-    used = (place == 0) | (place > _INTEGER_BYTES - size[:, None])
-    return _from_rows(rows[used], 1 + size, column)
+    used: np.ndarray[tuple[int], np.dtype[np.uint8]]
+    used = rows[(place == 0) | (place > _INTEGER_BYTES - size[:, None])]
+    return used
 
 
 def _packed_doubles(column: pa.Array) -> pa.LargeBinaryArray:

@@ -355,7 +355,7 @@ class DeltaDriver:
             self._refuse_taken(request.binding, request.keys_packed.filter(new))
         staging = self._staging.get(request.binding)
         if staging is None:
-            staging = self._staging[request.binding] = Staging(rows.schema)
+            staging = self._staging[request.binding] = Staging(rows)
         # What is new is only added, unless the row of a key that was deleted softly is there.
         added = binding.delta_updates or (self._hard_delete and pc.all(new).as_py())
         staging.write(rows, gone, merge=not added)
