@@ -19,6 +19,10 @@ settings.register_profile("dev", max_examples=30, deadline=None, print_blob=True
 settings.register_profile("ci", max_examples=30, deadline=None, print_blob=True)
 settings.register_profile("nightly", max_examples=5_000, deadline=None, print_blob=True)
 
+# A test's JVM is young when it ends: most of its processor time went into optimizing what was not
+# run often enough to pay for it, and into a garbage collector made for many processors.
+os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true", "yes"}
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if IN_CI else "dev"))
 

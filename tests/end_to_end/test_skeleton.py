@@ -1,7 +1,8 @@
 """The thin path through every layer, as a user sees it: psql in, rows in SQLite out, kill -9.
 
 One server process, real Spark, real psql. The answers are compared with what SQLite computes from
-the same history, so the test knows no result by heart.
+the same history, so the test knows no result by heart. A source runs beside it all, with a view
+over it: killed at any moment, it goes on exactly where it was.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ import urllib.request
 from contextlib import closing
 from pathlib import Path
 from random import Random
+from typing import Any
 
+import psycopg
 import pytest
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
@@ -27,6 +30,14 @@ DEADLINE_SECONDS = 120.0
 VIEW = """
     SELECT c.region, sum(o.amount) AS total, count(*) AS orders
     FROM customers c JOIN orders o ON c.id = o.customer GROUP BY c.region
+"""
+
+# One statement, so one time for all of it: the view and the source must agree.
+COUNTED = """
+    SELECT kept.n, there.n, there.distinct_n, there.greatest
+    FROM (SELECT sum(n) AS n FROM by_digit) AS kept CROSS JOIN
+         (SELECT count(*) AS n, count(DISTINCT counter) AS distinct_n, max(counter) AS greatest
+          FROM c) AS there
 """
 
 
@@ -116,6 +127,25 @@ def _eventually_delivered(path: Path, wanted: list[tuple[object, ...]]) -> None:
     assert _delivered(path) == wanted
 
 
+def _counted(served: Served) -> int:
+    """Return how many numbers the source has told; they have no gap and no double."""
+    dsn = f"host=127.0.0.1 port={served.port} user=headwater dbname=headwater"
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        row: tuple[Any, ...] | None = connection.execute(COUNTED).fetchone()
+    assert row is not None
+    kept, count, distinct, greatest = row
+    assert kept == count == distinct, row
+    assert greatest is None or greatest == count - 1, row
+    return int(count)
+
+
+def _counted_until(served: Served, count: int) -> int:
+    over = time.monotonic() + DEADLINE_SECONDS
+    while (found := _counted(served)) < count:
+        assert time.monotonic() < over, f"{found} of {count} came"
+    return found
+
+
 @pytest.mark.skipif(shutil.which("psql") is None, reason="psql is not installed")
 def test_a_table_a_view_a_delivery_a_kill_and_a_resume(tmp_path: Path) -> None:
     seed = int(os.environ.get("HEADWATER_SEED", "7"))
@@ -146,6 +176,11 @@ def test_a_table_a_view_a_delivery_a_kill_and_a_resume(tmp_path: Path) -> None:
         run("INSERT INTO customers VALUES (1, 'north'), (2, 'south'), (3, 'north')")
         run("INSERT INTO orders VALUES (1, 10), (2, 5), (9, 99), (NULL, 1), (3, NULL)")
         served.psql(f"CREATE MATERIALIZED VIEW totals {kept} AS {VIEW}")
+        served.psql("CREATE SOURCE c FROM LOAD GENERATOR COUNTER (TICK INTERVAL '200ms')")
+        served.psql(
+            "CREATE MATERIALIZED VIEW by_digit AS SELECT counter % 10 AS digit, count(*) AS n "
+            "FROM c GROUP BY counter % 10"
+        )
         assert '"status":"ok"' in served.get("/healthz")
         assert 'headwater_object_updates{kind="table",object="orders"} 5.0' in served.get(
             "/metrics"
@@ -167,6 +202,9 @@ def test_a_table_a_view_a_delivery_a_kill_and_a_resume(tmp_path: Path) -> None:
             time.sleep(0.005)  # The next write is at a later millisecond than this moment.
 
         before = expected()
+        told = _counted_until(served, 10)
+        regions = "SELECT region FROM c JOIN customers ON counter = id ORDER BY counter"
+        assert served.psql(regions) == [["north"], ["south"], ["north"]]
         served.kill()
 
         served = Served(data)
@@ -176,6 +214,9 @@ def test_a_table_a_view_a_delivery_a_kill_and_a_resume(tmp_path: Path) -> None:
         for moment, then in seen:
             as_of = f"SELECT region, total, orders FROM totals AS OF {moment}"
             assert selected(as_of) == then
+        count = _counted(served)
+        assert count >= told, "what was told is there"
+        _counted_until(served, count + 1)
         run("INSERT INTO customers VALUES (9, 'west')")
         run("DELETE FROM orders WHERE customer = 2")
         assert selected("SELECT region, total, orders FROM totals") == expected()
