@@ -2,7 +2,7 @@
 
     small (by a bound, not by a guess)   collected: one job, no further stage
     else                                 each task writes what it has into a file, batch after
-                                         batch, and the files are mapped here
+                                         batch (in the JVM), and the files are mapped here
 
 A mapped answer is an Arrow table like any other; its pages are the system's to keep or to drop, so
 neither the JVM nor this process grows with it. The files have no name any more when they are
@@ -22,21 +22,21 @@ import errno
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from headwater.base.errors import HeadwaterError
+from headwater.compute import columns
+from headwater.compute.catalyst.jvm import java_object
 from headwater.compute.ir.plan import Plan
 from headwater.compute.ir.size import rows_max
 from headwater.compute.session import RESULT_BYTES_MAX, RESULT_MIB_MAX
 from headwater.persist.read import Snapshot
-from headwater.persist.spark import this_attempt
 
 FEW_ROWS: Final = 1_000
 """So few are collected whatever they are made of."""
@@ -44,9 +44,11 @@ COLLECT_ROWS_MAX: Final = 100_000
 COLLECT_BYTES_MAX: Final = 16 << 20
 """So much, as it is stored, is collected."""
 
+CLASSES: Final = ("ResultWriter", "Results")
+"""Of ``columns/java``, in the order in which they need each other."""
+
 _TOO_LARGE: Final = "too-large"
-"""A file that says so: its task ends without a word."""
-_WRITTEN: Final = "partition int, path string"
+"""A file that says so."""
 
 
 class ResultTooLarge(HeadwaterError):
@@ -103,54 +105,27 @@ def rows_of(session: Any, frame: Any, *, small: bool) -> pa.Table:
     try:
         # A session of somebody else's has no limit of ours.
         bytes_max = int(session.conf.get(RESULT_BYTES_MAX, str(RESULT_MIB_MAX << 20)))
-        # By position: a query may call two columns the same.
-        numbered = frame.toDF(*(f"c{place}" for place in range(len(schema))))
-        found = numbered.mapInArrow(_writing(directory, bytes_max), _WRITTEN).collect()
-        tables = [_mapped(path) for _, path in sorted(found)]
+        java = java_object(session, CLASSES, columns.__package__, shipped=True)
+        found = java.write(frame._jdf, directory, bytes_max, _TOO_LARGE).splitlines()
+        files = sorted((int(partition), path) for partition, path in map(_file, found))
+        tables = [_mapped(path) for _, path in files]
     except Exception as error:
         if Path(directory, _TOO_LARGE).exists():
             raise ResultTooLarge(bytes_max) from error
-        if f"[Errno {errno.ENOSPC}]" in str(error):
+        if os.strerror(errno.ENOSPC) in str(error):
             raise NoSpaceForResult(str(Path(directory).parent)) from error
         raise
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     if not tables:
         return schema.empty_table()
-    return pa.concat_tables(tables).rename_columns(schema.names).cast(schema)
+    return pa.concat_tables(tables).cast(schema)
+
+
+def _file(said: str) -> list[str]:
+    return said.split(" ", 1)
 
 
 def _mapped(path: str) -> pa.Table:
     with pa.memory_map(path) as file:
         return pa.ipc.open_stream(file).read_all()
-
-
-def _writing(
-    directory: str, bytes_max: int
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
-        assert context is not None, "only a task writes"
-        path = f"{directory}/{this_attempt()}"
-        first = next(batches, None)
-        if first is None:
-            return
-        with pa.OSFile(path, "wb") as file, pa.ipc.new_stream(file, first.schema) as stream:
-            stream.write_batch(first)
-            for batch in batches:
-                stream.write_batch(batch)
-                if _written(directory) > bytes_max:
-                    Path(directory, _TOO_LARGE).touch()
-                    # Not raised, and not returned: Spark sends a worker that has failed, or has
-                    # enough, all the rest before it listens to what that has to say.
-                    os._exit(1)
-        partition = pa.array([context.partitionId()], pa.int32())
-        yield pa.RecordBatch.from_pydict({"partition": partition, "path": [path]})
-
-    return write
-
-
-def _written(directory: str) -> int:
-    """Return how much all tasks have written so far."""
-    with os.scandir(directory) as entries:
-        return sum(entry.stat().st_size for entry in entries)

@@ -29,11 +29,12 @@ from headwater.base.errors import HeadwaterError
 from headwater.compute.answer import NoSpaceForResult, ResultTooLarge, is_small, rows_of
 from headwater.compute.catalyst.compiler import Workspace
 from headwater.compute.catalyst.render import execute
-from headwater.compute.catalyst.user_functions import session_of
+from headwater.compute.catalyst.user_functions import has_functions, session_of
 from headwater.compute.columns.frame import columns_frame
 from headwater.compute.ir.node import Scan, walk
 from headwater.compute.ir.plan import Plan
 from headwater.compute.ir.refusal import NotUnderstood, Refused
+from headwater.compute.known_plans import known_or
 from headwater.compute.step import job_group, last_line
 from headwater.persist import evolution
 from headwater.persist.client import Client
@@ -137,8 +138,12 @@ def _planned(
         for name, collection in relations.items()
     }
     schemas.update((name, rows.schema) for name, rows in local.items())
-    try:
+
+    def compiled() -> Plan:
         return Workspace(session, schemas, in_session=True).compile_sql(sql)
+
+    try:
+        return compiled() if has_functions(session) else known_or(sql, schemas, compiled)
     except Refused:
         return None
     except NotUnderstood as error:

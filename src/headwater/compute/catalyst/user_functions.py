@@ -59,8 +59,14 @@ _pickling: Final = threading.Lock()
 def session_of(session: Any) -> Any:
     """Return a new session of the same Spark that knows the functions registered in this one."""
     made = new_session(session)
-    front_end(session).adopt(session._jsparkSession, made._jsparkSession)
+    adopted = front_end(session).adopt(session._jsparkSession, made._jsparkSession)
+    made._headwater_functions = bool(len(adopted))
     return made
+
+
+def has_functions(session: Any) -> bool:
+    """Whether a session of :func:`session_of` knows functions that are not Spark's own."""
+    return bool(session._headwater_functions)
 
 
 def register(session: Any, functions: Iterable[UserFunction], *, by_name: bool = False) -> None:

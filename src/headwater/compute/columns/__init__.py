@@ -1,1 +1,1 @@
-"""Keyed runs as Spark's own columns: no Python between what is stored and a query."""
+"""Rows between Spark's JVM and files, without Python: keyed runs in, answers out."""
