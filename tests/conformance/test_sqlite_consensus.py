@@ -17,6 +17,7 @@ import pytest
 from headwater.base.errors import Determinate, Indeterminate, InvalidUsage
 from headwater.base.ids import SeqNo
 from headwater.persist.consensus import SqliteConsensus, open_consensus
+from headwater.persist.errors import NewerFormat
 from headwater.persist.location import Committed, LogEntry, LostRace
 
 Unprivileged = Callable[[], AbstractContextManager[None]]
@@ -354,7 +355,7 @@ def test_files_of_strangers_are_refused(tmp_path: Path) -> None:
             SqliteConsensus(empty, read_only)
         with pytest.raises(Determinate, match="not a Headwater log"):
             SqliteConsensus(database, read_only)
-        with pytest.raises(Determinate, match="log format 2, this Headwater knows 1"):
+        with pytest.raises(NewerFormat, match=r"newer has format version 2.*reads up to 1"):
             SqliteConsensus(newer, read_only)
     assert contents == {path: path.read_bytes() for path in (text, empty, database)}
 

@@ -12,7 +12,6 @@ import pytest
 from typer.testing import CliRunner
 
 from headwater.algebra.frontier import Frontier
-from headwater.base.errors import HeadwaterError
 from headwater.base.ids import SeqNo
 from headwater.cli.main import app
 from headwater.persist import encoding, trace
@@ -370,6 +369,6 @@ def test_a_newer_log_file_is_refused_and_not_touched(location: Path) -> None:
     log.close()
     before = content(location)
     for read_only in (True, False):
-        with pytest.raises(HeadwaterError, match="log format 2, this Headwater knows 1"):
+        with pytest.raises(NewerFormat, match=r"format version 2.*reads up to 1.*upgrade"):
             open_location(location, read_only=read_only, settings=QUIET)
     assert {name: data for name, data in content(location).items() if name in before} == before

@@ -144,7 +144,7 @@ class Core:
         """Load the state, take the role, and begin to commit."""
         if self.read_only:
             raise ReadOnly
-        state = self.retrying(lambda: log.load(self.consensus, self.blob))
+        state = self.retrying(lambda: log.load_to_write(self.consensus, self.blob))
         self._publish(state)
         machine = Machine(
             self.consensus,

@@ -5,7 +5,8 @@
 What is checked, in this order:
 
 - **the log** (``persist/fsck_log.py``): every entry's frame and checksum; sequence numbers without
-  a gap; each entry follows from the state before it (role, epoch, what it refers to);
+  a gap; each entry follows from the state before it (role, epoch, what it refers to); no object
+  tells of entries that it does not have;
 - **rollups**: frame and checksum; equal to the replayed state wherever the log reaches back;
 - **the state**: :func:`headwater.persist.state.violations`;
 - **parts** (``persist/fsck_part.py``): every referenced object is there; checksum of every segment;
@@ -73,6 +74,8 @@ def check(
         return
     if not checked.at_head:
         yield finding.error("the state", f"entries after {state.seqno} could not be applied")
+    elif lost := log.lost_entries(state, (info.key for info in objects)):
+        yield finding.error("the log", lost)
     for problem in violations(state):
         yield finding.error("the state", problem)
     yield from _check_rollups(state, blob, consensus)
@@ -86,11 +89,9 @@ def check(
 
 
 def _without_log(objects: tuple[ObjectInfo, ...]) -> Iterator[Finding]:
-    groups = group_objects(State(), objects)
-    if groups.unfinished:
-        first = groups.unfinished[0].key
-        yield finding.error("the log", f"it is empty, but there are objects, such as {first}")
-    for info in groups.foreign:
+    if lost := log.lost_entries(State(), (info.key for info in objects)):
+        yield finding.error("the log", lost)
+    for info in group_objects(State(), objects).foreign:
         yield _foreign(info)
 
 

@@ -25,12 +25,11 @@ from headwater.persist.encoding import decode_entry, decode_state
 from headwater.persist.errors import Corrupt
 from headwater.persist.finding import Finding
 from headwater.persist.location import Blob, Consensus, LogEntry
-from headwater.persist.log import rollup_key
+from headwater.persist.log import ROLLUPS, rollup_key
 from headwater.persist.state import State, apply
 
 SCAN_LIMIT: Final = 512
 RESTARTS_MAX: Final = 8
-ROLLUPS: Final = "rollup/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +123,7 @@ def _scan(consensus: Consensus, read: _Read) -> Iterator[LogEntry]:
     while True:
         try:
             page = consensus.scan(start, SCAN_LIMIT)
-        except ExternalError as raised:
+        except (ExternalError, Corrupt) as raised:
             read.findings.append(finding.of("the log", raised))
             yield from _one_by_one(consensus, read, start)
             return
@@ -137,14 +136,14 @@ def _scan(consensus: Consensus, read: _Read) -> Iterator[LogEntry]:
 def _one_by_one(consensus: Consensus, read: _Read, start: SeqNo) -> Iterator[LogEntry]:
     try:
         head = consensus.head()
-    except ExternalError:
+    except (ExternalError, Corrupt):
         return  # Nothing can be read at all; that is reported already.
     seqno = start
     while head is not None and seqno <= head:
         try:
             found = consensus.scan(seqno, 1)
-        except ExternalError as raised:
-            read.findings.append(finding.of(f"log entry {seqno}", raised))
+        except (ExternalError, Corrupt) as raised:
+            read.findings.append(finding.error(f"log entry {seqno}", str(raised)))
             seqno = SeqNo(seqno + 1)
             continue
         if not found:

@@ -31,10 +31,10 @@ from headwater.persist.compact import advance
 from headwater.persist.consolidate import consolidate
 from headwater.persist.core import Core
 from headwater.persist.decision import collection_of
-from headwater.persist.errors import PartCollected
 from headwater.persist.evolution import ERROR_SCHEMA, TIME
 from headwater.persist.narrow import read_rows
 from headwater.persist.part import PartMissing, read_part_pieces
+from headwater.persist.read import not_there
 from headwater.persist.spark_parts import cut
 
 PIECE_BYTES: Final = 8 << 20
@@ -99,7 +99,7 @@ class Interval:
                 ):
                     yield advance(piece, self.ok.lower) if self.ok.hydrating else piece
         except PartMissing as missing:
-            raise PartCollected(self.collection.name, missing.key) from missing
+            raise not_there(self._core, self.collection.name, missing.key) from missing
 
     def errors(self) -> pa.Table:
         """Return the updates of the error side, consolidated."""
@@ -107,6 +107,6 @@ class Interval:
         try:
             read = [read_rows(self._core, self.collection, p, None) for p in self._errors.parts]
         except PartMissing as missing:
-            raise PartCollected(self.collection.name, missing.key) from missing
+            raise not_there(self._core, self.collection.name, missing.key) from missing
         tables = [advance(t, self._errors.lower) if self._errors.hydrating else t for t in read]
         return consolidate(pa.concat_tables([none, *tables]))

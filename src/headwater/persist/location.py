@@ -9,7 +9,7 @@ compare-and-set is the only place in Headwater where anything becomes *committed
 Every method may raise :class:`~headwater.base.errors.Determinate` (certainly did not happen) or
 :class:`~headwater.base.errors.Indeterminate` (may have happened); **anything an implementation
 cannot classify is Indeterminate**. A lost race is a return value. Implementations do not retry:
-that is done in one place, ``persist/log.py`` and ``persist/runtime.py``, where it can be seen.
+that is done above them, by ``persist/machine.py`` and ``Core.retrying``, where it can be seen.
 
 Kept by: every implementation, held to it by the conformance suites of ``headwater.testing``.
 Relied on by: all of ``persist``, and by nobody else.

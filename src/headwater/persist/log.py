@@ -9,10 +9,17 @@ At all times (who keeps it in brackets):
 
 So a state is found by: the head entry, its rollup, the entries after it. If a rollup or an entry
 is gone, the head has moved: begin again. Nothing here writes anything.
+
+An object comes after the entry that took its writer's role, and a rollup after every entry in it.
+So objects beside an empty log, or a rollup of an entry that the log does not reach, belong to
+another log, or to entries that this one has lost. Whoever is about to write refuses that
+(:func:`load_to_write`): to it they would all be garbage, and the sweep would delete them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import islice
 from typing import Final
 
 from headwater.base.ids import SeqNo
@@ -25,9 +32,13 @@ SCAN_LIMIT: Final = 1024
 LOAD_ATTEMPTS_MAX: Final = 16
 
 
+ROLLUPS: Final = "rollup/"
+"""How the keys of rollups begin."""
+
+
 def rollup_key(seqno: SeqNo) -> str:
     """Return the key of the rollup at ``seqno``."""
-    return f"rollup/{seqno:020d}"
+    return f"{ROLLUPS}{seqno:020d}"
 
 
 class _Gone(Exception):
@@ -48,6 +59,31 @@ def load(consensus: Consensus, blob: Blob) -> State:
                 break  # The same thing is missing under the same head: it will not come back.
             gone = f"{head}: {error}"
     raise Corrupt("the log", gone)
+
+
+def load_to_write(consensus: Consensus, blob: Blob) -> State:
+    """Return the newest state, unless the log cannot be all of this location's."""
+    state = load(consensus, blob)
+    parts = blob.list("part/") if state.seqno < 0 else iter(())
+    found = [*(info.key for info in blob.list(ROLLUPS)), *(info.key for info in islice(parts, 1))]
+    if lost_entries(state, found):
+        # Perhaps somebody has just committed, and then written them: look once more.
+        state = load(consensus, blob)
+        problem = lost_entries(state, found)
+        if problem:
+            raise Corrupt("the log", f"{problem} (is it the log of this location?)")
+    return state
+
+
+def lost_entries(state: State, keys: Iterable[str]) -> str:
+    """Say what objects, listed before the log was read, tell of entries that it lacks (pure)."""
+    for key in keys:
+        if state.seqno < 0 and key.startswith(("part/", ROLLUPS)):
+            return f"it is empty, but there are objects, such as {key}"
+        digits = key.removeprefix(ROLLUPS)
+        if key != digits and digits.isdigit() and int(digits) > state.seqno:
+            return f"it ends at entry {state.seqno}, but there is {key}"
+    return ""
 
 
 def _base(consensus: Consensus, blob: Blob, head: SeqNo) -> State:

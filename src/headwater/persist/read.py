@@ -22,6 +22,7 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 
 from headwater.algebra.frontier import Frontier
+from headwater.base.errors import HeadwaterError
 from headwater.base.ids import GlobalId
 from headwater.persist import evolution
 from headwater.persist.batch import TIME_LIMIT, Part, Times
@@ -71,6 +72,18 @@ def check_readable(name: str, collection: CollectionState, as_of: int) -> None:
         raise TimeOutOfBounds(f"reading collection {name!r}", as_of)
     if not collection.since.allows(as_of):
         raise AsOfBeforeSince(name, as_of, collection.since)
+
+
+def not_there(core: Core, name: str, key: str) -> HeadwaterError:
+    """Return the error for an object of a collection that is not there: let go, or lost.
+
+    The newest state tells: what it refers to is never let go, and was there before it was told.
+    """
+    return _lost(key) if key in core.refresh().references else PartCollected(name, key)
+
+
+def _lost(key: str) -> Corrupt:
+    return Corrupt(f"object {key}", "the log refers to it and it is not there")
 
 
 class Snapshot:
@@ -149,7 +162,7 @@ class Snapshot:
                 if not part.errors:
                     yield self._read(part)
         except PartMissing as missing:
-            raise PartCollected(self.name, missing.key) from missing
+            raise not_there(self._core, self.name, missing.key) from missing
 
     def to_table(self) -> pa.Table:
         """Return the multiset at ``as_of``: data columns and ``__diff``, consolidated."""
@@ -190,7 +203,7 @@ class Snapshot:
         try:
             return self._errors()
         except PartMissing as missing:
-            raise PartCollected(self.name, missing.key) from missing
+            raise not_there(self._core, self.name, missing.key) from missing
 
     def _errors(self) -> pa.Table:
         empty = evolution.updates_schema(ERROR_SCHEMA).empty_table()
@@ -235,15 +248,13 @@ class Snapshot:
         state = self._core.refresh()
         collection = collection_of(state, self.id)
         check_readable(self.name, collection, self.as_of)
+        if gone in state.references:
+            raise _lost(gone)
         if len(self._parts) != sum(1 for _ in parts_at(self._collection, self.as_of)):
             # A piece of a snapshot: the new state is cut into other parts, and which of them
             # stand for ours cannot be said. All of them would be rows that others have, too.
             raise PartCollected(self.name, gone)
         parts = tuple(parts_at(collection, self.as_of))
-        if any(part.where == old.where for part in parts for old in self._parts) and any(
-            getattr(part.where, "key", None) == gone for part in parts
-        ):
-            raise Corrupt(f"object {gone}", "the log refers to it and it is not there")
         return Snapshot(self._core, collection, self.as_of, parts, self._narrowing, self._codec)
 
 
@@ -338,6 +349,8 @@ class Listen:
             except PartMissing as missing:
                 gone = missing.key
                 state = self._core.refresh()
+                if gone in state.references:
+                    raise _lost(gone) from missing
         raise PartCollected(self._name, gone)
 
     def _moved(self, state: State) -> State | None:

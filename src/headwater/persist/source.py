@@ -22,11 +22,10 @@ from headwater.persist import evolution
 from headwater.persist.batch import MINIMUM, Part
 from headwater.persist.client import ReadHandle
 from headwater.persist.compact import advance
-from headwater.persist.errors import PartCollected
 from headwater.persist.evolution import ERROR_SCHEMA
 from headwater.persist.narrow import read_rows
 from headwater.persist.part import PartMissing
-from headwater.persist.read import Event, Listen, Progress, Snapshot, Updates
+from headwater.persist.read import Event, Listen, Progress, Snapshot, Updates, not_there
 
 
 class PersistedSource:
@@ -75,7 +74,7 @@ def _read(snapshot: Snapshot, part: Part) -> pa.Table:
     try:
         updates = read_rows(snapshot._core, snapshot.collection, part, snapshot._codec)
     except PartMissing as missing:
-        raise PartCollected(snapshot.name, missing.key) from missing
+        raise not_there(snapshot._core, snapshot.name, missing.key) from missing
     return advance(updates, snapshot.as_of)
 
 

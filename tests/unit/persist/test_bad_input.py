@@ -52,7 +52,10 @@ from headwater.persist.errors import (
     UpdateBeyondUpper,
     WriteBeforeUpper,
 )
+from headwater.persist.interval import Interval
+from headwater.persist.maintenance import Maintenance
 from headwater.persist.read import Snapshot
+from headwater.persist.source import persisted_source
 
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), pa.field("v", pa.string())])
 SETTINGS = Settings(maintenance=False, retry=RetryPolicy(attempts_max=2))
@@ -429,16 +432,75 @@ def test_a_truncated_object_is_named(root: Path) -> None:
     check_usable(root)
 
 
+@pytest.mark.parametrize("damage", ["page", "end"])
+def test_a_damaged_log_file_is_named(root: Path, damage: str) -> None:
+    path = root / "log.db"
+    whole = path.read_bytes()
+    page = int.from_bytes(whole[16:18], "big")
+    flipped = bytes(byte ^ 0xFF for byte in whole[page : page + 64])
+    path.write_bytes(
+        whole[: page + 9] if damage == "end" else whole[:page] + flipped + whole[page + 64 :]
+    )
+    for read_only in (True, False):
+        with pytest.raises(Corrupt, match=r"log .*log\.db is corrupted: .*; restore it"):
+            start(root, read_only=read_only)
+    path.write_bytes(whole)
+    check_usable(root)
+
+
+def objects(root: Path) -> set[str]:
+    return {str(path) for path in (root / "blob").rglob("*") if path.is_file()}
+
+
+def test_another_log_beside_the_objects_is_refused_and_sweeps_nothing(root: Path) -> None:
+    """A log that was deleted, or a wrong address: to an empty log every object is garbage."""
+    before = objects(root)
+    with pytest.raises(Corrupt, match="the log is corrupted: it is empty, but there are objects"):
+        start(root, consensus=MemoryConsensus())
+    (root / "log.db").rename(root / "elsewhere")
+    for _ in range(2):
+        with pytest.raises(Corrupt, match="is it the log of this location"):
+            start(root, take_over=True)
+    assert objects(root) == before
+    (root / "elsewhere").replace(root / "log.db")
+    check_usable(root)
+
+
+def test_a_log_that_has_lost_its_newest_entries_is_refused(root: Path) -> None:
+    """An old copy of it, say: entries written now would contradict a rollup that is there."""
+    old = (root / "log.db").read_bytes()
+    with start(root) as client:
+        Maintenance(client.core).roll_up(force=True)
+    new = (root / "log.db").read_bytes()
+    (root / "log.db").write_bytes(old)
+    before = objects(root)
+    with pytest.raises(Corrupt, match=r"it ends at entry \d+, but there is rollup/0+\d+ "):
+        start(root)
+    assert objects(root) == before
+    (root / "log.db").write_bytes(new)
+    check_usable(root)
+
+
+def ways_to_read(client: Client) -> Iterator[Callable[[], object]]:
+    """Yield every way to the row that is in blob."""
+    orders = client.reader("orders")
+    yield orders.snapshot(4).to_table
+    yield orders.snapshot(4).split(2)[1].to_table
+    yield lambda: list(orders.snapshot(4).updates())
+    yield orders.listen(3).fetch
+    yield lambda: list(persisted_source(orders, 4))
+    yield lambda: list(Interval(client.core, orders.id, 4, 5).updates())
+
+
 def test_a_missing_object_is_no_empty_answer(root: Path) -> None:
     path = part_object(root)
     whole = path.read_bytes()
     path.unlink()
     for read_only in (True, False):
-        with (
-            start(root, read_only=read_only) as client,
-            pytest.raises(Corrupt, match="the log refers to it and it is not there"),
-        ):
-            client.reader("orders").snapshot(4).to_table()
+        with start(root, read_only=read_only) as client:
+            for read in ways_to_read(client):
+                with pytest.raises(Corrupt, match="the log refers to it and it is not there"):
+                    read()
     path.write_bytes(whole)
     check_usable(root)
 

@@ -27,6 +27,7 @@ that came second to ``readonly_shm`` could not write. Hence :data:`_OPENING`.
 **Sorting of failures.** Before ``COMMIT`` is issued nothing can have happened: Determinate. From
 then on only what :data:`REFUSALS` lists is: the disk is full, others hold the lock. An I/O error is
 Indeterminate, and the connection is replaced, so that the next call reads what is really there.
+A database that cannot be read because its pages are damaged is Corrupt.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ from headwater.base.errors import Determinate, ExternalError, Indeterminate, Inv
 from headwater.base.ids import SeqNo
 from headwater.persist.blob.directory import DurableDirectories, sync_directory
 from headwater.persist.consensus.seqno import check_limit, check_seqno, check_truncation, follows
+from headwater.persist.errors import Corrupt, NewerFormat
 from headwater.persist.location import AppendOutcome, Committed, LogEntry, LostRace
 
 APPLICATION_ID: Final = 0x48574C47  # "HWLG"
@@ -67,6 +69,12 @@ REFUSALS: Final = {
     "read-only file system, open read-only",
     sqlite3.SQLITE_NOTADB: "it is not a SQLite database; check the path",
     sqlite3.SQLITE_TOOBIG: "the entry is too big; put large content into the blob",
+}
+
+# With these it depends on when they came.
+HINTS: Final = {
+    sqlite3.SQLITE_IOERR: "; check that its disk has free space and works",
+    sqlite3.SQLITE_CORRUPT: "; headwater fsck says what can be read: restore it from a backup",
 }
 
 Read = TypeVar("Read")
@@ -131,6 +139,9 @@ class SqliteConsensus:
                     (start, limit),
                 ).fetchall()
             )
+        if not all(isinstance(data, bytes) for _, data in rows):
+            # NOT NULL, and NULL all the same: pages that were cut off read as zeros.
+            raise Corrupt(f"log {self._path}", "it has an entry without content")
         return tuple(LogEntry(SeqNo(seqno), data) for seqno, data in rows)
 
     def truncate(self, seqno: SeqNo) -> int:
@@ -176,6 +187,9 @@ class SqliteConsensus:
             return self._read_quietly(read)
         except sqlite3.Error as cause:
             self._drop()
+            if _code(cause) == sqlite3.SQLITE_CORRUPT:
+                # To read it again will not help, and nothing can have happened.
+                raise Corrupt(f"log {self._path}", str(cause)) from cause
             raise self._external(cause, nothing_happened=False) from cause
 
     def _read_quietly(self, read: Callable[[sqlite3.Connection], Read]) -> Read:
@@ -241,11 +255,10 @@ class SqliteConsensus:
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             if application_id != APPLICATION_ID:
                 raise Determinate(f"{self._path} is not a Headwater log; check the path")
-            if version != FORMAT:
-                raise Determinate(
-                    f"{self._path} has log format {version}, this Headwater knows {FORMAT}; "
-                    "use the version that wrote it, or a later one"
-                )
+            if version > FORMAT:
+                raise NewerFormat(f"log {self._path}", version, FORMAT)
+            if version < FORMAT:
+                raise Corrupt(f"log {self._path}", f"it has format version {version}")
         except BaseException:
             connection.close()
             raise
@@ -301,14 +314,18 @@ class SqliteConsensus:
 
     def _external(self, cause: sqlite3.Error, *, nothing_happened: bool) -> ExternalError:
         """Sort an error of SQLite by whether its effect may have happened."""
-        code: int | None = getattr(cause, "sqlite_errorcode", None)
-        remedy = None if code is None else REFUSALS.get(code & 0xFF)
+        code = _code(cause)
+        remedy = REFUSALS.get(code)
         if remedy is not None:
             return Determinate(f"{self._path}: {cause}: {remedy}")
-        what = f"{self._path}: {cause}"
-        if code is not None and code & 0xFF == sqlite3.SQLITE_IOERR:
-            what += "; check that its disk has free space and works"
+        what = f"{self._path}: {cause}{HINTS.get(code, '')}"
         return (Determinate if nothing_happened else Indeterminate)(what)
+
+
+def _code(cause: sqlite3.Error) -> int:
+    """Return the primary result code; -1 for an error that is not SQLite's own."""
+    code: int | None = getattr(cause, "sqlite_errorcode", None)
+    return -1 if code is None else code & 0xFF
 
 
 def _head(connection: sqlite3.Connection) -> SeqNo | None:
