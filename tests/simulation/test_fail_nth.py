@@ -1,229 +1,37 @@
-"""Fail the n-th effect, for every n: a whole life of a location, killed at each of its effects.
+"""Fail the n-th effect, for every n: a whole life, its process dead at each of its effects.
 
-The life is told in steps that can be told again: writes carry their tokens, so whoever reopens
-the location after a crash tells the same story to its end. After each crash:
-
-- the state has no violations, and an independent reader finds the same state;
-- what was acknowledged is there once; what was not is there entirely or not at all;
-- after a sweep no object is left that the log does not refer to;
-- the story can be told to its end, and the end is always the same.
+The life, and what must hold after a crash, is told in ``tests/simulation/life.py``. The death is
+simulated here, before and after the effect; ``test_killed_nth.py`` kills a real process.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from random import Random
-from typing import Any, Literal
+from typing import Literal
 
-import pyarrow as pa
 import pytest
 
-from headwater.algebra.frontier import Frontier
-from headwater.base.clock import ManualClock
-from headwater.base.ids import BatchId, RoleName
-from headwater.persist import commands as c
-from headwater.persist.blob.memory import MemoryBlob
-from headwater.persist.client import Client, WriteHandle, open_location
-from headwater.persist.consensus.memory import MemoryConsensus
-from headwater.persist.core import Core, Settings
 from headwater.persist.errors import Stopped
-from headwater.persist.fsck import check
-from headwater.persist.layout import Layouts
-from headwater.persist.location import Blob, Consensus
 from headwater.persist.log import load
-from headwater.persist.maintenance import Maintenance
-from headwater.persist.part import read_part
-from headwater.persist.state import State, violations
 from headwater.testing.crash import quiet_crashes
 from headwater.testing.stepped import stepped
 from headwater.testing.unreliable import Crash, FailNth
-
-SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), pa.field("v", pa.string())])
-WIDER = SCHEMA.append(pa.field("w", pa.int64()))
-BIG = "big" * 4000
-ROLE = RoleName("ingest/1")
+from tests.simulation.life import END, WRITES, Life, contents, leaks, told_again
 
 
-Row = tuple[Mapping[str, Any], int, int]
-
-
-def row(k: int, time: int, diff: int = 1, v: str = "small") -> Row:
-    return {"k": k, "v": v}, time, diff
-
-
-WRITES: dict[str, dict[str, list[Row]]] = {
-    "inline": {"a": [row(1, 0), row(2, 4)]},
-    "blob": {"a": [row(3, 1, v=BIG)]},
-    "append b": {"b": [row(4, 0, v=BIG)]},
-    "both": {"a": [row(5, 5, v=BIG)], "b": [row(6, 2)]},
-    **{
-        f"append a {n}": {"a": [row(10 + n, 6 + n), row(2, 6 + n, -1 if n == 2 else 1)]}
-        for n in range(5)
-    },
-    "late": {"a": [row(20, 30, v=BIG)]},
-    "wide": {"a": [row(21, 12)]},
-}
-
-
-@dataclass
-class Life:
-    """A location on memory ports, and what its users were told."""
-
-    blob: MemoryBlob = field(default_factory=MemoryBlob)
-    log: MemoryConsensus = field(default_factory=MemoryConsensus)
-    acknowledged: set[str] = field(default_factory=set)
-
-    def open(self, blob: Blob | None = None, log: Consensus | None = None) -> Client:
-        return open_location(
-            blob=blob or self.blob,
-            consensus=log or self.log,
-            take_over=True,
-            clock=ManualClock(),
-            settings=Settings(maintenance=False),
-        )
-
-    def tell(self, client: Client) -> None:
-        """Do everything; what was done before is recognised."""
-        maintenance = Maintenance(client.core)
-        a = self._created(client)
-        b = self._unless_destroyed(client)
-        self._done("inline", a.write(WRITES["inline"]["a"], token=BatchId("inline")))
-        self._done("blob", a.write(WRITES["blob"]["a"], token=BatchId("blob")))
-        self._at_least(a, 3)
-        if b is not None:
-            rows = WRITES["append b"]["b"]
-            self._done("append b", b.compare_and_append(rows, 0, 2, token=BatchId("append b")))
-            both = client.atomic()
-            both.write(a, WRITES["both"]["a"], BatchId("both"))
-            both.compare_and_append(b, WRITES["both"]["b"], 2, 3, BatchId("both"))
-            self._done("both", both.commit())
-        epoch = client.core.submit(c.AcquireRole(ROLE, "test", take_over=True)).result()
-        assert isinstance(epoch, c.Acquired)
-        guarded = (c.AssertRole(ROLE, epoch.epoch), c.SetItem("checkpoint", b"1"))
-        client.core.submit(c.Atomic(guarded)).result()
-        self._at_least(a, 6)
-        for n in range(5):
-            name = f"append a {n}"
-            append = a.compare_and_append(WRITES[name]["a"], 6 + n, 7 + n, token=BatchId(name))
-            self._done(name, append)
-        client.core.submit(c.OpenReader(a.id, "reader", "test")).result()
-        maintenance.once()
-        maintenance.roll_up(force=True)
-        a.allow_compaction(8).result()
-        client.core.submit(c.DropReader(a.id, "reader")).result()
-        a, _ = client.create_or_load("a", WIDER)
-        wide = [({**data, "w": 1}, time, diff) for data, time, diff in WRITES["wide"]["a"]]
-        self._done("wide", a.write(wide, token=BatchId("wide")))
-        late = [({**data, "w": None}, time, diff) for data, time, diff in WRITES["late"]["a"]]
-        self._done("late", a.write(late, token=BatchId("late")))
-        self._at_least(a, 20)
-        self._merge_everything(client, maintenance, a)
-        maintenance.collect()
-        client.core.submit(c.SetItem("checkpoint", None)).result()
-        client.core.submit(c.ReleaseRole(ROLE, epoch.epoch)).result()
-        maintenance.roll_up(force=True)
-        if b is not None:
-            client.destroy("b")
-        maintenance.roll_up(force=True)
-        maintenance.collect()
-        maintenance.sweep()
-
-    @staticmethod
-    def _created(client: Client) -> WriteHandle:
-        gid = client.core.state.names.get("a")
-        if gid is not None:
-            return WriteHandle(client.core, gid)  # perhaps with the wider schema already
-        return client.create_or_load("a", SCHEMA)[0]
-
-    @staticmethod
-    def _unless_destroyed(client: Client) -> WriteHandle | None:
-        if "b" in client.core.state.graveyard:
-            return None
-        return client.create_or_load("b", SCHEMA)[0]
-
-    @staticmethod
-    def _at_least(handle: WriteHandle, upper: int) -> None:
-        if handle.upper < Frontier.of(upper):
-            handle.seal(upper).result()
-
-    @staticmethod
-    def _merge_everything(client: Client, maintenance: Maintenance, handle: WriteHandle) -> None:
-        collection = client.core.state.collections[handle.id]
-        maintenance.merge_batches(collection, collection.batches)
-
-    def _done(self, name: str, answer: Future[c.Outcome]) -> None:
-        outcome = answer.result()
-        assert isinstance(outcome, c.Done | c.All | c.AlreadyDone), f"{name}: {outcome}"
-        self.acknowledged.add(name)
-
-
-def contents(core: Core, name: str) -> Counter[int]:
-    """Return how often each row is there, sealed or not."""
-    collection = core.state.collections[core.state.names[name]]
-    found: Counter[int] = Counter()
-    for part in collection.parts():
-        updates = read_part(part, collection, fetch=core.cache.fetch, layouts=core.layouts)
-        for update in updates.to_pylist():
-            found[update["k"]] += update["__diff"]
-    return Counter({k: count for k, count in found.items() if count})
-
-
-def complaints(life: Life, core: Core) -> Iterator[str]:
-    """Name what is wrong after a crash."""
-    state = core.state
-    yield from violations(state)
-    if load(life.log, life.blob) != state:
-        yield "a fresh reader sees another state"
-    for finding in check(life.blob, life.log, Layouts()):
-        if finding.severity == "error":
-            yield str(finding)
-    present = {name: contents(core, name) for name in ("a", "b") if name in state.names}
-    destroyed = set(state.graveyard)
-    for token, writes in WRITES.items():
-        # The first row of a write is its own; the shared row 2 is counted below.
-        there = {
-            name: present[name][rows[0][0]["k"]] for name, rows in writes.items() if name in present
-        }
-        if any(count not in (0, 1) for count in there.values()) or len(set(there.values())) > 1:
-            yield f"{token}: {there}"
-        if token in life.acknowledged and 0 in there.values():
-            yield f"{token}: acknowledged and lost"
-        if token in life.acknowledged and not there and not {*writes} & destroyed:
-            yield f"{token}: acknowledged, and its collection is gone"
-    if "a" in present:
-        shared = sum(
-            diff
-            for token, writes in WRITES.items()
-            for data, _, diff in writes.get("a", [])
-            if data["k"] == 2 and present["a"][writes["a"][0][0]["k"]]
-        )
-        if present["a"][2] != shared:
-            yield f"row 2 is there {present['a'][2]} times, not {shared}"
-
-
-def leaks(life: Life, state: State) -> Iterator[str]:
-    known = {rollup.key for rollup in state.rollups}
-    for info in life.blob.list():
-        unfinished = info.key.startswith("rollup/") and info.key > max(known, default="")
-        if info.key not in {*state.references, *state.garbage, *known} and not unfinished:
-            yield f"object {info.key} leaked"
-
-
-def whole_life() -> tuple[int, Counter[int]]:
-    """Return how many effects the story has, and how it ends."""
+def whole_life() -> int:
+    """Return how many effects the story has."""
     life, process = Life(), FailNth(10**9, "before")
     with stepped(Random(0)):
         client = life.open(process.blob(life.blob), process.consensus(life.log))
         life.tell(client)
-        end = contents(client.core, "a")
         client.stop()
-    return process.effects, end
+    return process.effects
 
 
-EFFECTS, END = whole_life()
+EFFECTS = whole_life()
 CHUNKS = 6
 
 
@@ -240,6 +48,7 @@ def test_the_story_has_every_kind_of_effect() -> None:
         patch.setattr(FailNth, "__call__", counted)
         client = life.open(process.blob(life.blob), process.consensus(life.log))
         life.tell(client)
+        assert contents(client.core, "a") == END
         client.stop()
     assert {"create", "delete", "append", "truncate"} <= set(seen)
     assert life.acknowledged == set(WRITES)
@@ -258,13 +67,7 @@ def test_killed_at_every_effect(mode: Literal["before", "after"], chunk: int) ->
                 client.stop()
                 raise Crash("while closing: the role could not be released")
             assert process.crashed, f"effect {n} was never reached"
-            again = life.open()
-            found = list(complaints(life, again.core))
-            Maintenance(again.core).sweep()
-            found += leaks(life, again.core.state)
-            found += complaints(life, again.core)
-            life.tell(again)
-            found += complaints(life, again.core)
+            again, found = told_again(life)
             if contents(again.core, "a") != END:
                 found.append(f"the end is {contents(again.core, 'a')}, not {END}")
             again.stop()
