@@ -46,6 +46,7 @@ from headwater.testing.nemesis_steps import Steps
 from headwater.testing.nemesis_world import (
     BEYOND,
     COLLECTIONS,
+    KEYED,
     SCHEMA,
     TIMELINE,
     Nothing,
@@ -165,7 +166,8 @@ class Nemesis(Steps):
         owner = self._open(take_over=False)
         owner.client.core.submit(c.Advance(TIMELINE, 0)).result()
         for name, timeline in COLLECTIONS.items():
-            owner.client.create_or_load(name, SCHEMA, timeline=timeline)
+            key, layout = (("k",), "run") if name == KEYED else ((), "parquet")
+            owner.client.create_or_load(name, SCHEMA, key=key, layout=layout, timeline=timeline)
         self._owner = owner
 
     def _end(self) -> None:

@@ -20,6 +20,7 @@ from headwater.base.clock import ManualClock
 from headwater.base.errors import Determinate, HeadwaterError, Indeterminate
 from headwater.base.errors import InvalidUsage as Invalid
 from headwater.base.retry import RetryPolicy
+from headwater.collection.run_layout import LAYOUTS
 from headwater.persist import commands as c
 from headwater.persist import state as states
 from headwater.persist.batch import Part, Times
@@ -52,6 +53,9 @@ UPDATES: Final = updates_schema(SCHEMA)
 TIMELINE: Final = "main"
 COLLECTIONS: Final = {"a": None, "b": None, "t": TIMELINE}
 """The collections, with the timeline each of them is on."""
+
+KEYED: Final = "b"
+"""The one whose parts are keyed runs; those of the others are Parquet."""
 
 BEYOND: Final = 1_000_000
 """A time after all others."""
@@ -160,6 +164,7 @@ class World:
             holder="nemesis",
             clock=self._clock,
             settings=self._settings(),
+            layouts=LAYOUTS,
         )
         process = Process(client, mortal)
         self.history.observations.append(h.EpochBegan(self.history.tick(), process.epoch))
@@ -354,6 +359,7 @@ class World:
             read_only=True,
             clock=self._clock,
             settings=self._settings(),
+            layouts=LAYOUTS,
         )
 
 
