@@ -20,12 +20,12 @@ WORKERS ?= 2
 MEMORY := $(shell test -w /dev/shm && echo TMPDIR=/dev/shm)
 BENCH ?= --quick
 
-.PHONY: help setup java psql dbt chromium kafka test test-fast test-slow lint format demo bench bench-peers soak clean
+.PHONY: help setup java psql dbt mariadb chromium kafka test test-fast test-slow lint format demo bench bench-peers soak clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:.*## /\t/' | while IFS=$$'\t' read -r target text; do printf '  make %-10s %s\n' "$$target" "$$text"; done
 
-setup: $(READY) java psql dbt chromium ## make .venv ready, at the pinned versions
+setup: $(READY) java psql dbt mariadb chromium ## make .venv ready, at the pinned versions
 
 $(READY): pyproject.toml constraints.txt scripts/setup
 	@scripts/setup $(VENV)
@@ -40,6 +40,9 @@ psql:
 dbt: ## dbt in build/dbt, for the test that runs it
 	@scripts/setup --dbt
 
+mariadb:
+	@scripts/setup --mariadb
+
 chromium:
 	@scripts/setup --chromium
 
@@ -47,7 +50,7 @@ kafka: java ## a real Kafka broker's jars in build/kafka, by Maven
 	@scripts/kafka
 
 # The order is that of the price of an answer: style, types, layers, pure tests, then servers.
-test: java $(READY) psql dbt chromium ## lint, then every test but the soak
+test: java $(READY) psql dbt mariadb chromium ## lint, then every test but the soak
 	@$(MAKE) lint
 	@mkdir -p build
 	@scripts/kafka --quiet
@@ -59,7 +62,7 @@ test: java $(READY) psql dbt chromium ## lint, then every test but the soak
 test-fast: $(READY) ## only the tests without Spark, servers and simulations (under a minute)
 	@$(MEMORY) $(BIN)/python -m pytest -m "$(FAST)" $(SLOW_ONLY) -n $(WORKERS) --dist worksteal
 
-test-slow: java $(READY) psql dbt chromium ## only those with Spark, servers and simulations
+test-slow: java $(READY) psql dbt mariadb chromium ## only those with Spark, servers and simulations
 	@scripts/kafka --quiet
 	@$(BIN)/python -m pytest -m "$(SLOW)" -n $(WORKERS) --dist loadfile
 
@@ -89,7 +92,7 @@ bench-peers: java $(READY) ## NEXMark beside Pathway, PyFlink and Spark's stream
 	done
 	@$(BIN)/python benches/peers.py $(BENCH)
 
-soak: java $(READY) psql chromium ## the long tests
+soak: java $(READY) psql mariadb chromium ## the long tests
 	@scripts/kafka --quiet
 	@$(BIN)/python -m pytest -m soak
 	@HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest tests/properties -n $(WORKERS) --dist worksteal --timeout 3600
