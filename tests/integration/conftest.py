@@ -10,8 +10,10 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
+from headwater.testing import mariadb as mariadb_testing
 from headwater.testing.kafka import Broker, kafka_broker, missing
 from headwater.testing.servers import S3Server, postgres_server, s3_server
+from tests.integration.mysql_world import World
 from tests.integration.shared_location import Cable, Postgres, SharedLocation
 
 BUCKET = "headwater-test"
@@ -51,6 +53,24 @@ def broker() -> Iterator[Broker]:
         pytest.skip(reason)
     with kafka_broker() as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[mariadb_testing.MariaDb]:
+    """One MariaDB for all tests; each has its own schema."""
+    reason = mariadb_testing.missing()
+    if reason is not None:
+        pytest.skip(reason)
+    with mariadb_testing.mariadb_server() as server:
+        yield server
+
+
+@pytest.fixture
+def world(mariadb: mariadb_testing.MariaDb) -> Iterator[World]:
+    """A schema on it."""
+    world = World(mariadb)
+    yield world
+    world.close()
 
 
 @pytest.fixture(scope="session")

@@ -47,8 +47,23 @@ _OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
         "sasl password",
         "ssl ca location",
     ),
+    "mysql": (
+        "host",
+        "port",
+        "user",
+        "password",
+        "ssl mode",
+        "ssl certificate authority",
+        "ssl certificate",
+        "ssl key",
+    ),
 }
-_REQUIRED: Final = {"postgres": ("host", "database", "user"), "kafka": ("broker",)}
+_REQUIRED: Final = {
+    "postgres": ("host", "database", "user"),
+    "kafka": ("broker",),
+    "mysql": ("host", "user"),
+}
+_SSL_MODES: Final = ("disabled", "preferred", "required", "verify_ca", "verify_identity")
 _KEPT_SECRET: Final = ("password", "sasl password")
 _LIBPQ: Final = {"database": "dbname"}
 _LIBRDKAFKA: Final = {
@@ -64,7 +79,7 @@ _LIBRDKAFKA: Final = {
 class ConnectionDefinition(msgspec.Struct, frozen=True):
     """One connection: what is said in clear, and which option is which secret."""
 
-    kind: Literal["postgres", "kafka"]
+    kind: Literal["postgres", "kafka", "mysql"]
     options: dict[str, str]
     secrets: dict[str, str] = {}
 
@@ -129,12 +144,21 @@ def create_connection(
     for name in _REQUIRED[kind]:
         if name not in clear and name not in hidden:
             raise InvalidDefinition(f"a connection to {kind} needs the option {name.upper()}")
+    _check_mode(clear)
     oid = f"u{new_id()}"
     definition = ConnectionDefinition(kind, clear, hidden)
     uses = tuple(dict.fromkeys(hidden.values()))
     named = catalog.Object(called, "connection", sql, uses=uses, id=oid)
     item = SetItem(CONNECTION + oid, msgspec.json.encode(definition))
     return Change(tag, (item, catalog.put(named)))
+
+
+def _check_mode(options: Mapping[str, str]) -> None:
+    mode = options.get("ssl mode")
+    if mode is not None and mode.lower().replace("-", "_") not in _SSL_MODES:
+        raise InvalidDefinition(
+            f"there is no SSL MODE {mode!r}", hint=f"There are {', '.join(_SSL_MODES)}."
+        )
 
 
 def dropped(each: catalog.Object) -> tuple[SetItem, ...]:
@@ -178,7 +202,7 @@ class Connections:
         self.vault = vault
 
     def __call__(self, oid: str) -> Mapping[str, Any]:
-        """Return what a connection says now: ``dsn``, or the options of librdkafka."""
+        """Return what a connection says now: ``dsn``, the options of librdkafka, or its own."""
         state = self._core.state
         if CONNECTION + oid not in state.items:
             raise ConnectionFailed("a connection", "it was dropped", None)
@@ -188,6 +212,8 @@ class Connections:
             options[name] = self._secret(state, sealed)
         if definition.kind == "kafka":
             return {_LIBRDKAFKA[name]: value for name, value in options.items()}
+        if definition.kind == "mysql":
+            return options
         given: dict[str, Any] = {_LIBPQ.get(name, name): v for name, v in options.items()}
         given["connect_timeout"] = CONNECT_SECONDS  # Who waits may have to stop.
         return {"dsn": psycopg.conninfo.make_conninfo("", **given)}
@@ -224,6 +250,11 @@ def _reach(kind: str, said: Mapping[str, Any]) -> None:
     if kind == "postgres":
         with psycopg.connect(said["dsn"], connect_timeout=CONNECT_SECONDS) as connected:
             connected.execute("SELECT 1")
+        return
+    if kind == "mysql":
+        from headwater.storage.sources.my_wire import connected as to_mysql  # Also an extra.
+
+        to_mysql(said).close()
         return
     from confluent_kafka.admin import AdminClient  # An extra that not everybody has.
 

@@ -214,6 +214,7 @@ SECTIONS: Final[dict[str, tuple[Entry, ...]]] = {
             "What is read from elsewhere: see [sources](../sources/index.md).",
             "CREATE SOURCE a FROM LOAD GENERATOR AUCTION (TICK INTERVAL '1s') FOR ALL TABLES",
             "CREATE SOURCE p FROM POSTGRES CONNECTION pg (PUBLICATION 'all') FOR TABLES (orders)",
+            "CREATE SOURCE m FROM MYSQL CONNECTION my FOR TABLES (shop.orders AS o)",
             "CREATE SOURCE k FROM KAFKA CONNECTION kf (TOPIC 't') FORMAT JSON ENVELOPE NONE",
             "CREATE SOURCE f (a int) FROM FILES (PATH '/d/*.csv') FORMAT CSV WITH HEADER",
         ),
@@ -269,6 +270,7 @@ SECTIONS: Final[dict[str, tuple[Entry, ...]]] = {
             "An address that names its secrets.",
             "CREATE CONNECTION pg TO POSTGRES (HOST 'h', DATABASE 'd', USER 'u', "
             "PASSWORD SECRET pw)",
+            "CREATE CONNECTION my TO MYSQL (HOST 'h', USER 'u', PASSWORD SECRET pw)",
         ),
         _of(
             connection_statements.ValidateConnection,

@@ -20,7 +20,7 @@ from typing import Any, Final, cast
 import psycopg
 import pyarrow as pa
 
-from headwater.adapter import alterations, catalog, namespaces, webhooks
+from headwater.adapter import alterations, catalog, mysql_sources, namespaces, webhooks
 from headwater.adapter.change import Change
 from headwater.adapter.connections import Connections, connection
 from headwater.adapter.errors import DuplicateRelation, InvalidDefinition, WrongKind
@@ -101,7 +101,8 @@ def create(
     ids: dict[str, GlobalId] = {}
     retain_ms = alterations.retained(statement.retain_ms)
     chosen = _chosen(statement, described.outputs)
-    outputs, parts = [], []
+    outputs: list[SourceOutput] = []
+    parts: list[catalog.Object] = []
     source_is_relation = chosen is None
     for table in chosen or (TableReference(next(iter(described.outputs)), called),):
         number_ = gid if source_is_relation else new_id()
@@ -112,7 +113,7 @@ def create(
         )
         if not source_is_relation:
             name = _beside(called, table.name)
-            _refuse_taken(state, name, called)
+            _refuse_taken(state, name, called, {part.name for part in parts})
             text = _part_sql(name, called, table.reference)
             parts.append(_part(name, text, collection, oid, collection, retain_ms))
     definition = SourceDefinition(oid, described.upstream, tuple(outputs))
@@ -175,8 +176,8 @@ def _beside(source: str, name: str) -> str:
     return names.full(own, alone)
 
 
-def _refuse_taken(state: State, name: str, source: str) -> None:
-    if name == source or catalog.called(state, name) is not None:
+def _refuse_taken(state: State, name: str, source: str, others: set[str]) -> None:
+    if name == source or name in others or catalog.called(state, name) is not None:
         raise DuplicateRelation(name, hint=f'Call it otherwise: FOR TABLES ("{name}" AS …).')
     catalog.refuse_duplicate(state, name)
 
@@ -196,6 +197,11 @@ def _chosen(
     statement: CreateSource, outputs: Mapping[str, Decoding]
 ) -> Sequence[TableReference] | None:
     """Return which outputs are wanted, and what they are called; None: the source is its own."""
+    if statement.schemas:
+        for schema in statement.schemas:
+            if not any(each.partition(".")[0] == schema for each in outputs):
+                raise InvalidDefinition(f'there is no schema "{schema}" with tables upstream')
+        outputs = {e: d for e, d in outputs.items() if e.partition(".")[0] in statement.schemas}
     if statement.tables:
         for table in statement.tables:
             if table.reference not in outputs:
@@ -230,6 +236,10 @@ def _described(state: State, statement: CreateSource, oid: str, reached: Connect
             decoding = _decoding(statement, keyed=True)
             read = FromKafka(used, topic, cast("Any", isolation))
             return Described(read, {KAFKA_OUTPUT: decoding}, (used,))
+        case Connected("mysql"):
+            used = connection(state, upstream.connection, "mysql").id
+            read_, tables = mysql_sources.described(statement, used, reached)
+            return Described(read_, tables, (used,))
         case _:
             return _postgres(state, upstream, statement.tables, oid, reached)
 

@@ -89,6 +89,14 @@ class FromKafka(msgspec.Struct, frozen=True, tag="kafka"):
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
 
 
+class FromMySql(msgspec.Struct, frozen=True, tag="mysql"):
+    """Tables of a server, by its binary log."""
+
+    connection: str
+    server: str
+    """Which one it was when the source was made; positions in the log of another mean nothing."""
+
+
 class FromWebhook(msgspec.Struct, frozen=True, tag="webhook"):
     """What others POST; signed with a secret, which is named by its id, unless that is empty."""
 
@@ -104,7 +112,7 @@ class FromWebhook(msgspec.Struct, frozen=True, tag="webhook"):
 KAFKA_OUTPUT: Final = "messages"
 """The one output of a topic (``sources/kafka.py``, which not everybody can import)."""
 
-Upstream = Generated | FromFiles | FromPostgres | FromKafka | FromWebhook
+Upstream = Generated | FromFiles | FromPostgres | FromKafka | FromMySql | FromWebhook
 
 
 class Decoding(msgspec.Struct, frozen=True):
@@ -190,10 +198,15 @@ class SourceDefinition(msgspec.Struct, frozen=True):
         match self.upstream:
             case Generated():
                 return Reliance.NONE
-            case FromFiles() | FromKafka():
+            case FromFiles() | FromKafka() | FromMySql():
                 return Reliance.RETAINED
             case FromPostgres() | FromWebhook():
                 return Reliance.BOUNDED
+
+    @property
+    def schemas(self) -> dict[str, pa.Schema]:
+        """The columns of each output, where upstream has rows, by upstream's name."""
+        return {o.reference: evolution.from_bytes(o.decoding.schema) for o in self.outputs}
 
     @property
     def included(self) -> list[str]:
@@ -213,6 +226,8 @@ class SourceDefinition(msgspec.Struct, frozen=True):
                 return "postgres"
             case FromKafka():
                 return "kafka"
+            case FromMySql():
+                return "mysql"
             case FromWebhook():
                 return "webhook"
 
@@ -313,11 +328,13 @@ def upstream_of(
             )
         case FromWebhook():
             return Webhook(inboxes(definition.id), include=definition.included)
+        case FromMySql():
+            from headwater.storage.sources.mysql import MySql
+
+            said = _said(connections, upstream.connection, definition.id)
+            return MySql(said, definition.schemas, server=upstream.server)
         case FromPostgres():
-            tables = {
-                output.reference: evolution.from_bytes(output.decoding.schema)
-                for output in definition.outputs
-            }
+            tables = definition.schemas
             dsn = str(_said(connections, upstream.connection, definition.id)["dsn"])
             keys = {o.reference: o.decoding.key for o in definition.outputs if o.decoding.key}
             return Postgres(

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.storage.sources import pg_changes
-from headwater.storage.sources.pg_changes import Changes, Misfit
+from headwater.storage.sources.misfit import Misfit
+from headwater.storage.sources.pg_changes import Changes
 from headwater.storage.sources.pg_types import BARE_NUMERIC, Unreadable, arrow_type, column_of
 from headwater.storage.sources.pgoutput import (
     UNCHANGED,

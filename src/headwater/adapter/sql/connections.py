@@ -66,12 +66,15 @@ def create_connection(source: Source) -> statements.Statement:
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     name = cursor.relation()
     cursor.expect("TO")
-    kind: Literal["postgres", "kafka"] = "postgres"
+    kind: Literal["postgres", "kafka", "mysql"] = "postgres"
     if cursor.accept("KAFKA"):
         kind = "kafka"
+    elif cursor.accept("MYSQL"):
+        kind = "mysql"
     elif not cursor.accept("POSTGRES"):
         raise Unsupported(
-            f"a connection TO {cursor.identifier().upper()}", detail="There is POSTGRES and KAFKA."
+            f"a connection TO {cursor.identifier().upper()}",
+            detail="There is POSTGRES, MYSQL and KAFKA.",
         )
     options: dict[str, OptionValue | SecretName] = read_options(cursor, secret_name)
     cursor.finish()

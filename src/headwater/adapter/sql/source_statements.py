@@ -40,9 +40,9 @@ class Files:
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """``POSTGRES CONNECTION name (PUBLICATION '…') | KAFKA CONNECTION name (TOPIC '…')``."""
+    """``POSTGRES CONNECTION name (PUBLICATION '…') | KAFKA CONNECTION name (TOPIC '…') | …``."""
 
-    kind: Literal["postgres", "kafka"]
+    kind: Literal["postgres", "kafka", "mysql"]
     connection: str
     options: Mapping[str, OptionValue]
 
@@ -92,6 +92,7 @@ class CreateSource:
     """``CREATE SOURCE [IF NOT EXISTS] name [(column, …)] FROM upstream …``.
 
     ``tables``: those of ``FOR TABLES (…)``; empty for ``FOR ALL TABLES``; None: it says neither.
+    ``schemas``: those of ``FOR SCHEMAS (…)``, all tables of which are wanted.
     """
 
     name: str
@@ -101,6 +102,7 @@ class CreateSource:
     encoding: Encoding | None = None
     if_not_exists: bool = False
     retain_ms: int | None = None
+    schemas: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

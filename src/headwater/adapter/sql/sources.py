@@ -43,8 +43,9 @@ _FORMATS: Final[tuple[Literal["json", "csv", "text", "bytes", "parquet"], ...]] 
     "bytes",
     "parquet",
 )
-_CONNECTED: Final[tuple[tuple[str, Literal["postgres", "kafka"]], ...]] = (
+_CONNECTED: Final[tuple[tuple[str, Literal["postgres", "kafka", "mysql"]], ...]] = (
     ("POSTGRES", "postgres"),
+    ("MYSQL", "mysql"),
     ("KAFKA", "kafka"),
 )
 _NONE: Final = "none"
@@ -61,11 +62,14 @@ def create_source(source: Source) -> statements.Statement:
     cursor.expect("FROM")
     upstream = _upstream(cursor)
     encoding = _encoding(cursor) if cursor.accept("FORMAT") else None
-    tables = _tables(cursor)
+    schemas = cursor.names() if cursor.accept("FOR", "SCHEMAS") else ()
+    tables = () if schemas else _tables(cursor)
     retain_ms = objects.retention(cursor) if cursor.accept("WITH") else None
     cursor.finish()
     _check(upstream, encoding, columns is not None)
-    return CreateSource(name, upstream, tables, columns, encoding, if_not_exists, retain_ms)
+    return CreateSource(
+        name, upstream, tables, columns, encoding, if_not_exists, retain_ms, schemas
+    )
 
 
 def _check(upstream: Upstream, encoding: Encoding | None, has_columns: bool) -> None:
@@ -173,10 +177,12 @@ def _upstream(cursor: Cursor) -> Upstream:
     for word, kind_ in _CONNECTED:
         if cursor.accept(word):
             cursor.expect("CONNECTION")
-            return Connected(kind_, cursor.relation(), read_options(cursor))
+            named = cursor.relation()
+            options = {} if kind_ == "mysql" and not cursor.peek("(") else read_options(cursor)
+            return Connected(kind_, named, options)
     raise Unsupported(
         f"a source FROM {cursor.identifier().upper()}",
-        detail="There is LOAD GENERATOR, FILES, WEBHOOK, POSTGRES CONNECTION and KAFKA CONNECTION.",
+        detail="There is LOAD GENERATOR, FILES, WEBHOOK, and POSTGRES, MYSQL and KAFKA CONNECTION.",
     )
 
 
@@ -191,7 +197,7 @@ def _webhook(cursor: Cursor) -> Webhook:
 
 
 def _tables(cursor: Cursor) -> tuple[TableReference, ...] | None:
-    """``FOR ALL TABLES | FOR TABLES (reference [AS name], …)``."""
+    """``FOR ALL TABLES | FOR TABLES (reference [AS name], …)``; the schemas are read before."""
     if not cursor.accept("FOR"):
         return None
     if cursor.accept("ALL", "TABLES"):

@@ -18,6 +18,7 @@ import pyarrow as pa
 from headwater.storage.generators.generator import placed, with_diffs
 from headwater.storage.keyed_changes import COMES, GOES, MOVES, change_schema
 from headwater.storage.source import Records
+from headwater.storage.sources.misfit import Misfit
 from headwater.storage.sources.pg_types import Unreadable, arrow_type, column_of
 from headwater.storage.sources.pgoutput import (
     UNCHANGED,
@@ -34,10 +35,6 @@ from headwater.storage.sources.pgoutput import (
 )
 
 ROWS_AT_ONCE: Final = 20_000
-
-
-class Misfit(Exception):
-    """A table is not any more what the source was defined with; the message names the column."""
 
 
 Relations = dict[int, tuple[str, tuple[int, ...]]]

@@ -21,7 +21,7 @@ from pyarrow import csv
 
 from headwater.storage.generators.generator import placed, with_diffs
 from headwater.storage.source import Records
-from headwater.storage.sources.pg_changes import Misfit
+from headwater.storage.sources.misfit import Misfit
 from headwater.storage.sources.pg_types import Unreadable, column_of
 
 ROWS_AT_ONCE: Final = 100_000

@@ -54,7 +54,8 @@ from headwater.storage.errors import DefiniteError, TransientError
 from headwater.storage.offsets import Offsets
 from headwater.storage.source import Records, Reliance
 from headwater.storage.sources import pgoutput
-from headwater.storage.sources.pg_changes import Changes, Misfit, Relations
+from headwater.storage.sources.misfit import Misfit
+from headwater.storage.sources.pg_changes import Changes, Relations
 from headwater.storage.sources.pg_copy import copied
 from headwater.storage.sources.pg_stream import HeldSnapshot, Stream
 from headwater.storage.sources.pg_types import (
