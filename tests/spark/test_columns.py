@@ -18,6 +18,7 @@ from headwater.compute.columns import frame as columns
 from headwater.compute.select import QueryFailed, select
 from headwater.persist.batch import Segment
 from headwater.persist.client import Client
+from headwater.persist.errors import Corrupt
 from headwater.persist.read import Snapshot
 
 pytestmark = pytest.mark.spark
@@ -168,3 +169,40 @@ def test_a_flipped_bit_is_noticed(spark: Any, many: Client, tmp_path: Path) -> N
         other = "s" if column == "k" else "k"
         select(many, spark, f"SELECT max({other}) AS m FROM many", 0, {"many": "many"})
     path.write_bytes(data)
+
+
+def test_whole_files_beside_runs(
+    spark: Any, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parts that are Parquet files; a NaN is greater than what statistics know."""
+    monkeypatch.setattr(columns, "FILE_ROWS_MIN", 100)
+    write, read = client.create_or_load("files", SCHEMA)
+    old = {**_row(900), "day": dt.date(1, 1, 1), "at": dt.datetime(1, 1, 1), "f8": float("nan")}  # noqa: DTZ001
+    for time, rows in enumerate(
+        ([_row(n) for n in range(200)], [_row(n) for n in range(150)], [old])
+    ):
+        write.compare_and_append([(row, time, 1) for row in rows], time, time + 1).result()
+    write.compare_and_append(
+        [(old, 3, 1)] * 2 + [(_row(n), 3, 1) for n in range(120)], 3, 4
+    ).result()
+    for as_of in (0, 1, 3):
+        snapshot = read.snapshot(as_of)
+        expected = _multiset(snapshot.to_table().to_pylist())
+        assert _multiset(_rows(spark, snapshot)) == expected
+    query = "SELECT count(*) AS n FROM files WHERE f8 > 2"
+    everything = read.snapshot(3).to_table().to_pylist()
+    nans = sum(row["__diff"] for row in everything if row["f8"] != row["f8"])
+    assert select(client, spark, query, 3, {"files": "files"}).to_pylist() == [{"n": nans}]
+    assert nans
+    # A file cannot hide a row.
+    write.compare_and_append([(_row(1), 4, -1)], 4, 5).result()
+    assert columns.columns_frame(spark, read.snapshot(4)) is None
+    where = read.snapshot(0).parts[0].where
+    assert isinstance(where, Segment)
+    (path,) = [p for p in tmp_path.rglob("*") if p.is_file() and str(p).endswith(where.key)]
+    data = bytearray(path.read_bytes())
+    data[-20] ^= 1
+    path.chmod(0o600)
+    path.write_bytes(data)
+    with pytest.raises(Corrupt, match="its checksum does not match"):
+        columns.columns_frame(spark, read.snapshot(0))

@@ -167,13 +167,13 @@ def _rows_in_pieces(
         read,
         read.empty,
         rest_rows_max=DRIVER_ROWS_MAX,
-        tasks=_slots(session),
+        tasks=background_slots(session),
     )
     if found is None:
         return None
     frame = _read_in_tasks(
         session,
-        spread(found.pieces, _slots(session)),
+        spread(found.pieces, background_slots(session)),
         lambda group: (finish(found.rows(piece, read)) for piece in group),
         schema,
     )
@@ -204,7 +204,7 @@ def _frame(session: Session, snapshot: Snapshot, schema: pa.Schema, finish: Fini
             lambda group: iter([finish(consolidate(_concat(map(read, group), read.empty)))]),
             schema,
         )
-    groups = spread(parts, _slots(session))
+    groups = spread(parts, background_slots(session))
     if snapshot.narrowing.columns is None and each_row_once(snapshot.collection, parts):
         return _read_in_tasks(
             session, groups, lambda group: (finish(read(p)) for p in group), schema
@@ -274,8 +274,9 @@ def spread(parts: Sequence[_Sized], count: int) -> list[tuple[_Sized, ...]]:
     return [tuple(group) for group in groups]
 
 
-def _slots(session: Session) -> int:
-    return int(session.sparkContext.defaultParallelism)
+def background_slots(session: Session) -> int:
+    """Return how many tasks background work has at a time."""
+    return max(1, int(session.sparkContext.defaultParallelism) - SLOTS_LEFT_FREE)
 
 
 def _read_in_tasks(
@@ -320,7 +321,7 @@ def updates_frame(session: Session, read: ReadHandle, lower: int, upper: int) ->
     if place is None or ok.rows <= DRIVER_ROWS_MAX:
         return arrow_frame(session, _read_here(core, collection, ok, schema))
     reading = Reading.of(place, collection)
-    groups = spread(ok.parts, _slots(session))
+    groups = spread(ok.parts, background_slots(session))
     return _read_in_tasks(session, groups, lambda group: map(reading.updates, group), schema)
 
 
@@ -385,7 +386,7 @@ def run_in_background(session: Session, work: Sequence[Callable[[str], bytes]]) 
     """Do the same in several jobs that leave some slots free, so that a tick finds one."""
     found: list[bytes] = []
     with or_ended(session):
-        some = max(1, _slots(session) - SLOTS_LEFT_FREE)
+        some = background_slots(session)
         for first in range(0, len(work), some):
             found += run_in_tasks(session, work[first : first + some])
     return found

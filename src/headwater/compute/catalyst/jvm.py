@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import threading
 import zipfile
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from headwater.base.errors import HeadwaterError
 
@@ -35,8 +36,19 @@ CLASSES: Final = (
 )
 """In the order in which they need each other."""
 
+
+class _Compiled(NamedTuple):
+    """Classes in a JVM: an object of the last, and what all were compiled to."""
+
+    gateway: Any
+    made: Any
+    code: Mapping[str, bytes]
+
+
 _lock: Final = threading.Lock()
-_made: dict[tuple[str, ...], tuple[Any, Any]] = {}
+_made: dict[tuple[str, ...], _Compiled] = {}
+_shipped: dict[tuple[str, ...], Any] = {}
+"""The newest context that has them."""
 
 
 class UnsupportedSpark(HeadwaterError):
@@ -55,18 +67,19 @@ def java_object(
 
     Their sources are in the directory ``java`` of the package.
     """
-    gateway = session.sparkContext._gateway
+    context = session.sparkContext
     with _lock:
-        if classes not in _made or _made[classes][0] is not gateway:
-            code: dict[str, bytes] = {}
-            made = _compiled(gateway, classes, package, code)
-            if shipped:
-                _ship(session.sparkContext, classes[-1], code)
-            _made[classes] = (gateway, made)
-        return _made[classes][1]
+        known = _made.get(classes)
+        if known is None or known.gateway is not context._gateway:
+            known = _made[classes] = _compiled(context._gateway, classes, package)
+        # One JVM may have one context after the other, each with executors of its own.
+        if shipped and _shipped.get(classes) is not context:
+            _ship(context, classes[-1], known.code)
+            _shipped[classes] = context
+        return known.made
 
 
-def _ship(context: Any, name: str, code: dict[str, bytes]) -> None:
+def _ship(context: Any, name: str, code: Mapping[str, bytes]) -> None:
     # A directory that PySpark removes when the JVM ends.
     jar = Path(context._temp_dir) / f"{name}.jar"
     with zipfile.ZipFile(jar, "w") as archive:
@@ -75,8 +88,7 @@ def _ship(context: Any, name: str, code: dict[str, bytes]) -> None:
     context._jsc.addJar(str(jar))
 
 
-def _compiled(gateway: Any, classes: tuple[str, ...], package: str, code: dict[str, bytes]) -> Any:
-    """Return a new object of the last class; ``code`` becomes what all were compiled to."""
+def _compiled(gateway: Any, classes: tuple[str, ...], package: str) -> _Compiled:
     from py4j.protocol import Py4JJavaError
 
     jvm = gateway.jvm
@@ -84,6 +96,7 @@ def _compiled(gateway: Any, classes: tuple[str, ...], package: str, code: dict[s
     # The loader that knows Spark; jars added to the session later do not matter here.
     loader = jvm.org.apache.spark.sql.classic.SparkSession.getDefaultSession().get()
     loader = loader.getClass().getClassLoader()
+    code: dict[str, bytes] = {}
     for name in classes:
         compiler = jvm.org.codehaus.janino.SimpleCompiler()
         compiler.setParentClassLoader(loader)
@@ -99,4 +112,4 @@ def _compiled(gateway: Any, classes: tuple[str, ...], package: str, code: dict[s
     made = loader.loadClass(f"headwater.{classes[-1]}")
     no_types = gateway.new_array(jvm.java.lang.Class, 0)
     no_values = gateway.new_array(jvm.java.lang.Object, 0)
-    return made.getDeclaredConstructor(no_types).newInstance(no_values)
+    return _Compiled(gateway, made.getDeclaredConstructor(no_types).newInstance(no_values), code)

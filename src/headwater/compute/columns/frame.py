@@ -8,6 +8,9 @@ away each row is looked up in the runs, where it is *hidden*:
 
     rows of the runs, without the hidden ones  +  rows of the rest  ==  the rows of the snapshot
 
+Parts that are whole Parquet files (``columns/files.py``) are read by Spark's own reader beside
+them, which cannot hide a row: what goes must be in the runs.
+
 Equal rows are the same to every query, so any of them may be the hidden one. Where not all can be
 found (a retraction of something that comes later), or a type has no columns here, there is no such
 frame: whoever asks reads by ``persist/spark.py``, which reads everything.
@@ -21,6 +24,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -33,6 +37,7 @@ from headwater.collection.key_hash import key_hash
 from headwater.collection.run import Run
 from headwater.collection.run_layout import RunLayout
 from headwater.compute.catalyst.jvm import java_object
+from headwater.compute.columns.files import files_frame, path_of
 from headwater.persist.batch import Part, Segment
 from headwater.persist.consolidate import consolidate
 from headwater.persist.evolution import DIFF
@@ -44,8 +49,8 @@ from headwater.persist.pieces import SLICE_ROWS_MIN
 from headwater.persist.read import EVERYTHING, Snapshot
 from headwater.persist.spark import (
     DRIVER_ROWS_MAX,
-    SLOTS_LEFT_FREE,
     arrow_frame,
+    background_slots,
     require_no_errors,
     spark_schema,
 )
@@ -63,6 +68,9 @@ CLASSES: Final = (
     "RunTables",
 )
 """In the order in which they need each other."""
+
+FILE_ROWS_MIN: Final = 10_000
+"""A file of fewer rows is read here: Spark makes tasks of files."""
 
 _FIXED: Final = frozenset(
     {
@@ -112,14 +120,18 @@ def columns_frame(session: Any, snapshot: Snapshot) -> Any | None:
     if place is None or not local or snapshot.narrowing != EVERYTHING:
         return None
     parts = [part for part in snapshot.parts if not part.errors]
-    large = [part for part in parts if _is_plain(part, snapshot)]
-    rest = [part for part in parts if part not in large]
+    blob = place.blob(read_only=True)
+    plain = [part for part in parts if _is_plain(part, snapshot)]
+    paths = ((part, path_of(part, blob)) for part in plain if part.rows > FILE_ROWS_MIN)
+    files = [(part, path) for part, path in paths if path is not None]
+    runs = [part for part in plain if part.layout == RunLayout.name]
+    rest = [part for part in parts if part not in runs and part not in [p for p, _ in files]]
     # What is small altogether is read here, too: a task costs more.
     all_rows, rest_rows = (sum(part.rows for part in some) for some in (parts, rest))
     if all_rows <= DRIVER_ROWS_MAX or rest_rows > DRIVER_ROWS_MAX:
         return None
-    sources = opened(place.blob(read_only=True), large, snapshot.schema)
-    if sources is None:
+    sources = opened(blob, runs, snapshot.schema)
+    if sources is None or not _has_columns(snapshot.schema, snapshot.schema):
         return None
     require_no_errors(snapshot)
     names, reading = snapshot.schema.names, Reading.of(place, snapshot.collection)
@@ -131,20 +143,25 @@ def columns_frame(session: Any, snapshot: Snapshot) -> Any | None:
     hidden = hidden_rows([source.run for source in sources], little.filter(pc.invert(added)), names)
     if hidden is None:
         return None
-    tasks = max(1, int(session.sparkContext.defaultParallelism) - SLOTS_LEFT_FREE)
-    said = described(snapshot, sources, shares([s.run.rows for s in sources], hidden, tasks))
-    java = java_side(session).frame(session._jsparkSession, said)
-    frame = DataFrame(java, session)
+    frames = []
+    if files:
+        frames.append(files_frame(session, files, snapshot.schema))
+    if sources:
+        tasks = background_slots(session)
+        said = described(snapshot, sources, shares([s.run.rows for s in sources], hidden, tasks))
+        java = java_side(session).frame(session._jsparkSession, said)
+        frames.append(DataFrame(java, session))
     more = repeat_rows(little.filter(added), snapshot.name).select(names)
-    return frame.unionAll(arrow_frame(session, more)) if more.num_rows else frame
+    if more.num_rows:
+        frames.append(arrow_frame(session, more))
+    return None if None in frames else reduce(DataFrame.unionAll, frames)
 
 
 def _is_plain(part: Part, snapshot: Snapshot) -> bool:
-    """Whether a part is a run in a file, of today's columns, with every row there once."""
+    """Whether a part lies in an object, has today's columns, and every row there once."""
     diffs = part.stats.get(DIFF)
     return (
-        part.layout == RunLayout.name
-        and isinstance(part.where, Segment)
+        isinstance(part.where, Segment)
         and part.window is None
         and diffs is not None
         and (diffs.lower, diffs.upper) == (1, 1)
@@ -190,6 +207,8 @@ def hidden_rows(runs: Sequence[Run], gone: pa.Table, names: list[str]) -> list[L
 
     ``gone`` has each such row once, with how often (negative) as ``__diff``.
     """
+    if not gone.num_rows:
+        return [np.empty(0, np.int64) for _ in runs]
     missing = -gone.column(DIFF).to_numpy()
     marks = fingerprints(gone, names)
     hidden, taken = [], [gone]
