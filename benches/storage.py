@@ -5,34 +5,39 @@ per CPU-second *of the ingesting process* (the broker and the database have thei
 at half the speed of ``COPY``. Everything ends durable in a location on this disk, and is counted.
 
 *Raw* is what the client library alone gives: messages consumed and dropped, log messages received
-and dropped, rows of COPY received and dropped, ``json.loads`` of the same bytes.
+and dropped, rows of COPY received and dropped, ``json.loads`` or fastavro on the same bytes.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
 import pyarrow as pa
+from fastavro import parse_schema, schemaless_reader, schemaless_writer
 from measure import Cost, begin, quick, scratch, show
 
 from headwater.base.clock import SystemClock
 from headwater.collection.run_layout import LAYOUTS
 from headwater.persist.client import open_location
 from headwater.persist.evolution import TIME
+from headwater.storage.avro import Avro, Subject
 from headwater.storage.envelope import Debezium, Envelope, Plain, Rows
 from headwater.storage.format import Json
 from headwater.storage.ingestion import Ingestion
 from headwater.storage.outputs import Definition, Output
+from headwater.storage.registry import HEADER_BYTES, Registry, framed
 from headwater.storage.source import OFFSET, PARTITION, Source
 from headwater.storage.sources.pg_copy import _blocks
 from headwater.storage.sources.pg_stream import Stream
 from headwater.storage.sources.postgres import LOG, Postgres, discover
 from headwater.testing.kafka import Broker, kafka_broker, missing
+from headwater.testing.schema_registry import schema_registry
 from headwater.testing.servers import postgres_server
 
 ORDER = pa.schema(
@@ -91,6 +96,20 @@ def line(name: str, count: int, spent: Cost, raw: Cost | None = None) -> list[ob
     return [name, f"{rate / 1e3:,.0f}", f"{count / spent.wall_s / 1e3:,.0f}", share, wall_share]
 
 
+def stamped(values: Sequence[bytes]) -> Iterator[pa.Table]:
+    """Yield messages as an envelope gets them, some at once."""
+    for first in range(0, len(values), AT_ONCE):
+        yield pa.table(
+            {
+                PARTITION: pa.repeat(pa.scalar("0"), AT_ONCE),
+                OFFSET: range(first, first + AT_ONCE),
+                "key": pa.nulls(AT_ONCE, pa.binary()),
+                "value": pa.array(values[first : first + AT_ONCE], pa.binary()),
+                TIME: pa.repeat(pa.scalar(1, pa.int64()), AT_ONCE),
+            }
+        )
+
+
 # ---- Debezium --------------------------------------------------------------------------------
 
 
@@ -101,18 +120,7 @@ def debezium(count: int) -> list[list[object]]:
         source = {"version": "2.7", "connector": "postgresql", "ts_ms": number, "table": "orders"}
         change = {"before": before, "after": after, "source": source, "op": "u", "ts_ms": number}
         values.append(json.dumps(change).encode())
-    batches = [
-        pa.table(
-            {
-                PARTITION: pa.repeat(pa.scalar("0"), AT_ONCE),
-                OFFSET: range(first, first + AT_ONCE),
-                "key": pa.nulls(AT_ONCE, pa.binary()),
-                "value": pa.array(values[first : first + AT_ONCE], pa.binary()),
-                TIME: pa.repeat(pa.scalar(1, pa.int64()), AT_ONCE),
-            }
-        )
-        for first in range(0, count, AT_ONCE)
-    ]
+    batches = list(stamped(values))
     with own_cost() as raw:
         for value in values:
             json.loads(value)
@@ -124,6 +132,52 @@ def debezium(count: int) -> list[list[object]]:
         line("Debezium JSON: json.loads", count, raw),
         line("Debezium JSON decoded into updates (target 200)", count, spent, raw),
     ]
+
+
+# ---- Avro ------------------------------------------------------------------------------------
+
+ORDER_AVRO = json.dumps(
+    {
+        "type": "record",
+        "name": "Order",
+        "fields": [
+            {"name": "id", "type": "long"},
+            {"name": "customer", "type": ["null", "long"], "default": None},
+            {"name": "amount", "type": ["null", "double"], "default": None},
+            {"name": "status", "type": ["null", "string"], "default": None},
+            {"name": "note", "type": ["null", "string"], "default": None},
+        ],
+    }
+)
+
+
+def avro(count: int) -> list[list[object]]:
+    """Decode what a registry frames: written with the reader's schema, and with an older one."""
+    older = json.loads(ORDER_AVRO)
+    older["fields"].pop()
+    found = []
+    with schema_registry() as registry:
+        for name, text in (("", ORDER_AVRO), (" of an older writer", json.dumps(older))):
+            number, schema = registry.register("orders-value", text), parse_schema(json.loads(text))
+            values = []
+            for at in range(count):
+                stream = io.BytesIO()
+                schemaless_writer(stream, schema, order(at))
+                values.append(framed(number, stream.getvalue()))
+            with own_cost() as raw:
+                for value in values:
+                    schemaless_reader(io.BytesIO(value[HEADER_BYTES:]), schema, None)
+            subject = Subject(Registry(registry.url), "orders-value")
+            envelope = Plain(Avro((ORDER_AVRO,), subject))
+            batches = list(stamped(values))
+            with own_cost() as spent:
+                updates = sum(envelope.changes("o", batch).updates.num_rows for batch in batches)
+            assert updates == count
+            found += [
+                line(f"Avro{name}: schemaless_reader", count, raw),
+                line(f"Avro{name} decoded into updates", count, spent, raw),
+            ]
+    return found
 
 
 # ---- Kafka -----------------------------------------------------------------------------------
@@ -228,7 +282,7 @@ def main() -> None:
     count = 100_000 if small else 1_000_000
     begin(f"Sources: {count:,} messages, changes and rows")
     with scratch() as folder:
-        found = debezium(count)
+        found = debezium(count) + avro(count)
         if missing() is None:
             with kafka_broker() as broker:
                 found += kafka(folder, broker, count)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 import psycopg
@@ -32,6 +33,7 @@ from headwater.base.ids import GlobalId
 from headwater.persist.commands import SetItem
 from headwater.persist.core import Core
 from headwater.persist.state import State
+from headwater.storage import registry
 
 SECRET: Final = "secret/"  # noqa: S105 - where they are, not what
 CONNECTION: Final = "connection/"
@@ -57,11 +59,13 @@ _OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
         "ssl certificate",
         "ssl key",
     ),
+    "confluent schema registry": ("url", "username", "password", "ssl ca location"),
 }
 _REQUIRED: Final = {
     "postgres": ("host", "database", "user"),
     "kafka": ("broker",),
     "mysql": ("host", "user"),
+    "confluent schema registry": ("url",),
 }
 _SSL_MODES: Final = ("disabled", "preferred", "required", "verify_ca", "verify_identity")
 _KEPT_SECRET: Final = ("password", "sasl password")
@@ -79,7 +83,7 @@ _LIBRDKAFKA: Final = {
 class ConnectionDefinition(msgspec.Struct, frozen=True):
     """One connection: what is said in clear, and which option is which secret."""
 
-    kind: Literal["postgres", "kafka", "mysql"]
+    kind: Literal["postgres", "kafka", "mysql", "confluent schema registry"]
     options: dict[str, str]
     secrets: dict[str, str] = {}
 
@@ -145,6 +149,8 @@ def create_connection(
         if name not in clear and name not in hidden:
             raise InvalidDefinition(f"a connection to {kind} needs the option {name.upper()}")
     _check_mode(clear)
+    if "url" in clear:
+        _refuse_address(clear["url"])
     oid = f"u{new_id()}"
     definition = ConnectionDefinition(kind, clear, hidden)
     uses = tuple(dict.fromkeys(hidden.values()))
@@ -158,6 +164,19 @@ def _check_mode(options: Mapping[str, str]) -> None:
     if mode is not None and mode.lower().replace("-", "_") not in _SSL_MODES:
         raise InvalidDefinition(
             f"there is no SSL MODE {mode!r}", hint=f"There are {', '.join(_SSL_MODES)}."
+        )
+
+
+def _refuse_address(url: str) -> None:
+    """Refuse what is no address, and one that has a password in it."""
+    found = urlsplit(url)
+    if found.scheme not in {"http", "https"} or not found.hostname:
+        raise InvalidDefinition(
+            "URL is an address that begins with http:// or https://", hint="URL 'http://host:8081'"
+        )
+    if found.username or found.password:
+        raise InvalidDefinition(
+            "a URL has no user and no password in it", hint="USERNAME 'u', PASSWORD SECRET s."
         )
 
 
@@ -210,6 +229,8 @@ class Connections:
         options = dict(definition.options)
         for name, sealed in definition.secrets.items():
             options[name] = self._secret(state, sealed)
+        if definition.kind == "confluent schema registry":
+            return options
         if definition.kind == "kafka":
             return {_LIBRDKAFKA[name]: value for name, value in options.items()}
         if definition.kind == "mysql":
@@ -255,6 +276,9 @@ def _reach(kind: str, said: Mapping[str, Any]) -> None:
         from headwater.storage.sources.my_wire import connected as to_mysql  # Also an extra.
 
         to_mysql(said).close()
+        return
+    if kind == "confluent schema registry":
+        registry.connected(said, "VALIDATE CONNECTION").check()
         return
     from confluent_kafka.admin import AdminClient  # An extra that not everybody has.
 

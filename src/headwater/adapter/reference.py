@@ -216,6 +216,10 @@ SECTIONS: Final[dict[str, tuple[Entry, ...]]] = {
             "CREATE SOURCE p FROM POSTGRES CONNECTION pg (PUBLICATION 'all') FOR TABLES (orders)",
             "CREATE SOURCE m FROM MYSQL CONNECTION my FOR TABLES (shop.orders AS o)",
             "CREATE SOURCE k FROM KAFKA CONNECTION kf (TOPIC 't') FORMAT JSON ENVELOPE NONE",
+            "CREATE SOURCE o FROM KAFKA CONNECTION kf (TOPIC 'o') FORMAT AVRO "
+            "USING CONFLUENT SCHEMA REGISTRY CONNECTION csr ENVELOPE UPSERT",
+            "CREATE SOURCE m FROM KAFKA CONNECTION kf (TOPIC 'm') KEY FORMAT TEXT VALUE FORMAT "
+            "PROTOBUF MESSAGE 'shop.Order' USING SCHEMA 'CgYKBGEucHI=' ENVELOPE UPSERT",
             "CREATE SOURCE f (a int) FROM FILES (PATH '/d/*.csv') FORMAT CSV WITH HEADER",
         ),
         _of(
@@ -271,6 +275,7 @@ SECTIONS: Final[dict[str, tuple[Entry, ...]]] = {
             "CREATE CONNECTION pg TO POSTGRES (HOST 'h', DATABASE 'd', USER 'u', "
             "PASSWORD SECRET pw)",
             "CREATE CONNECTION my TO MYSQL (HOST 'h', USER 'u', PASSWORD SECRET pw)",
+            "CREATE CONNECTION csr TO CONFLUENT SCHEMA REGISTRY (URL 'http://h:8081')",
         ),
         _of(
             connection_statements.ValidateConnection,

@@ -20,7 +20,14 @@ from typing import Any, Final, cast
 import psycopg
 import pyarrow as pa
 
-from headwater.adapter import alterations, catalog, mysql_sources, namespaces, webhooks
+from headwater.adapter import (
+    alterations,
+    catalog,
+    message_schemas,
+    mysql_sources,
+    namespaces,
+    webhooks,
+)
 from headwater.adapter.change import Change
 from headwater.adapter.connections import Connections, connection
 from headwater.adapter.errors import DuplicateRelation, InvalidDefinition, WrongKind
@@ -30,6 +37,7 @@ from headwater.adapter.sql.options import duration, number, refuse_others, text
 from headwater.adapter.sql.source_statements import (
     Connected,
     CreateSource,
+    Encoding,
     Files,
     LoadGenerator,
     TableReference,
@@ -221,10 +229,10 @@ def _described(state: State, statement: CreateSource, oid: str, reached: Connect
         case LoadGenerator():
             return _generator(upstream)
         case Files():
-            return _files(upstream, statement)
+            return _files(state, upstream, statement, reached)
         case Webhook():
             webhook = webhooks.described(state, upstream)
-            outputs = {WEBHOOK_OUTPUT: _decoding(statement, keyed=False)}
+            outputs = {WEBHOOK_OUTPUT: _decoding(state, statement, reached)}
             return Described(webhook, outputs, (webhook.secret,) if webhook.secret else ())
         case Connected("kafka"):
             used = connection(state, upstream.connection, "kafka").id
@@ -233,9 +241,11 @@ def _described(state: State, statement: CreateSource, oid: str, reached: Connect
             isolation = str(upstream.options.get("isolation level", "read_committed")).lower()
             if isolation not in {"read_committed", "read_uncommitted"}:
                 raise InvalidDefinition("ISOLATION LEVEL is read_committed or read_uncommitted")
-            decoding = _decoding(statement, keyed=True)
+            decoding = _decoding(state, statement, reached, topic)
             read = FromKafka(used, topic, cast("Any", isolation))
-            return Described(read, {KAFKA_OUTPUT: decoding}, (used,))
+            return Described(
+                read, {KAFKA_OUTPUT: decoding}, (used, *message_schemas.uses(decoding))
+            )
         case Connected("mysql"):
             used = connection(state, upstream.connection, "mysql").id
             read_, tables = mysql_sources.described(statement, used, reached)
@@ -282,7 +292,7 @@ def _postgres(
     return Described(FromPostgres(used, publication, slot, oids), outputs, (used,))
 
 
-def _files(files: Files, statement: CreateSource) -> Described:
+def _files(state: State, files: Files, statement: CreateSource, reached: Connections) -> Described:
     what = "a source of FILES"
     refuse_others(what, files.options, ("path", "pattern"))
     path = text("path", files.options, what)
@@ -295,15 +305,33 @@ def _files(files: Files, statement: CreateSource) -> Described:
         rows = Decoding("rows", evolution.to_bytes(statement.columns))
         return Described(upstream, {FILES_OUTPUT: rows})
     upstream = FromFiles(path, "lines", pattern, encoding.header)
-    return Described(upstream, {FILES_OUTPUT: _decoding(statement, keyed=False)})
+    return Described(upstream, {FILES_OUTPUT: _decoding(state, statement, reached)})
 
 
-def _decoding(statement: CreateSource, *, keyed: bool) -> Decoding:
-    """Return how messages become rows; ``keyed``: they have keys of their own, as JSON."""
+def _decoding(
+    state: State, statement: CreateSource, reached: Connections, topic: str = ""
+) -> Decoding:
+    """Return how messages become rows; those of a ``topic`` have keys of their own."""
     encoding, columns = statement.encoding, statement.columns
     assert encoding is not None, "the parser asks for it"
     if encoding.format == "parquet":
         raise InvalidDefinition("FORMAT PARQUET is of files")
+    try:
+        if encoding.schema is None and encoding.key_format is None:
+            decoding = _by_columns(encoding, columns, keyed=bool(topic))
+        else:
+            decoding = message_schemas.decoding(state, encoding, columns, topic, reached)
+        names = decoding.made().schema.names
+    except InvalidUsage as error:
+        raise InvalidDefinition(str(error)) from error
+    if len(set(names)) < len(names):
+        raise InvalidDefinition("two columns have one name", hint="INCLUDE … AS another name.")
+    return decoding
+
+
+def _by_columns(encoding: Encoding, columns: pa.Schema | None, *, keyed: bool) -> Decoding:
+    """Return how messages become the columns of the statement; a key of their own is JSON."""
+    assert encoding.format != "parquet", "refused before"
     for name in encoding.key:
         if columns is None or name not in columns.names:
             raise InvalidDefinition(f'the key column "{name}" is not among the columns')
@@ -317,7 +345,7 @@ def _decoding(statement: CreateSource, *, keyed: bool) -> Decoding:
         assert columns is not None
         fields = [f.with_nullable(f.nullable and f.name not in encoding.key) for f in columns]
         schema = evolution.to_bytes(pa.schema(fields))
-    decoding = Decoding(
+    return Decoding(
         encoding.envelope,
         schema,
         encoding.format,
@@ -327,13 +355,6 @@ def _decoding(statement: CreateSource, *, keyed: bool) -> Decoding:
         encoding.on_error,
         encoding.included,
     )
-    try:
-        names = decoding.made().schema.names
-    except InvalidUsage as error:
-        raise InvalidDefinition(str(error)) from error
-    if len(set(names)) < len(names):
-        raise InvalidDefinition("two columns have one name", hint="INCLUDE … AS another name.")
-    return decoding
 
 
 def _generator(generator: LoadGenerator) -> Described:

@@ -315,7 +315,7 @@ class Ingestions:
     def _run(self, definition: SourceDefinition, before: Runner | None = None) -> None:
         def start() -> Ingestion:
             source = upstream_of(definition, self._clock, self.connections, self.inbox)
-            kept = definition.ingestion
+            kept = definition.ingesting(self.connections)
             return Ingestion(self._client, kept, source, self._following, self._tasks)
 
         begins = Condition.PAUSED if definition.paused else Condition.STARTING

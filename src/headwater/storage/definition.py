@@ -31,7 +31,15 @@ from headwater.storage.generators.nexmark import Nexmark
 from headwater.storage.generators.tpch import Tpch
 from headwater.storage.inbox import Inbox
 from headwater.storage.keyed_changes import Keyed
+from headwater.storage.message_schema import (
+    MessageSchema,
+    Registries,
+    changes_of,
+    format_of,
+    nowhere,
+)
 from headwater.storage.outputs import Definition, Output
+from headwater.storage.registry import connected
 from headwater.storage.source import HEADERS, TIMESTAMP, Reliance, Source
 from headwater.storage.sources.files import Files
 from headwater.storage.sources.folders import folder_of
@@ -45,8 +53,11 @@ POLL_MS: Final = 1_000
 POLL_MIN_MS: Final = 50
 
 Generators = Literal["counter", "auction", "key value", "nexmark", "tpch"]
-Formats = Literal["json", "csv", "text", "bytes"]
+Formats = Literal["json", "csv", "text", "bytes", "avro", "protobuf"]
 Envelopes = Literal["rows", "keyed", "none", "upsert", "debezium"]
+
+_KEY_TEXT: Final = pa.schema([pa.field("key", pa.string(), nullable=False)])
+_KEY_BYTES: Final = pa.schema([pa.field("key", pa.binary(), nullable=False)])
 
 Connections = Callable[[str], Mapping[str, Any]]
 """From the id of a connection to what it says now, secrets included."""
@@ -128,8 +139,13 @@ class Decoding(msgspec.Struct, frozen=True):
     policy: Literal["fail", "skip"] = "fail"
     included: tuple[tuple[What, str], ...] = ()
     """Columns of the message itself (of a topic): which, and what each is called."""
+    reader: MessageSchema | None = None
+    """Of Avro and Protobuf: the schema that has the columns."""
+    key_format: Literal["", "json", "text", "bytes", "avro", "protobuf"] = ""
+    """How the key of a message is read; empty: as JSON, by ``key_schema``."""
+    key_reader: MessageSchema | None = None
 
-    def made(self) -> Envelope | Keyed:
+    def made(self, registries: Registries = nowhere) -> Envelope | Keyed:
         """Return the envelope."""
         policy = Policy(self.policy)
         if self.envelope == "rows":
@@ -137,21 +153,39 @@ class Decoding(msgspec.Struct, frozen=True):
         if self.envelope == "keyed":
             return Keyed(evolution.from_bytes(self.schema), self.key)
         if self.envelope == "none":
-            return Plain(self._format(), policy, included=self._included())
+            return Plain(self._format(registries), policy, included=self._included())
         if self.envelope == "debezium":
+            if self.reader is not None:
+                return Debezium(changes_of(self.reader, registries), policy)
             return Debezium(Json(evolution.from_bytes(self.schema)), policy)
-        key_format = Json(evolution.from_bytes(self.key_schema)) if self.key_schema else None
-        included = self._included()
-        return Upsert(self._format(), self.key, key_format, policy, included=included)
+        format_, key_format = self._format(registries), self._format_of_key(registries)
+        return Upsert(format_, self.key, key_format, policy, included=self._included())
 
     def _included(self) -> tuple[Included, ...]:
         types: dict[str, pa.DataType] = {"partition": pa.int32(), "headers": pa.string()}
-        if self.format != "bytes":
+        if self.format in ("json", "csv", "text"):
             types["key"] = pa.string()
         return tuple(Included(what, name, types.get(what)) for what, name in self.included)
 
-    def _format(self) -> Format:
+    def _format_of_key(self, registries: Registries) -> Format | None:
+        match self.key_format:
+            case "":
+                return Json(evolution.from_bytes(self.key_schema)) if self.key_schema else None
+            case "text":
+                return Text(_KEY_TEXT)
+            case "json":
+                return JsonText(_KEY_TEXT)
+            case "bytes":
+                return Bytes(_KEY_BYTES)
+            case "avro" | "protobuf":
+                assert self.key_reader is not None
+                return format_of(self.key_format, self.key_reader, registries, alone="key")
+
+    def _format(self, registries: Registries) -> Format:
         match self.format:
+            case "avro" | "protobuf":
+                assert self.reader is not None
+                return format_of(self.format, self.reader, registries, alone="data")
             case "text":
                 return Text()
             case "bytes":
@@ -182,7 +216,18 @@ class SourceDefinition(msgspec.Struct, frozen=True):
     @property
     def ingestion(self) -> Definition:
         """What the ingestion keeps."""
-        outputs = (Output(o.reference, o.collection, o.decoding.made()) for o in self.outputs)
+        return self._ingestion(nowhere)
+
+    def ingesting(self, connections: Connections) -> Definition:
+        """Return the ingestion as it is run, with all that its messages need to be read."""
+        return self._ingestion(
+            lambda registry: connected(_said(connections, registry, self.id), self.kind)
+        )
+
+    def _ingestion(self, registries: Registries) -> Definition:
+        outputs = (
+            Output(o.reference, o.collection, o.decoding.made(registries)) for o in self.outputs
+        )
         return Definition(self.id, tuple(outputs))
 
     @property

@@ -48,7 +48,7 @@ from headwater.storage.decode import (
     decode_all,
     unfit_keys,
 )
-from headwater.storage.format import Format, Json, Row, Undecodable
+from headwater.storage.format import Changing, Format, Json, Row, Undecodable
 from headwater.storage.source import OFFSET, PARTITION
 
 NO_KEY: Final = "a message without a key cannot be upserted"
@@ -174,13 +174,16 @@ class Plain:
 class Debezium:
     """A message has its row before and after; with or without the schema around it."""
 
-    row: Json
+    row: Json | Changing
     policy: Policy = Policy.FAIL
     key: tuple[str, ...] = ()
     layout: str = "parquet"
     _decoder: Any = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "_decoder", None)
+        if not isinstance(self.row, Json):
+            return
         rows: list[Any] = [(name, self.row.record | None, None) for name in ("before", "after")]
         parts = [*rows, ("op", str, "")]
         change = msgspec.defstruct("Change", parts, frozen=True, gc=False)
@@ -243,12 +246,18 @@ class Debezium:
 
     def _decode(self, value: bytes) -> tuple[Any, Any]:
         """Return the records that go and come."""
-        try:
-            change = self._decoder.decode(value)
-        except (msgspec.DecodeError, UnicodeDecodeError, decimal.InvalidOperation) as error:
-            raise Undecodable(str(error)) from error
-        change = change.payload or change
-        before, after, op = change.before, change.after, change.op
+        before: Any
+        after: Any
+        if self._decoder is None:
+            assert not isinstance(self.row, Json)
+            before, after, op = self.row.change(value)
+        else:
+            try:
+                change = self._decoder.decode(value)
+            except (msgspec.DecodeError, UnicodeDecodeError, decimal.InvalidOperation) as error:
+                raise Undecodable(str(error)) from error
+            change = change.payload or change
+            before, after, op = change.before, change.after, change.op
         if op == "u":
             complete = before is not None and after is not None
         elif op in {"c", "r"}:

@@ -13,6 +13,8 @@ here, bounds and all, so that building the Arrow column of decoded values cannot
 - **CSV**: one line, RFC 4180 quoting, as many fields as columns. An empty field is NULL, except in
   a text column, where it is the empty text.
 - **TEXT**: one column ``text``, UTF-8. **BYTES**: one column ``data``.
+- **AVRO** and **PROTOBUF** have their columns from a schema: ``storage/avro.py``,
+  ``storage/protobuf.py``.
 """
 
 from __future__ import annotations
@@ -51,6 +53,23 @@ class Format(Protocol):
 
     def decode(self, data: bytes) -> Row:
         """Return the row of a message; raise :class:`Undecodable`."""
+        ...
+
+
+class Changing(Protocol):
+    """How bytes become the change of a row, where a format has a way of its own to say it."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of a row."""
+        ...
+
+    def change(self, data: bytes) -> tuple[Row | None, Row | None, str]:
+        """Return the row before, the row after, and what happened; raise :class:`Undecodable`."""
+        ...
+
+    def columns(self, records: Sequence[Row]) -> Sequence[Sequence[Any]]:
+        """Return the values of rows column by column."""
         ...
 
 

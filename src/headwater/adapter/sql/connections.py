@@ -66,15 +66,17 @@ def create_connection(source: Source) -> statements.Statement:
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     name = cursor.relation()
     cursor.expect("TO")
-    kind: Literal["postgres", "kafka", "mysql"] = "postgres"
+    kind: Literal["postgres", "kafka", "mysql", "confluent schema registry"] = "postgres"
     if cursor.accept("KAFKA"):
         kind = "kafka"
     elif cursor.accept("MYSQL"):
         kind = "mysql"
+    elif cursor.accept("CONFLUENT", "SCHEMA", "REGISTRY"):
+        kind = "confluent schema registry"
     elif not cursor.accept("POSTGRES"):
         raise Unsupported(
             f"a connection TO {cursor.identifier().upper()}",
-            detail="There is POSTGRES, MYSQL and KAFKA.",
+            detail="There is POSTGRES, MYSQL, KAFKA and CONFLUENT SCHEMA REGISTRY.",
         )
     options: dict[str, OptionValue | SecretName] = read_options(cursor, secret_name)
     cursor.finish()

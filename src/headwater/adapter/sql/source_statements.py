@@ -65,10 +65,27 @@ Upstream = LoadGenerator | Files | Connected | Webhook
 
 
 @dataclass(frozen=True, slots=True)
+class SchemaFrom:
+    """``USING CONFLUENT SCHEMA REGISTRY CONNECTION name | [MESSAGE 'm'] USING SCHEMA 'text'``."""
+
+    registry: str | None = None
+    text: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFormat:
+    """``KEY FORMAT …``: how the key of a message is read."""
+
+    format: Literal["json", "text", "bytes", "avro", "protobuf"]
+    schema: SchemaFrom | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Encoding:
     """``FORMAT … [INCLUDE …] [ENVELOPE …] [ON ERROR FAIL | SKIP]``: how messages become rows."""
 
-    format: Literal["json", "csv", "text", "bytes", "parquet"]
+    format: Literal["json", "csv", "text", "bytes", "parquet", "avro", "protobuf"]
     header: bool = False
     delimiter: str = ","
     envelope: Literal["none", "upsert", "debezium"] = "none"
@@ -77,6 +94,9 @@ class Encoding:
     on_error: Literal["fail", "skip"] = "fail"
     included: tuple[tuple[Included, str], ...] = ()
     """``INCLUDE KEY | PARTITION | OFFSET | TIMESTAMP | HEADERS [AS name], …``: of the message."""
+    schema: SchemaFrom | None = None
+    """Of ``AVRO`` and ``PROTOBUF``: where it is said what is in a message."""
+    key_format: KeyFormat | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from headwater.adapter.errors import InvalidDefinition, Unsupported
 from headwater.adapter.sql import connections, objects, statements
 from headwater.adapter.sql.column_lists import columns_of
 from headwater.adapter.sql.connection_statements import SecretName
+from headwater.adapter.sql.formats import check_encoding, read_encoding
 from headwater.adapter.sql.names import written
 from headwater.adapter.sql.options import read_options
 from headwater.adapter.sql.source_statements import (
@@ -15,7 +16,6 @@ from headwater.adapter.sql.source_statements import (
     CreateSource,
     Encoding,
     Files,
-    Included,
     LoadGenerator,
     TableReference,
     Upstream,
@@ -36,20 +36,11 @@ _GENERATORS: Final[
 )
 
 
-_FORMATS: Final[tuple[Literal["json", "csv", "text", "bytes", "parquet"], ...]] = (
-    "json",
-    "csv",
-    "text",
-    "bytes",
-    "parquet",
-)
 _CONNECTED: Final[tuple[tuple[str, Literal["postgres", "kafka", "mysql"]], ...]] = (
     ("POSTGRES", "postgres"),
     ("MYSQL", "mysql"),
     ("KAFKA", "kafka"),
 )
-_NONE: Final = "none"
-_INCLUDED: Final[tuple[Included, ...]] = ("key", "partition", "offset", "timestamp", "headers")
 
 
 def create_source(source: Source) -> statements.Statement:
@@ -61,7 +52,7 @@ def create_source(source: Source) -> statements.Statement:
     columns = columns_of(cursor) if cursor.peek("(") else None
     cursor.expect("FROM")
     upstream = _upstream(cursor)
-    encoding = _encoding(cursor) if cursor.accept("FORMAT") else None
+    encoding = read_encoding(cursor)
     schemas = cursor.names() if cursor.accept("FOR", "SCHEMAS") else ()
     tables = () if schemas else _tables(cursor)
     retain_ms = objects.retention(cursor) if cursor.accept("WITH") else None
@@ -81,84 +72,8 @@ def _check(upstream: Upstream, encoding: Encoding | None, has_columns: bool) -> 
         raise InvalidDefinition("columns and FORMAT belong to a source of FILES, KAFKA or WEBHOOK")
     if decodes and encoding is None:
         raise InvalidDefinition("a source of FILES, KAFKA or WEBHOOK needs a FORMAT")
-    if encoding is None:
-        return
-    _check_included(upstream, encoding)
-    needs = encoding.format in ("csv", "parquet") or encoding.envelope == "debezium"
-    if needs and not has_columns:
-        raise InvalidDefinition(
-            f"FORMAT {encoding.format.upper()} needs columns here",
-            hint="CREATE SOURCE name (column type, …) FROM …",
-        )
-    if has_columns and encoding.format in ("text", "bytes"):
-        raise InvalidDefinition(f"FORMAT {encoding.format.upper()} has one column of its own")
-    if encoding.envelope == "debezium" and encoding.format != "json":
-        raise InvalidDefinition("ENVELOPE DEBEZIUM is of FORMAT JSON")
-    if encoding.envelope != "none" and encoding.format == "parquet":
-        raise InvalidDefinition("FORMAT PARQUET has rows, and no other envelope than NONE")
-
-
-def _check_included(upstream: Upstream, encoding: Encoding) -> None:
-    what = [each for each, _ in encoding.included]
-    if what and not isinstance(upstream, Connected | Webhook):
-        raise InvalidDefinition("INCLUDE belongs to a source of KAFKA or WEBHOOK")
-    if isinstance(upstream, Webhook) and not {"key", "partition"}.isdisjoint(what):
-        raise InvalidDefinition("a request has TIMESTAMP, HEADERS and OFFSET to INCLUDE")
-    if what and encoding.envelope == "debezium":
-        raise InvalidDefinition("a row of ENVELOPE DEBEZIUM comes and goes by several messages")
-    if "key" in what and encoding.envelope == "upsert":
-        raise InvalidDefinition("the key of ENVELOPE UPSERT is in its columns already")
-
-
-def _encoding(cursor: Cursor) -> Encoding:
-    format_ = next((f for f in _FORMATS if cursor.accept(f.upper())), None)
-    if format_ is None:
-        there = ", ".join(_FORMATS).upper()
-        raise Unsupported(f"FORMAT {cursor.identifier().upper()}", detail=f"There are {there}.")
-    header, delimiter = False, ","
-    if format_ == "csv":
-        header = cursor.accept("WITH", "HEADER")
-        if cursor.accept("DELIMITED", "BY"):
-            delimiter = cursor.string()
-            if len(delimiter) != 1:
-                raise InvalidDefinition("fields are delimited by one character")
-    included = _included(cursor) if cursor.accept("INCLUDE") else ()
-    envelope, key = _envelope(cursor) if cursor.accept("ENVELOPE") else (_NONE, ())
-    on_error: Literal["fail", "skip"] = "fail"
-    if cursor.accept("ON", "ERROR"):
-        if cursor.accept("SKIP"):
-            on_error = "skip"
-        else:
-            cursor.expect("FAIL")
-    return Encoding(format_, header, delimiter, envelope, key, on_error, included)
-
-
-def _included(cursor: Cursor) -> tuple[tuple[Included, str], ...]:
-    """``KEY [AS name], PARTITION [AS name], …``."""
-    found: list[tuple[Included, str]] = []
-    while not found or cursor.accept(","):
-        what = next((each for each in _INCLUDED if cursor.accept(each.upper())), None)
-        if what is None:
-            there = ", ".join(_INCLUDED).upper()
-            raise InvalidDefinition(
-                f"INCLUDE {cursor.identifier().upper()} is nothing of a message",
-                hint=f"There are {there}.",
-            )
-        found.append((what, cursor.identifier() if cursor.accept("AS") else what))
-    return tuple(found)
-
-
-def _envelope(
-    cursor: Cursor,
-) -> tuple[Literal["none", "upsert", "debezium"], tuple[str, ...]]:
-    if cursor.accept("NONE"):
-        return "none", ()
-    if cursor.accept("DEBEZIUM"):
-        return "debezium", ()
-    cursor.expect("UPSERT", "(", "KEY")
-    key = cursor.names()
-    cursor.expect(")")
-    return "upsert", key
+    if encoding is not None:
+        check_encoding(upstream, encoding, has_columns)
 
 
 def _upstream(cursor: Cursor) -> Upstream:
