@@ -122,7 +122,7 @@ def test_a_topic_whose_schema_grows(
     topic.raw(b"plain", key_of_3)
     server.ingestions.tick()
     assert sql("SELECT id, at FROM every") == [(1, 0), (1, 2), (2, 1)]
-    reasons = dict(sql('SELECT "offset", reason FROM every_errors'))
+    reasons: dict[int, str] = dict(sql('SELECT "offset", reason FROM every_errors'))
     assert sorted(reasons) == [3, 4, 5]
     assert "no schema with id 4000" in reasons[4]
     assert "the first byte is 0x70, not 0" in reasons[5]
