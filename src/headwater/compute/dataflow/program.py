@@ -15,6 +15,7 @@ import ctypes
 import gc
 import pickle
 import struct
+from base64 import b64decode
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any, Final
@@ -75,7 +76,7 @@ class Program:
         runner = java_object(self._session, _CLASSES)
         said = runner.collect(self._frame._jdf, group, description, PROPERTY, task.encoded())
         done = Done()
-        for lane, payload in _rows(bytes(said)):
+        for lane, payload in _rows(b64decode(said)):
             if lane == NOTE:
                 done.add(decode_note(payload))
             elif lane == FAILED:

@@ -3,14 +3,19 @@ package headwater;
 import java.io.ByteArrayOutputStream;
 import java.io.DataOutputStream;
 import java.io.IOException;
+import java.util.Base64;
 import org.apache.spark.SparkContext;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.classic.Dataset;
 
 /** A planned frame of (INT, BINARY), run in one call: a step would ask the gateway fifteen times otherwise. */
 public final class PlannedRun {
-    /** Run it as a job of this group, with one property; return its rows: number, length, bytes, and so on. */
-    public byte[] collect(Dataset frame, String group, String description, String property, String value)
+    /**
+     * Run it as a job of this group, with one property; return its rows: number, length, bytes, and so on.
+     *
+     * In Base64: the gateway sends bytes so, too, but at the other end it looks at each of them.
+     */
+    public String collect(Dataset frame, String group, String description, String property, String value)
             throws IOException {
         SparkContext context = frame.sparkSession().sparkContext();
         context.setJobGroup(group, description, false);
@@ -26,7 +31,7 @@ public final class PlannedRun {
                 data.writeInt(payload.length);
                 data.write(payload);
             }
-            return said.toByteArray();
+            return Base64.getEncoder().encodeToString(said.toByteArray());
         } finally {
             context.setLocalProperty(property, null);
             context.clearJobGroup();
