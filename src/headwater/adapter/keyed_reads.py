@@ -45,8 +45,8 @@ RUNS_OPEN_MAX: Final = 512
 SMALL_PARTS_SLACK: Final = 256
 """How many small parts may be kept beyond those that some table still has."""
 
-FEW_KEYS: Final = 32
-"""Up to so many keys are looked up one by one."""
+FEW_KEYS: Final = 1_024
+"""Up to so many keys are looked for one by one in the parts that have any of them."""
 
 Longs = npt.NDArray[np.int64]
 
@@ -91,6 +91,10 @@ class KeyedReads:
                 else:
                     runs.append(self._run_of(collection, part))
             self._forget()
+        if len(hashes) <= FEW_KEYS:
+            # Most parts have none of the keys: those of new rows are in no part at all.
+            asked = set(hashes.tolist())
+            small = [each for each in small if not each[1].places.keys().isdisjoint(asked)]
         found = [probe(runs, keys, at=snapshot.as_of, hashes=hashes, schema=schema)]
         found += [
             rows
