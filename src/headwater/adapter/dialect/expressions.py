@@ -12,6 +12,7 @@ from headwater.adapter.dialect.aggregates import AGGREGATES, aggregate
 from headwater.adapter.dialect.casts import cast, coerce, written_type
 from headwater.adapter.dialect.literals import number
 from headwater.adapter.dialect.number_functions import NUMBER_FUNCTIONS, element, same_type
+from headwater.adapter.dialect.quantified import quantified
 from headwater.adapter.dialect.refusal import only, refuse, refused
 from headwater.adapter.dialect.scope import Aliases, Column, Scope
 from headwater.adapter.dialect.signatures import Function, call
@@ -134,7 +135,7 @@ class Expressions:
         inner = right.expressions[0] if isinstance(right, exp.Anonymous) else right.this
         if isinstance(inner, exp.Subquery | exp.Query):
             if (operator, every) not in (("=", False), ("<>", True)):
-                refuse(node, f"{operator} {'ALL' if every else 'ANY'} (query)")
+                return self._some_or_all(node, operator, inner, scope, every=every)
             return self._in_query(node, node.this, inner, scope, negated=every)
         values = self.translate(inner, scope)
         if values.type.name != "array":
@@ -238,6 +239,25 @@ class Expressions:
     def _in_query(
         self, node: Any, operand_node: Any, query: Any, scope: Scope, *, negated: bool
     ) -> Typed:
+        operand, text = self._beside_query(node, operand_node, query, scope)
+        word = "NOT IN" if negated else "IN"
+        return Typed(f"({operand.sql} {word} ({text}))", BOOLEAN, node)
+
+    def _some_or_all(
+        self, node: Any, operator: str, query: Any, scope: Scope, *, every: bool
+    ) -> Typed:
+        operand, text = self._beside_query(node, node.this, query, scope)
+        name = self._queries.aliases.fresh("q")
+
+        def value(aggregate: str) -> str:
+            return f"(SELECT {aggregate} FROM ({text}) AS {name} (y))"  # noqa: S608 - translated
+
+        return quantified(node, operator, operand, value, every=every)
+
+    def _beside_query(
+        self, node: Any, operand_node: Any, query: Any, scope: Scope
+    ) -> tuple[Typed, str]:
+        """An operand, and the query of the values that it is compared with, both of one type."""
         if isinstance(operand_node, exp.Tuple):
             refuse(node, "rows IN a query", "Use EXISTS.")
         operand = self.translate(operand_node, scope)
@@ -246,8 +266,7 @@ class Expressions:
             refuse(node, "IN a query of several columns")
         type_ = common(node, [operand, Typed("", columns[0].type, node)])
         text, _ = self._queries.nested(query, scope, [type_])
-        word = "NOT IN" if negated else "IN"
-        return Typed(f"({coerce(operand, type_).sql} {word} ({text}))", BOOLEAN, node)
+        return coerce(operand, type_), text
 
     # --- queries and cases ------------------------------------------------------------------------
 
