@@ -32,12 +32,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+import pyarrow as pa
+
 from headwater.adapter import catalog
 from headwater.adapter.catalog import Object
 from headwater.adapter.errors import InvalidDefinition, WrongKind
 from headwater.adapter.ports import Evaluator
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import GlobalId
+from headwater.collection.schema import type_of
 from headwater.compute import definition
 from headwater.compute.ir import plan as plans
 from headwater.persist import evolution
@@ -147,12 +150,36 @@ def check_columns(state: State, found: Object, built: str) -> None:
         evolution.from_bytes(state.collections[state.names[name]].schemas[-1])
         for name in (found.collection, built)
     )
-    if users and not old.equals(new):
+    differences = changed_columns(old, new)
+    if users and differences:
         raise InvalidDefinition(
             f'"{found.name}" cannot be replaced: its columns would change, and view '
             f"{', '.join(users)} is made of them",
+            detail=f"{'; '.join(differences)}.",
             hint="Drop the views that are made of it, or keep names and types of the columns.",
         )
+
+
+def changed_columns(old: pa.Schema, new: pa.Schema) -> list[str]:
+    """Say how the columns differ for who reads them; whether one may be NULL is not among it.
+
+    >>> old = pa.schema([("k", pa.int32()), ("v", pa.string()), ("w", pa.string())])
+    >>> new = pa.schema([pa.field("k", pa.int32(), nullable=False), ("v", pa.int64())])
+    >>> changed_columns(old, new)
+    ['column "v" was text and would be bigint', 'column "w" would be gone']
+    >>> changed_columns(old, pa.schema([old.field(1), old.field(0), old.field(2)]))
+    ['the order of the columns would change']
+    """
+    types = [{field.name: type_of(field) for field in schema} for schema in (old, new)]
+    found = []
+    for name, was in types[0].items():
+        will = types[1].get(name)
+        if will is None:
+            found.append(f'column "{name}" would be gone')
+        elif will != was:
+            found.append(f'column "{name}" was {was.postgres} and would be {will.postgres}')
+    found += [f'column "{name}" would be new' for name in types[1] if name not in types[0]]
+    return found or (["the order of the columns would change"] if old.names != new.names else [])
 
 
 class Replacement:
