@@ -32,6 +32,7 @@ from headwater.adapter.group_commit import GroupCommit
 from headwater.adapter.holds import Holds, retained
 from headwater.adapter.keyed_reads import PROBE_INDEX, KeyedReads
 from headwater.adapter.limit import Limit
+from headwater.adapter.matching import matched
 from headwater.adapter.materializations import validated
 from headwater.adapter.object_errors import ReadOnlyRelation
 from headwater.adapter.outside import Outside
@@ -42,7 +43,6 @@ from headwater.adapter.session import ClientSession
 from headwater.adapter.shows import ShowsObjects, shown
 from headwater.adapter.sql import dml
 from headwater.adapter.sql.materialization_statements import CreateMaterialization
-from headwater.adapter.sql.point import point_key
 from headwater.adapter.sql.statements import (
     Computed,
     CreateMaterializedView,
@@ -313,19 +313,10 @@ class Coordinator:
             return self._plan_insert(statement, target, sources, time)
         assert sources is not None
         assert time is not None
-        computed = isinstance(statement, Update) and any(
-            isinstance(each.value, Computed) for each in statement.assignments
-        )
-        key = point_key(statement.where_sql, target.name, target.schema, target.key)
-        if key is not None and not computed:
-            matched = self.reads.by_key(target.id, time, [key])
-        else:
-            assignments = statement.assignments if isinstance(statement, Update) else ()
-            query = dml.matching(target.name, statement.where_sql, assignments)
-            matched = self.reads.rows(query, sources, time)
+        rows = matched(self.reads, self._core.state, statement, target, sources, time)
         if isinstance(statement, Update):
-            return writes.update(statement, target, matched)
-        return writes.delete(statement, target, matched)
+            return writes.update(statement, target, rows)
+        return writes.delete(statement, target, rows)
 
     def _plan_insert(
         self, statement: Insert, target: Target, sources: Sources | None, time: int | None

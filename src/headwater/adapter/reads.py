@@ -228,6 +228,14 @@ class Reads:
         statement = planned.statement
         return self.rows(statement.query_sql, planned.sources, time, statement.dialect)
 
+    def looked_up(self, statement: Select, sources: Sources, time: int) -> pa.Table | None:
+        """Answer a query by a probe of what is complete at ``time``; None: it takes more."""
+        state = self._core.state
+        probe = self._probe(statement, sources, time, state)
+        if probe is None or state.upper(collection_of(state, probe.waited)).allows(time):
+            return None
+        return self._probed(probe, time)
+
     def _probed(self, probe: Probe, time: int) -> pa.Table:
         """Return the rows of a probe at ``time``, at which what it waits for is complete."""
         key = collection_of(self._core.state, probe.keyed).key

@@ -5,8 +5,7 @@
 
 They are answered from keyed runs: that of a primary key, or an index. Everything else, and every
 literal whose comparison with its column needs a cast that could change the answer, is left to who
-evaluates queries in general: :func:`point_read` and :func:`point_key` then return None, and never
-guess.
+evaluates queries in general: :func:`point_read` then returns None, and never guesses.
 """
 
 from __future__ import annotations
@@ -66,16 +65,6 @@ def point_read(
     columns = _columns(tree.expressions, known, schema)
     keys = _keys(tree.args["where"].this, known, schema, key)
     return None if columns is None or keys is None else PointRead(columns, keys)
-
-
-def point_key(
-    where_sql: str | None, table: str, schema: pa.Schema, key: Sequence[str]
-) -> tuple[Value, ...] | None:
-    """Return the key that a condition asks for, if it asks for one and nothing else."""
-    if where_sql is None or not key:
-        return None
-    keys = _keys(sqlglot.parse_one(where_sql, dialect="postgres"), bare(table), schema, key)
-    return keys[0] if keys is not None and len(keys) == 1 else None
 
 
 def _columns(
