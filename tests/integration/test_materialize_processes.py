@@ -19,6 +19,7 @@ import pytest
 
 from headwater.materialize.controller import Materializations
 from headwater.materialize.definition import Binding, Endpoint
+from headwater.materialize.disclosing import Disclosing
 from headwater.materialize.drivers.sqlite import SqliteDriver
 from headwater.materialize.options import endpoint as into
 from headwater.materialize.protocol import messages as m
@@ -226,6 +227,43 @@ def test_a_connector_that_hangs_is_given_up() -> None:
 def test_a_connector_that_cannot_be_started_is_told() -> None:
     with pytest.raises(ConnectorFailed, match="cannot be started"):
         ChildProcess(["headwater-there-is-no-such-program"])
+
+
+def test_what_a_connector_has_started_is_ended_with_it() -> None:
+    """A shell that waits for its own child, which holds the same pipes."""
+    child = "import sys; print('here', file=sys.stderr, flush=True); sys.stdin.buffer.read()"
+    stream = ChildProcess(["sh", "-c", f'{sys.executable} -c "{child}"; true'])
+    _eventually(lambda: stream._last == "here")
+    stream.abort()
+    assert not any(thread.is_alive() for thread in stream._threads)
+
+
+def test_a_connector_is_told_a_secret_that_the_log_does_not_have(
+    client: Client, tmp_path: Path
+) -> None:
+    """Again and again: each session asks anew, also for one that was killed."""
+    endpoint = tmp_path / "e.db"
+    write, read = client.create_or_load("c", SCHEMA, key=("k",))
+    running = Materializations(client, retry_seconds=0.05)
+    secret = json.dumps({"path": str(endpoint)})
+    running.disclose = lambda config: dict.fromkeys(config["secrets"], secret)
+    config = {"command": CONNECTOR, "secrets": {"config": "u7"}}
+    running.install("m", Endpoint("connector", config), (Binding("c", read.id, "rows", ("k",)),))
+    found = running.get("m")
+    assert found is not None
+    for time in range(1, 3):
+        row = _updates(((time, "a"), time, 1))
+        write.compare_and_append(row, write.upper, time + 1).result()
+        _eventually(lambda: found.status.checkpoint == write.upper.only())
+        stream = found.shards[0]._stream
+        assert isinstance(stream, Disclosing)
+        assert isinstance(stream._stream, ChildProcess)
+        os.kill(stream._stream.pid, signal.SIGKILL)
+    running.stop()
+    assert _rows(endpoint, "k, v", "rows") == [(1, "a"), (2, "a")]
+    kept = b"".join(client.core.state.items.values())
+    assert str(endpoint).encode() not in kept
+    assert "e.db" not in found.status.error
 
 
 def test_a_clean_end() -> None:

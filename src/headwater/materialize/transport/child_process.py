@@ -6,7 +6,8 @@ The end of its input is the end of the session, and it must then exit with statu
 
 A connector is somebody else's program, and anything may happen: it may exit, hang, speak out of
 turn or print what is no message. Each of these ends the session with an error that says so, and the
-process is ended by us, by its id.
+process is ended by us, by its id, with all that it has started: a command may be a shell's, and who
+is left would hold the pipes open for ever.
 
 A thread reads its output, so that it can speak while we do: neither side waits for the other to
 take what it says.
@@ -18,6 +19,7 @@ import contextlib
 import logging
 import os
 import queue
+import signal
 import subprocess
 import threading
 from collections import deque
@@ -73,6 +75,7 @@ class ChildProcess:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 env={**os.environ, **(environment or {}), "FLOW_RUNTIME_CODEC": codec.value},
+                start_new_session=True,
             )
         except OSError as error:
             raise ConnectorFailed(self._command, f"cannot be started: {error}", "") from error
@@ -138,10 +141,18 @@ class ChildProcess:
 
     def abort(self) -> None:
         """End the process, whatever it was about to do."""
-        self._process.kill()
+        if self._process.returncode is None:
+            # Its id is its own as long as nobody has waited for it, and so is that of its group.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()  # Who is left of an ended one hears that this is the end.
         for thread in self._threads:
-            thread.join()
+            thread.join(EXIT_SECONDS)
+        if any(thread.is_alive() for thread in self._threads):
+            return  # Somebody who left its group has the pipes; they are closed when it is gone.
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             assert pipe is not None
             with contextlib.suppress(BrokenPipeError):
