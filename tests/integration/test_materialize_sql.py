@@ -90,6 +90,7 @@ def test_sums_logs_rows_and_files(postgres: Postgres, tmp_path: Path) -> None:
         db.execute(
             f"CREATE MATERIALIZATION d INTO DELTA (PATH '{lake}') ("
             "events AS rows KEY (id) WITH (DOCUMENT 'doc'), "
+            "events AS newest KEY (who) WITH (DUPLICATE_KEYS = 'last'), "
             "events AS sums KEY (who) REDUCE (amount sum)) "
             "WITH (DELETE 'soft', MIN_DURATION '50ms', SPILL_LIMIT '1MB')".encode()
         )
@@ -123,6 +124,8 @@ def test_sums_logs_rows_and_files(postgres: Postgres, tmp_path: Path) -> None:
         _eventually(lambda: in_the_lake("sums", "who", "amount", "_meta/op"), sums)
         rows = [(1, "a", "c"), (2, "a", "c"), (3, "b", "d"), (4, "a", "c"), (5, "c", "c")]
         _eventually(lambda: in_the_lake("rows", "id", "who", "_meta/op"), rows)
+        newest = [("a", 4, "u"), ("b", 3, "d"), ("c", 5, "c")]
+        _eventually(lambda: in_the_lake("newest", "who", "id", "_meta/op"), newest)
         documents = [json.loads(doc) for (doc,) in in_the_lake("rows", "doc")]
         assert sorted(document["id"] for document in documents) == [1, 2, 3, 4, 5]
         db.execute("ALTER MATERIALIZATION d SET (MIN_DURATION '1s', MAX_DURATION '1h')")

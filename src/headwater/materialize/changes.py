@@ -47,7 +47,8 @@ class NotUnique(InvalidUsage):
     def __init__(self, binding: int, key: Sequence[str], packed: bytes) -> None:
         super().__init__(
             f"binding {binding}: two rows have the key {unpack(packed)}, and {list(key)} must be "
-            "unique; choose key columns that identify a row"
+            "unique; choose key columns that identify a row, or say which row is delivered: "
+            "WITH (DUPLICATE_KEYS 'first') or 'last'"
         )
 
 

@@ -21,6 +21,7 @@ from headwater.base.errors import HeadwaterError
 from headwater.materialize.changes import changes, deltas, packed_keys, with_document, with_op
 from headwater.materialize.definition import Binding
 from headwater.materialize.documents import to_documents, to_rows
+from headwater.materialize.duplicates import Duplicates, chosen_updates
 from headwater.materialize.key_range import KeyRange
 from headwater.materialize.projections import DOCUMENT, OP
 from headwater.materialize.protocol.messages import Loaded, LoadedMany, LoadMany, StoreMany
@@ -120,14 +121,30 @@ class Bound:
         if self.columns and self.columns != tuple(columns[: -len(_SYSTEM)]):
             raise ColumnsChanged(self.binding.name)
 
-    def ordered(self, updates: pa.Table, upper: int, key_range: KeyRange) -> pa.Table:
+    @property
+    def chooses(self) -> bool:
+        """Whether of several rows of a key one is delivered."""
+        return bool(self.binding.duplicates)
+
+    def ordered(
+        self,
+        updates: pa.Table,
+        upper: int,
+        key_range: KeyRange,
+        standing: pa.Table | None = None,
+    ) -> pa.Table:
         """Combine the updates before ``upper`` to rows ordered by packed key: a run.
 
-        All updates of a key must be among them.
+        All updates of a key must be among them. ``standing``, where one of several rows is chosen:
+        what their keys have at the end; ``None``: nothing but the updates.
         """
         self.check_columns(updates.column_names)
         if self._reducing is not None:
             return self._reducing.ordered(updates, upper, key_range)
+        if self.chooses:
+            policy = Duplicates(self.binding.duplicates)
+            given = (self.index, self.binding.key, policy, updates, upper, standing)
+            updates = chosen_updates(*given)
         combine = deltas if self.binding.delta_updates else changes
         store = combine(self.index, self.binding.key, updates, upper, key_range)
         rows = store.rows.append_column(PACKED, store.keys_packed)

@@ -174,7 +174,8 @@ class Combiner:
     ) -> Run | None:
         """Return a shard's part of an interval, combined; ``None`` if that is no work for tasks."""
         place = place_of(self._core)
-        if place is None or interval.ok.rows < self._rows_min:
+        # Which of several rows is chosen depends on more than an interval.
+        if place is None or interval.ok.rows < self._rows_min or bound.chooses:
             return None
         bound.check_columns(interval.schema.names)
         asked = (interval.ok.lower, interval.ok.upper)

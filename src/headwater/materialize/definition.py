@@ -97,6 +97,16 @@ class DocumentTaken(InvalidUsage):
         )
 
 
+class NothingToChoose(InvalidUsage):
+    """A policy for duplicate keys where all rows of a key are delivered."""
+
+    def __init__(self, binding: str) -> None:
+        super().__init__(
+            f"binding {binding!r}: with REDUCE or DELTA UPDATES all rows of a key are delivered; "
+            "leave DUPLICATE_KEYS out"
+        )
+
+
 class CannotSum(InvalidUsage):
     """A ``sum`` of what is no number."""
 
@@ -135,6 +145,9 @@ class Binding(msgspec.Struct, frozen=True):
     """The user's promise that no row is ever deleted or updated, for strategies that need it."""
     document: str = ""
     """The column that has the whole row as JSON; empty: there is none."""
+    duplicates: str = ""
+    """Which row of a key is delivered if it has several: the name of a policy (``duplicates``);
+    empty: that is an error."""
 
     @property
     def last_write_wins(self) -> bool:
@@ -181,6 +194,8 @@ def delivered_schema(binding: Binding, schema: pa.Schema, *, hard_delete: bool) 
     for column in (*binding.key, *(column for column, _ in binding.reduce)):
         if column not in schema.names:
             raise UnknownColumn(binding.name, column, schema)
+    if binding.duplicates and (binding.reduce or binding.delta_updates):
+        raise NothingToChoose(binding.name)
     fields = list(schema)
     if binding.reduce:
         strategies = binding.strategies()

@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 
 from headwater.materialize.changes import owned_keys, same_as_before
 from headwater.materialize.combine import Bound
+from headwater.materialize.duplicates import standing
 from headwater.materialize.key_range import KeyRange
 from headwater.materialize.loaded import LoadedRows
 from headwater.materialize.protocol.messages import Loaded, LoadedMany, LoadMany, StoreMany
@@ -107,14 +108,21 @@ def gather(
     first = next(pieces, None)
     if first is None:
         return Run(bound, (), limit_bytes)
-    combined = bound.ordered(first.updates, upper, KeyRange.full())
+
+    def ordered(updates: pa.Table) -> pa.Table:
+        there = None
+        if bound.chooses and updates.num_rows:
+            there = standing(bound.index, bound.binding.key, interval, updates, check)
+        return bound.ordered(updates, upper, KeyRange.full(), there)
+
+    combined = ordered(first.updates)
     if first.last is None:
         return Run.held(bound, combined, limit_bytes)
     with RunFile() as file:
         file.write(combined)
         for piece in pieces:
             check()
-            file.write(bound.ordered(piece.updates, upper, KeyRange.full()))
+            file.write(ordered(piece.updates))
         return Run(bound, (file.mapped(),), limit_bytes)
 
 

@@ -131,6 +131,12 @@ def _yes(text: str) -> bool:
     return text.lower() == "true"
 
 
+def _duplicates(text: str) -> str:
+    if text.lower() not in ("error", "first", "last"):
+        raise ValueError(f"{text!r} is neither 'error' nor 'first' nor 'last'")
+    return "" if text.lower() == "error" else text.lower()
+
+
 def _milliseconds(text: str) -> int:
     return _measure(text, _MILLISECONDS, "a length of time like '500ms', '10s' or '5min'")
 
@@ -164,6 +170,7 @@ SETTINGS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
 BINDING_SETTINGS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "append_only": ("append_only", _yes),
     "document": ("document", str),
+    "duplicate_keys": ("duplicates", _duplicates),
 }
 """What ``WITH (…)`` of a binding takes."""
 

@@ -47,7 +47,7 @@ class Interval:
     def __init__(
         self, core: Core, gid: GlobalId, lower: int, upper: int, *, whole: bool = False
     ) -> None:
-        self._core = core
+        self._core, self._id = core, gid
         while True:
             self.collection = collection_of(core.state, gid)
             self.ok, self._errors = cut(self.collection, lower, upper, hydrating=whole)
@@ -82,6 +82,10 @@ class Interval:
         """No update is after it; ``None``: there are none."""
         times = [part.time_max for part in self.ok.parts]
         return min(self.ok.upper - 1, max(self.ok.lower, *times)) if times else None
+
+    def at_end(self) -> Interval:
+        """Return all that is there at its last time, which must be readable still."""
+        return Interval(self._core, self._id, self.ok.upper - 1, self.ok.upper, whole=True)
 
     def updates(self) -> Iterator[pa.Table]:
         """Yield the updates, piece by piece; memory is that of one."""

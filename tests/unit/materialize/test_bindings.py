@@ -14,22 +14,34 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 
+from headwater.base.ids import GlobalId
 from headwater.collection.collections import Collections
 from headwater.materialize import delivery
 from headwater.materialize.changes import NotUnique
-from headwater.materialize.definition import ROWS, Binding, CannotSum, Definition, Endpoint
+from headwater.materialize.definition import (
+    ROWS,
+    Binding,
+    CannotSum,
+    Definition,
+    Endpoint,
+    NothingToChoose,
+    delivered_schema,
+)
 from headwater.materialize.drivers.sqlite import SqliteDriver
 from headwater.materialize.key_range import KeyRange
+from headwater.materialize.options import InvalidOption, read_binding_settings
+from headwater.materialize.pace import Tuning
 from headwater.materialize.protocol.messages import LoadMany, Message
 from headwater.materialize.reduced import FewerThanNone
 from headwater.materialize.reduction.strategy import CannotRetract, UnknownStrategy
 from headwater.materialize.runtime import Session
 from headwater.materialize.status import Status
 from headwater.materialize.transport.in_process import InProcess
-from headwater.materialize.tuples import unpack
+from headwater.materialize.tuples import pack, unpack
 from headwater.persist.client import Client, open_location
 from headwater.persist.evolution import updates_schema
 from tests.seeds import seeds
@@ -337,3 +349,66 @@ def test_every_row_that_goes_is_a_document_marked_so(client: Client, tmp_path: P
         ("a", 1, "c"), ("a", 1, "d"), ("a", 2, "c"), ("a", 2, "c"), ("a", 3, "c")
     ]  # fmt: skip
     story.end()
+
+
+# ---- duplicate keys ------------------------------------------------------------------------------
+
+
+def _in_order(row: Row) -> bytes:
+    return pack((row[0], row[1], None if row[2] is None else str(row[2]), None))
+
+
+@pytest.mark.parametrize("policy", ["first", "last"])
+@pytest.mark.parametrize("seed", seeds(2, 60))
+def test_of_several_rows_of_a_key_one_is_delivered(
+    client: Client, tmp_path: Path, policy: str, seed: int
+) -> None:
+    """Which one depends on the rows that are there, and not on how they came and went."""
+    print(f"seed {seed}")
+    random = Random(seed)
+    story = Story(client, tmp_path, duplicates=policy, hard_delete=bool(seed % 2))
+    if seed % 3:
+        story.definition = msgspec.structs.replace(story.definition, tuning=Tuning(spill_bytes=50))
+    there: Counter[Row] = Counter()
+    for _ in range(12):
+        changed: list[tuple[Row, int]] = []
+        for _ in range(random.randint(0, 4)):
+            number = random.choice([None, -1, 0, 300])
+            row = _row(random.choice("abc"), number, random.choice([None, "1.50"]))
+            diff = random.choice([1, -there[row]]) if there[row] else random.choice([1, 2])
+            there[row] += diff
+            changed.append((row, diff))
+        story.change(*changed)
+        if random.random() < 0.5:
+            continue
+        while (story.deliver().reached or 0) <= story.time:
+            pass
+        _judge_chosen(story, there, policy)
+        if random.random() < 0.3:
+            story.end()
+    story.end()
+
+
+def _judge_chosen(story: Story, there: Counter[Row], policy: str) -> None:
+    choose = {"first": min, "last": max}[policy]
+    expected = []
+    for key in {row[0] for row in +there}:
+        k, n, d, _ = choose((row for row in +there if row[0] == key), key=_in_order)
+        expected.append((k, n, None if d is None else str(d)))
+    columns = ("k", "n", "d") if story.definition.hard_delete else ("k", "n", "d", "_meta/op")
+    live = [row[:3] for row in story.rows(*columns) if row[3:] != ("d",)]
+    assert live == sorted(expected, key=repr)
+
+
+@pytest.mark.parametrize("options", [{"delta_updates": True}, {"reduce": (("n", "sum"),)}])
+def test_nothing_is_chosen_where_all_rows_of_a_key_are_delivered(options: dict[str, Any]) -> None:
+    binding = Binding("c", GlobalId(1), "target", ("k",), duplicates="first", **options)
+    with pytest.raises(NothingToChoose, match="DUPLICATE_KEYS"):
+        delivered_schema(binding, SCHEMA, hard_delete=True)
+
+
+def test_policies_are_read() -> None:
+    assert read_binding_settings({"DUPLICATE_KEYS": "Last"}) == {"duplicates": "last"}
+    assert read_binding_settings({"DUPLICATE_KEYS": "error"}) == {"duplicates": ""}
+    with pytest.raises(InvalidOption, match="neither 'error' nor 'first' nor 'last'"):
+        read_binding_settings({"DUPLICATE_KEYS": "any"})
