@@ -5,7 +5,8 @@ lines. ``FLOW_RUNTIME_CODEC`` chooses the wire: ``proto`` (the default) or ``jso
 runtime can drive it as any connector of its own, and ours as any of Flow's.
 
 With ``--grpc ADDRESS`` it serves gRPC there instead, any number of streams, until it is
-interrupted; the port is told in the first line of its log.
+interrupted; the port is told in the first line of its log. With ``--tls-certificate`` and
+``--tls-key`` that is encrypted, and with ``--tls-client-ca`` only for those whom it trusts.
 """
 
 from __future__ import annotations
@@ -28,13 +29,23 @@ def connector(
     grpc: Annotated[
         str, typer.Option(help="Serve gRPC at this address, host:port, instead of a pipe.")
     ] = "",
+    tls_certificate: Annotated[
+        str, typer.Option(help="With --grpc: encrypt; the file of our certificate, PEM.")
+    ] = "",
+    tls_key: Annotated[str, typer.Option(help="The file of its key, PEM.")] = "",
+    tls_client_ca: Annotated[
+        str, typer.Option(help="Serve only clients with a certificate signed by these, PEM.")
+    ] = "",
 ) -> None:
     """Serve a materialization driver on standard input and output, or by gRPC."""
     from headwater.materialize.drivers.registry import driver
 
+    tls = (tls_certificate, tls_key, tls_client_ca)
     if grpc:
-        _serve_grpc(name, grpc)
+        _serve_grpc(name, grpc, tls)
         return
+    if any(tls):
+        raise InvalidUsage("a pipe is not encrypted: --tls-… is for --grpc")
     from headwater.materialize.transport.standard_streams import serve
     from headwater.materialize.wire.framing import Codec
 
@@ -56,16 +67,17 @@ def connector(
         raise typer.Exit(ExitStatus.FAILED) from error
 
 
-def _serve_grpc(name: str, address: str) -> None:
+def _serve_grpc(name: str, address: str, tls: tuple[str, str, str]) -> None:
     from headwater.materialize.drivers.registry import driver
 
     try:
         from headwater.materialize.transport.grpc_server import GrpcServer
+        from headwater.materialize.transport.tls import ServerTls
     except ModuleNotFoundError as error:
         raise InvalidUsage("gRPC is an extra: install headwater[grpc] where this runs") from error
     make = driver(name).make
     make().close()  # What cannot be made is told now, not to the first who calls.
-    server = GrpcServer(make, address)
+    server = GrpcServer(make, address, ServerTls(*tls) if any(tls) else None)
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda _, __: ended.set())

@@ -2,12 +2,14 @@
 
     SQLITE (PATH)   POSTGRES (DSN [, SCHEMA])   DELTA (PATH)   PARQUET (URL)
     WEBHOOK (URL [, SECRET])
-    CONNECTOR (COMMAND [, CODEC] [, CONFIG])   CONNECTOR (ENDPOINT [, PROTOCOL] [, CONFIG])
+    CONNECTOR (COMMAND [, CODEC] [, CONFIG])
+    CONNECTOR (ENDPOINT [, PROTOCOL] [, CONFIG]
+               [, TLS_CA] [, TLS_NAME] [, TLS_CERTIFICATE, TLS_KEY])
 
 ``COMMAND`` is split into words as a shell would, and run without one; ``CONFIG`` is JSON, which
 only the connector understands, and may be a secret; ``CODEC`` is ``proto`` or ``json``.
 ``ENDPOINT`` is ``host:port`` of a connector that serves gRPC; ``PROTOCOL`` is ``flow`` or ``arena``
-(that of document 001).
+(that of document 001). ``TLS_…`` are files, or a name (``transport/tls``).
 """
 
 from __future__ import annotations
@@ -57,6 +59,8 @@ def _protocol(text: str) -> str:
     return text
 
 
+_TLS: Final = ("tls_ca", "tls_certificate", "tls_key", "tls_name")
+
 ENDPOINTS: Final[Mapping[str, Takes]] = {
     "sqlite": Takes({"path": str}, {}),
     "postgres": Takes({"dsn": str}, {"schema": str}),
@@ -71,6 +75,7 @@ ENDPOINTS: Final[Mapping[str, Takes]] = {
             "protocol": _protocol,
             CONFIG: _json,
             "codec": _codec,
+            **dict.fromkeys(_TLS, str),
         },
     ),
 }
@@ -116,6 +121,12 @@ def endpoint(kind: str, options: Mapping[str, str], elsewhere: Collection[str] =
         raise InvalidOption("CONNECTOR needs either the option COMMAND or the option ENDPOINT")
     if "protocol" in config and "endpoint" not in config:
         raise InvalidOption("CONNECTOR takes the option PROTOCOL only beside ENDPOINT")
+    if "endpoint" not in config and any(name in config for name in _TLS):
+        raise InvalidOption("CONNECTOR takes options of TLS only beside ENDPOINT")
+    if any(name in config for name in _TLS) and "tls_ca" not in config:
+        raise InvalidOption("CONNECTOR needs the option TLS_CA for TLS: a file, or 'system'")
+    if ("tls_certificate" in config) != ("tls_key" in config):
+        raise InvalidOption("CONNECTOR takes TLS_CERTIFICATE and TLS_KEY together")
     return Endpoint(kind.lower(), config)
 
 

@@ -43,6 +43,7 @@ from headwater.materialize.combine_job import Combiner
 from headwater.materialize.definition import (
     CONNECTOR,
     Definition,
+    Endpoint,
     version_of,
 )
 from headwater.materialize.delivery import Delivery, Stream, Transaction, UnexpectedResponse
@@ -93,7 +94,7 @@ def open_stream(definition: Definition) -> Stream:
         return InProcess(driver(endpoint.driver).make())
     address = endpoint.config.get("endpoint")
     if address is not None:
-        return _dial(address, arenas=endpoint.speaks_arenas)
+        return _dial(address, endpoint)
     command = endpoint.config.get("command")
     if not isinstance(command, list) or not command or not all(map(_is_text, command)):
         raise InvalidUsage("a connector needs its command, as a list of texts")
@@ -101,13 +102,17 @@ def open_stream(definition: Definition) -> Stream:
     return ChildProcess(command, codec)
 
 
-def _dial(address: str, *, arenas: bool) -> Stream:
+def _dial(address: str, endpoint: Endpoint) -> Stream:
     try:
         from headwater.materialize.arena.stream import ArenaStream
         from headwater.materialize.transport.grpc_stream import GrpcStream
+        from headwater.materialize.transport.tls import ClientTls
     except ModuleNotFoundError as error:
         raise InvalidUsage("gRPC is an extra: install headwater[grpc] where this runs") from error
-    return ArenaStream(address) if arenas else GrpcStream(address)
+    tls = ClientTls.of(endpoint.config)
+    if endpoint.speaks_arenas:
+        return ArenaStream(address, tls=tls)
+    return GrpcStream(address, tls=tls)
 
 
 def _is_text(value: object) -> bool:

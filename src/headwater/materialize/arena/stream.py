@@ -49,6 +49,7 @@ from headwater.materialize.protocol.specs import (
     RangeSpec,
 )
 from headwater.materialize.transport.grpc_call import RECEIVE_SECONDS, Call, connect, failed
+from headwater.materialize.transport.tls import ClientTls
 from headwater.materialize.wire.protobuf import (
     MalformedMessage,
     decode_in,
@@ -98,12 +99,17 @@ class _Previous:
 class ArenaStream:
     """The runtime's end of a stream to a driver of the arena protocol."""
 
-    def __init__(self, address: str, receive_seconds: float = RECEIVE_SECONDS) -> None:
+    def __init__(
+        self,
+        address: str,
+        receive_seconds: float = RECEIVE_SECONDS,
+        tls: ClientTls | None = None,
+    ) -> None:
         self._address = address
         self._receive_seconds = receive_seconds
         self._session = Session(Side.RUNTIME)
         self._contents = Contents(())
-        self._channel = connect(address)
+        self._channel = connect(address, tls)
         self._call: Call[a.Response] | None = None
         self._bindings: tuple[BindingSpec, ...] = ()
         self._said: deque[m.Response] = deque()

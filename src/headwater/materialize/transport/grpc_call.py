@@ -4,8 +4,10 @@ gRPC takes requests from an iterator in a thread of its own; here that iterator 
 so that whoever speaks too fast waits. What comes is decoded in a second thread and waits in a
 queue: neither side waits for the other to take what it says.
 
-Addresses are ``host:port`` (or ``unix:path``), without encryption: a connector runs beside its
-runtime, as Flow's do. There is no greatest message in the protocol, so there is none here.
+Addresses are ``host:port`` (or ``unix:path``). Without more there is no encryption: a connector
+runs beside its runtime, as Flow's do. One that is elsewhere is reached by TLS (``tls``).
+
+There is no greatest message in the protocol, so there is none here.
 """
 
 from __future__ import annotations
@@ -20,10 +22,13 @@ import grpc
 
 from headwater.base.errors import HeadwaterError, Indeterminate
 from headwater.materialize.drivers.fences import FencedOff
+from headwater.materialize.transport.tls import ClientTls
 
 RECEIVE_SECONDS: Final = 600.0
 END_SECONDS: Final = 10.0
 CONNECT_SECONDS: Final = 10.0
+_REASON_SECONDS: Final = 10.0
+_NO_METHOD: Final = "/materialize.Connector/-"
 _AHEAD_MAX: Final = 1_000
 """How many messages wait at most to be sent."""
 OPTIONS: Final = (
@@ -54,15 +59,30 @@ def failed(address: str, error: grpc.RpcError) -> HeadwaterError:
     return PeerFailed(address, f"failed: {error.code().name}: {error.details()}")
 
 
-def connect(address: str) -> grpc.Channel:
+def connect(address: str, tls: ClientTls | None = None) -> grpc.Channel:
     """Connect to an address; wait until somebody is there."""
-    channel = grpc.insecure_channel(address, options=OPTIONS)
+    if tls is None:
+        channel = grpc.insecure_channel(address, options=OPTIONS)
+    else:
+        options = (*OPTIONS, *tls.options)
+        channel = grpc.secure_channel(address, tls.credentials(), options=options)
     try:
         grpc.channel_ready_future(channel).result(timeout=CONNECT_SECONDS)
     except grpc.FutureTimeoutError as error:
+        reason = _reason(channel)
         channel.close()
-        raise PeerFailed(address, "cannot be reached") from error
+        raise PeerFailed(address, f"cannot be reached{reason}") from error
     return channel
+
+
+def _reason(channel: grpc.Channel) -> str:
+    """Return why a channel is not ready: only a call is told."""
+    try:
+        channel.unary_unary(_NO_METHOD)(b"", timeout=_REASON_SECONDS)
+    except grpc.RpcError as error:
+        if error.code() is grpc.StatusCode.UNAVAILABLE:
+            return f": {error.details()}"
+    return ""
 
 
 class Call(Generic[Heard]):

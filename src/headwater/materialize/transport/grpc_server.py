@@ -28,6 +28,7 @@ from headwater.materialize.protocol.machine import Side
 from headwater.materialize.transport.grpc_call import OPTIONS
 from headwater.materialize.transport.grpc_stream import METHOD
 from headwater.materialize.transport.served import Served
+from headwater.materialize.transport.tls import ServerTls
 from headwater.materialize.wire.framing import Codec
 from headwater.materialize.wire.protobuf import (
     decode,
@@ -111,7 +112,7 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc] # gRPC is untyped
 class GrpcServer:
     """A server of one driver, at an address."""
 
-    def __init__(self, make: Make, address: str) -> None:
+    def __init__(self, make: Make, address: str, tls: ServerTls | None = None) -> None:
         self._server = grpc.server(ThreadPoolExecutor(CALLS_MAX), options=OPTIONS)
         methods = {
             METHOD: grpc.stream_stream_rpc_method_handler(partial(_materialize, make)),
@@ -122,7 +123,10 @@ class GrpcServer:
             methods[method] = grpc.unary_unary_rpc_method_handler(answer)
         self._server.add_generic_rpc_handlers((_Handlers(methods),))
         try:
-            self.port = self._server.add_insecure_port(address)
+            if tls is None:
+                self.port = self._server.add_insecure_port(address)
+            else:
+                self.port = self._server.add_secure_port(address, tls.credentials())
         except RuntimeError as error:
             raise InvalidUsage(f"cannot listen at {address!r}: {error}") from error
         """Where it listens; chosen by the system if the address has port 0."""

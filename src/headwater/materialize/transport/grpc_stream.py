@@ -14,6 +14,7 @@ from headwater.materialize.protocol.contents import Contents
 from headwater.materialize.protocol.machine import Session, Side
 from headwater.materialize.protocol.messages import Message, Open, Request, Response
 from headwater.materialize.transport.grpc_call import RECEIVE_SECONDS, Call, connect
+from headwater.materialize.transport.tls import ClientTls
 from headwater.materialize.wire.framing import Codec
 from headwater.materialize.wire.protobuf import decode, encode
 from headwater.materialize.wire.runs import Splitting
@@ -24,12 +25,17 @@ METHOD: Final = "/materialize.Connector/Materialize"
 class GrpcStream:
     """The runtime's end of a stream to a connector at an address."""
 
-    def __init__(self, address: str, receive_seconds: float = RECEIVE_SECONDS) -> None:
+    def __init__(
+        self,
+        address: str,
+        receive_seconds: float = RECEIVE_SECONDS,
+        tls: ClientTls | None = None,
+    ) -> None:
         self._receive_seconds = receive_seconds
         self._session = Session(Side.RUNTIME)
         self._contents = Contents(())
         self._splitting = Splitting(Codec.PROTOBUF)
-        self._channel = connect(address)
+        self._channel = connect(address, tls)
         heard = partial(decode, side=Side.DRIVER)
         self._call: Call[Message] = Call(address, self._channel, METHOD, heard)
 
