@@ -62,6 +62,9 @@ class Spill:
         """Add updates; in slices, so that a large table is no large buffer."""
         if not updates.num_rows:
             return
+        if self._held + updates.nbytes <= self.limit_bytes:
+            self._add(updates)  # Whole: what is cut must be put together again.
+            return
         step = max(1, min(ROWS_AT_ONCE, updates.num_rows * self.limit_bytes // updates.nbytes))
         for start in range(0, updates.num_rows, step):
             self._add(updates.slice(start, step))
