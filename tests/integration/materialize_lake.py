@@ -1,0 +1,229 @@
+"""A bank in a Delta lake: its bindings, sessions that fail, and a judge that reads the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from headwater.base.ids import GlobalId
+from headwater.materialize.checkpoint import Position
+from headwater.materialize.combine import Bound
+from headwater.materialize.definition import (
+    Binding,
+    Definition,
+    Endpoint,
+    delivered_schema,
+    to_spec,
+    to_validate,
+)
+from headwater.materialize.delivery import Delivery
+from headwater.materialize.delivery import Transaction as Delivered
+from headwater.materialize.drivers.delta import STAGED, DeltaDriver
+from headwater.materialize.drivers.responder import Responder
+from headwater.materialize.key_range import KeyRange
+from headwater.materialize.protocol import messages as m
+from headwater.materialize.protocol.specs import MaterializationSpec
+from headwater.materialize.transport.in_process import InProcess
+from headwater.persist.blob import open_blob
+from headwater.persist.evolution import updates_schema
+from tests.integration.materialize_places import Memory
+from tests.simulation.materialize_bank import ACCOUNTS, FULL, NAME, TIMES, Bank, SharedLog
+from tests.simulation.materialize_bank import SCHEMA as BOOKINGS
+
+Row = tuple[Any, ...]
+STEP = 2
+
+SUMS = Binding("bank", GlobalId(1), "sums", ("account",), reduce=(("amount", "sum"),))
+LOG = Binding("bank", GlobalId(1), "log", ("account", "seq"), delta_updates=True)
+ACCOUNT = pa.schema([pa.field("account", pa.string(), nullable=False), ("balance", pa.int64())])
+STANDS = Binding("accounts", GlobalId(2), "accounts", ("account",))
+BINDINGS = (SUMS, LOG, STANDS)
+SCHEMAS = (BOOKINGS, BOOKINGS, ACCOUNT)
+
+
+def spec_of(
+    url: str,
+    bindings: Sequence[Binding] = BINDINGS,
+    schemas: Sequence[pa.Schema] = SCHEMAS,
+    *,
+    hard_delete: bool = True,
+    backfill: int = 0,
+    last: MaterializationSpec | None = None,
+    make: Callable[[], Responder] = DeltaDriver,
+) -> MaterializationSpec:
+    """Return the spec of a materialization, validated and applied."""
+    definition = Definition(
+        NAME, "", Endpoint("delta", {"path": url}), tuple(bindings), (),
+        hard_delete=hard_delete, backfill=backfill,
+    )  # fmt: skip
+    resources = [{"table": b.target, "delta_updates": b.delta_updates} for b in bindings]
+    delivered = [
+        delivered_schema(b, s, hard_delete=hard_delete)
+        for b, s in zip(bindings, schemas, strict=True)
+    ]
+    asked = to_validate(definition, resources, delivered)
+    with closing(make()) as driver:
+        stream = InProcess(driver)
+        stream.send(asked)
+        answer = stream.receive()
+        assert isinstance(answer, m.Validated)
+        spec = to_spec(definition, asked, answer)
+        stream.send(m.Apply(spec, "v1", last_materialization=last))
+        assert isinstance(stream.receive(), m.Applied)
+    return spec
+
+
+def read_table(url: str, table: str, *columns: str) -> list[Row]:
+    found = pa.table(DeltaTable(f"{url}/{table}").scan(columns=list(columns)))
+    return sorted(zip(*(found[c].to_pylist() for c in columns), strict=True), key=repr)
+
+
+def account_updates(bank: Bank, lower: int, upper: int) -> pa.Table:
+    """Return the updates of the collection that has each account's balance."""
+    rows: list[tuple[str, int | None, int, int]] = []
+    for time in range(lower, upper):
+        for account in ACCOUNTS:
+            before, now = bank.balance(account, time), bank.balance(account, time + 1)
+            if before != now:
+                rows += [(account, before, time, -1)] if before is not None else []
+                rows.append((account, now, time, 1))
+    schema = updates_schema(ACCOUNT)
+    columns = [[row[at] for row in rows] for at in range(len(schema))]
+    return pa.table(columns, schema=schema)
+
+
+def judge(url: str, bank: Bank, upper: int) -> None:
+    expected = {a: bank.balance(a, upper) for a in ACCOUNTS}
+    stand = sorted((a, b) for a, b in expected.items() if b is not None)
+    assert read_table(url, "sums", "account", "amount") == stand
+    assert read_table(url, "accounts", "account", "balance") == stand
+    log = [(b.account, b.seq, b.amount, b.balance) for b in bank.bookings if b.time < upper]
+    assert read_table(url, "log", "account", "seq", "amount", "balance") == sorted(log, key=repr)
+
+
+class Crash(Exception):
+    """The process is gone."""
+
+
+class Faulty(InProcess):
+    """A stream in which the n-th event goes wrong."""
+
+    def __init__(self, driver: Responder, fault: str, left: list[int]) -> None:
+        super().__init__(driver, self._watched)
+        self._fault, self._left = fault, left
+
+    def _struck(self) -> bool:
+        self._left[0] -= 1
+        return self._left[0] == -1
+
+    def _watched(self, message: m.Message) -> None:
+        if self._fault == "lost reply" or not self._struck():
+            return
+        if self._fault == "crash":
+            raise Crash
+        if isinstance(message, m.Acknowledge):
+            list(self._driver.respond(message))
+
+    def receive(self) -> m.Response:
+        response = super().receive()
+        if self._fault == "lost reply" and self._struck():
+            raise Crash
+        return response
+
+
+class Session:
+    """One session of the bank's delivery."""
+
+    def __init__(
+        self,
+        url: str,
+        spec: MaterializationSpec,
+        bank: Bank,
+        log: SharedLog,
+        stream: InProcess,
+        key_range: KeyRange = FULL,
+    ) -> None:
+        self._url, self._bank, self._range = url, bank, key_range
+        opened = log.opened(key_range)
+        self.delivery = Delivery(stream, spec, "v1", key_range, opened, source=NAME)
+        self._bound = [
+            Bound(i, b, s.state_key, delivered_schema(b, schema, hard_delete=True))
+            for i, (b, s, schema) in enumerate(zip(BINDINGS, spec.bindings, SCHEMAS, strict=True))
+        ]
+
+    @property
+    def time(self) -> int:
+        return 0 if self.delivery.position is None else self.delivery.position.time
+
+    def settle(self) -> None:
+        self.delivery.settle()
+        judge(self._url, self._bank, self.time)
+
+    def deliver(self, upper: int) -> None:
+        updates = self._bank.updates(self.time, upper)
+        accounts = account_updates(self._bank, self.time, upper)
+        combined = [
+            bound.combined(table, upper, self._range)
+            for bound, table in zip(self._bound, (updates, updates, accounts), strict=True)
+        ]
+        loads = [c.load(self.delivery.max_key(c.binding.state_key)) for c in combined]
+        self.delivery.transact(
+            Delivered(
+                Position(upper),
+                lambda loaded: [c.stores(loaded.get(c.binding.index, ())) for c in combined],
+                tuple(load for load in loads if load is not None),
+                tuple((c.binding.state_key, c.max_key) for c in combined if c.max_key),
+            )
+        )
+
+    def to_the_end(self) -> None:
+        self.settle()
+        for upper in range(self.time + STEP, TIMES + 1, STEP):
+            self.deliver(upper)
+        self.delivery.end()
+
+
+def run(url: str, fault: str, event: int, make: Callable[[], Responder] = DeltaDriver) -> bool:
+    """Run to the end over one fault; return whether it struck."""
+    bank, log, spec, left = Bank(event), SharedLog(), spec_of(url, make=make), [event]
+    for _ in range(2):
+        driver = make()
+        try:
+            Session(url, spec, bank, log, Faulty(driver, fault, left)).to_the_end()
+            break
+        except Crash:
+            driver.close()
+    judge(url, bank, TIMES)
+    with closing(open_blob(url)) as blob:
+        assert not list(blob.list(f"{STAGED}/"))
+    return left[0] < 0
+
+
+def crash_on_acknowledge(message: m.Message) -> None:
+    if isinstance(message, m.Acknowledge):
+        raise Crash
+
+
+def updates(schema: pa.Schema, *triples: tuple[Row, int, int]) -> pa.Table:
+    columns: dict[str, list[Any]] = {
+        name: [row[at] for row, _, _ in triples] for at, name in enumerate(schema.names)
+    }
+    columns |= {"__time": [t for _, t, _ in triples], "__diff": [d for _, _, d in triples]}
+    return pa.table(columns, schema=updates_schema(schema))
+
+
+SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), pa.field("v", pa.string())])
+BINDING = Binding("orders", GlobalId(1), "target", ("k",))
+
+
+def session_of(spec: MaterializationSpec, log: Memory) -> Delivery:
+    return Delivery(InProcess(DeltaDriver()), spec, "v1", FULL, log, source=NAME)
+
+
+def named_target(target: str) -> Binding:
+    return msgspec.structs.replace(BINDING, target=target)
