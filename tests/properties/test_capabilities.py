@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -50,6 +51,7 @@ from headwater.persist.errors import (
 from headwater.persist.maintenance import Maintenance
 from headwater.persist.read import Updates
 from headwater.persist.state import violations
+from headwater.testing.stepped import stepped
 
 SCHEMA = pa.schema([pa.field("k", pa.int64())])
 NEVER = 2**62  # The model's empty frontier.
@@ -126,6 +128,8 @@ class Capabilities(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        self.runtime = ExitStack()
+        self.runtime.enter_context(stepped(Random(0)))  # every answer is waited for anyway
         self.clock = ManualClock(1)
         self.blob, self.consensus = MemoryBlob(), MemoryConsensus()
         self.model = Model()
@@ -144,7 +148,8 @@ class Capabilities(RuleBasedStateMachine):
         return client
 
     def teardown(self) -> None:
-        self.client.core.stop(release=False)
+        with self.runtime:
+            self.client.core.stop(release=False)
 
     @property
     def now_ms(self) -> int:

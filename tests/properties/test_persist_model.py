@@ -14,7 +14,9 @@ Three sizes of "inline": parts live in the log, in blob, or (rows are small and 
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -44,6 +46,7 @@ from headwater.persist.maintenance import Maintenance
 from headwater.persist.read import Listen, Progress, Snapshot
 from headwater.persist.read import Updates as Delivered
 from headwater.persist.state import violations
+from headwater.testing.stepped import stepped
 
 SCHEMA = pa.schema([pa.field("k", pa.string()), pa.field("v", pa.string())])
 NAMES = ("a", "b")
@@ -124,9 +127,14 @@ class PersistModel(RuleBasedStateMachine):
     """Two collections of one location, and everything that may happen to them."""
 
     inline_bytes_max: ClassVar[int] = part.INLINE_BYTES_MAX
+    threads: ClassVar[bool] = True
+    """Whether the runtime has its threads; the model waits for every answer either way."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.runtime = ExitStack()
+        if not self.threads:
+            self.runtime.enter_context(stepped(Random(0)))
         self.patched = pytest.MonkeyPatch()
         self.patched.setattr(part, "INLINE_BYTES_MAX", self.inline_bytes_max)
         self.patched.setattr(trace, "MERGE_AT_LEAST", 2)
@@ -406,8 +414,11 @@ class PersistModel(RuleBasedStateMachine):
             assert state.upper(collection) == Frontier.of(oracle.upper)
 
     def teardown(self) -> None:
-        if not hasattr(self, "client"):
-            return
+        with self.runtime:
+            if hasattr(self, "client"):
+                self._end()
+
+    def _end(self) -> None:
         try:
             self.everything_is_as_it_was()
             self.kept.clear()
@@ -433,12 +444,14 @@ class PersistModelInBlob(PersistModel):
     """Every part is an object."""
 
     inline_bytes_max = 0
+    threads = False
 
 
 class PersistModelInLog(PersistModel):
     """Every part is in the log."""
 
     inline_bytes_max = 10**9
+    threads = False
 
 
 FEW = settings(

@@ -38,8 +38,10 @@ from headwater.persist.state import CollectionState, State
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), pa.field("v", pa.string())])
 EVOLVED = pa.schema([*SCHEMA, pa.field("f", pa.float64())])
 ROWS = 300
-FLIPS_MAX = 40
+FLIPS_MAX = 20
 """Bytes flipped in each object; all of a small one, a seeded sample of a large one."""
+EDGE = 6
+"""Of these so many at its begin, and as many at its end."""
 
 
 class StoredLog:
@@ -173,8 +175,8 @@ def flipped(data: bytes, index: int) -> bytes:
 def positions(data: bytes, seed: str) -> list[int]:
     if len(data) <= FLIPS_MAX:
         return list(range(len(data)))
-    edges = [*range(16), *range(len(data) - 16, len(data))]
-    return edges + Random(seed).sample(range(16, len(data) - 16), FLIPS_MAX - len(edges))
+    edges = [*range(EDGE), *range(len(data) - EDGE, len(data))]
+    return edges + Random(seed).sample(range(EDGE, len(data) - EDGE), FLIPS_MAX - len(edges))
 
 
 def test_a_sound_location_has_no_findings() -> None:
