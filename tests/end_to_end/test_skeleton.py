@@ -1,18 +1,22 @@
 """The thin path through every layer, as a user sees it: psql in, rows in SQLite out, kill -9.
 
-One server process, real Spark, real psql. The answers are compared with what SQLite computes from
-the same history, so the test knows no result by heart. A source runs beside it all, with a view
-over it: killed at any moment, it goes on exactly where it was.
+One server process, real Spark, real psql; when it is killed, clients write at the same time. The
+answers are compared with what SQLite computes from the same history, so the test knows no result by
+heart. A source runs beside it all, with a view over it: killed at any moment, it goes on exactly
+where it was.
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from contextlib import closing
@@ -108,6 +112,60 @@ class Served:
         self.process.stdout.close()
 
 
+class Clients:
+    """Clients that write transactions of two rows until their server is gone."""
+
+    FIRST = 1_000
+    """The least amount of theirs; each of their transactions has one of its own."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._numbers = itertools.count(self.FIRST)
+        self.sent: set[int] = set()
+        self.acknowledged: set[int] = set()
+        self._threads = [threading.Thread(target=self._write) for _ in range(6)]
+
+    def work(self, transactions: int) -> None:
+        """Let them begin; return when so many transactions were acknowledged."""
+        for thread in self._threads:
+            thread.start()
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while len(self.acknowledged) < transactions and time.monotonic() < deadline:
+            time.sleep(0.001)
+
+    def join(self) -> None:
+        for thread in self._threads:
+            thread.join(DEADLINE_SECONDS)
+            assert not thread.is_alive()
+
+    def _write(self) -> None:
+        where = {"host": "127.0.0.1", "port": self._port, "user": "headwater"}
+        with (
+            contextlib.suppress(psycopg.OperationalError),
+            psycopg.connect(**where, connect_timeout=60) as connection,
+        ):
+            while True:
+                number = next(self._numbers)
+                self.sent.add(number)
+                for customer in (1, 2):
+                    connection.execute(f"INSERT INTO orders VALUES ({customer}, {number})")
+                connection.commit()
+                self.acknowledged.add(number)
+
+    def checked(self, orders: list[list[str]]) -> list[tuple[int, int]]:
+        """Return the rows of theirs that are there, which are whole transactions."""
+        theirs = [
+            (int(customer), int(amount))
+            for customer, amount in orders
+            if amount and int(amount) >= self.FIRST
+        ]
+        numbers = {number for _, number in theirs}
+        assert self.acknowledged
+        assert self.acknowledged <= numbers <= self.sent
+        assert sorted(theirs) == sorted((c, number) for c in (1, 2) for number in numbers)
+        return theirs
+
+
 def _delivered(path: Path) -> list[tuple[object, ...]]:
     if not path.exists():
         return []
@@ -201,15 +259,20 @@ def test_a_table_a_view_a_delivery_a_kill_and_a_resume(tmp_path: Path) -> None:
             seen.append((time.time_ns() // 1_000_000, expected()))
             time.sleep(0.005)  # The next write is at a later millisecond than this moment.
 
-        before = expected()
         told = _counted_until(served, 10)
         regions = "SELECT region FROM c JOIN customers ON counter = id ORDER BY counter"
         assert served.psql(regions) == [["north"], ["south"], ["north"]]
+        clients = Clients(served.port)
+        clients.work(transactions=40)
         served.kill()
+        clients.join()
 
         served = Served(data)
-        # Nothing acknowledged is lost, and the view goes on from its durable state.
-        assert selected("SELECT region, total, orders FROM totals") == before
+        # Nothing acknowledged is lost, nothing else is half there, and the view goes on from its
+        # durable state.
+        found = clients.checked(served.psql("SELECT customer, amount FROM orders"))
+        model.executemany("INSERT INTO orders VALUES (?, ?)", found)
+        assert selected("SELECT region, total, orders FROM totals") == expected()
         # Definite: every moment reads as it did, also after the crash.
         for moment, then in seen:
             as_of = f"SELECT region, total, orders FROM totals AS OF {moment}"
