@@ -139,11 +139,8 @@ class Clients:
             assert not thread.is_alive()
 
     def _write(self) -> None:
-        where = {"host": "127.0.0.1", "port": self._port, "user": "headwater"}
-        with (
-            contextlib.suppress(psycopg.OperationalError),
-            psycopg.connect(**where, connect_timeout=60) as connection,
-        ):
+        where = f"host=127.0.0.1 port={self._port} user=headwater connect_timeout=60"
+        with contextlib.suppress(psycopg.OperationalError), psycopg.connect(where) as connection:
             while True:
                 number = next(self._numbers)
                 self.sent.add(number)
