@@ -5,6 +5,7 @@ What bytes become is tested without any of this (``tests/unit/storage/test_avro.
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import uuid
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 from fastavro import parse_schema, schemaless_writer
+from google.protobuf import descriptor_pb2
 
 from headwater.adapter.errors import AdapterError
 from headwater.base.clock import SystemClock
@@ -93,6 +95,7 @@ def source(topic: Topic, name: str, rest: str) -> str:
 
 
 AVRO = "FORMAT AVRO USING CONFLUENT SCHEMA REGISTRY CONNECTION csr"
+PROTOBUF = "FORMAT PROTOBUF USING CONFLUENT SCHEMA REGISTRY CONNECTION csr"
 
 
 def test_a_topic_whose_schema_grows(
@@ -144,7 +147,7 @@ def test_a_registry_that_is_away_stalls_and_goes_on(
     topic.send(FIRST, {"id": 1, "amount": Decimal(1)})
     sql = server.session()
     sql(source(topic, "away", AVRO))
-    registry.stop()
+    registry.away = True
     try:
         server.ingestions.tick()
         ((status, why),) = sql("SELECT status, detail FROM hw_sources WHERE name = 'away'")
@@ -152,7 +155,7 @@ def test_a_registry_that_is_away_stalls_and_goes_on(
         assert f"schema registry at {registry.url}" in why
         assert "hunter2" not in why
     finally:
-        registry.start()
+        registry.away = False
     server.ingestions.tick()
     assert sql("SELECT id, amount FROM away") == [(1, Decimal("1.00"))]
     assert sql("SELECT * FROM away_errors") == []
@@ -236,3 +239,43 @@ def test_keys_of_another_format(
     assert sql("SHOW CREATE SOURCE keyed")
     sql("DROP SOURCE keyed")
     sql("DROP SOURCE by_id")
+
+
+def item() -> Any:
+    file = descriptor_pb2.FileDescriptorProto(name="item.proto", package="shop", syntax="proto3")
+    fields = descriptor_pb2.FieldDescriptorProto
+    message = file.message_type.add(name="Item")
+    for number, (name, type_) in enumerate(
+        (("id", fields.TYPE_INT64), ("name", fields.TYPE_STRING)), 1
+    ):
+        message.field.add(name=name, number=number, type=type_, label=fields.LABEL_OPTIONAL)
+    return file
+
+
+def test_protobuf_with_and_without_a_registry(
+    broker: Broker, registry: SchemaRegistry, server: SqlServer
+) -> None:
+    topic, sql = Topic(broker, registry), server.session()
+    registered = base64.b64encode(item().SerializeToString()).decode()
+    number = registry.register(f"{topic.name}-value", registered, "PROTOBUF")
+    files = descriptor_pb2.FileDescriptorSet(file=[item()])
+    schema = base64.b64encode(files.SerializeToString()).decode()
+    for value in (framed(number, b"\x00\x08\x01\x12\x01a"), b"\x08\x02", b"\x08"):
+        topic.raw(value)
+    sql(source(topic, "framed", f"{PROTOBUF} ON ERROR SKIP"))
+    inline = f"FORMAT PROTOBUF MESSAGE 'shop.Item' USING SCHEMA '{schema}' ON ERROR SKIP"
+    sql(source(topic, "bare", inline))
+    server.ingestions.tick()
+    assert sql("SELECT * FROM framed") == [(1, "a")]
+    assert sql('SELECT "offset" FROM framed_errors') == [(1,), (2,)]
+    assert sql("SELECT * FROM bare") == [(2, "")]
+    for rest, why in (
+        (f"{PROTOBUF} ENVELOPE UPSERT", 'no subject ".*-key"'),
+        (f"{PROTOBUF} ENVELOPE DEBEZIUM", "FORMAT JSON or AVRO"),
+        (AVRO, "has a schema of PROTOBUF"),
+        (inline.replace("shop.Item", "shop.Thing"), "no message 'shop.Thing', but shop.Item"),
+    ):
+        with pytest.raises(AdapterError, match=why):
+            sql(source(topic, "x", rest))
+    sql("DROP SOURCE framed")
+    sql("DROP SOURCE bare")

@@ -20,7 +20,7 @@ import io
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import pyarrow as pa
 from fastavro import schemaless_reader
@@ -75,7 +75,8 @@ class _Records:
         self._clock = clock
         self._writers: dict[int, _Writer | str] = {}
         self._unknown: dict[int, int] = {}
-        self._own = _Writer(own.schema, reader.schema if wanted else None)
+        self._newest = -1
+        self._own = self._newest_writer = _Writer(own.schema, reader.schema if wanted else None)
 
     def read(self, data: bytes) -> Any:
         """Return the record of a message."""
@@ -83,11 +84,10 @@ class _Records:
         writer = self._own
         if self._subject is not None:
             number = id_of(data)
-            found = self._writers.get(number)
-            found = self._asked(self._subject, number) if found is None else found
-            if isinstance(found, str):
-                raise Undecodable(found)
-            writer = found
+            if number != self._newest:  # Most messages are of the writer of the one before.
+                self._newest_writer = self._known(self._subject, number)
+                self._newest = number
+            writer = self._newest_writer
             stream.seek(HEADER_BYTES)
         try:
             record = schemaless_reader(stream, writer.schema, writer.reader)
@@ -96,6 +96,13 @@ class _Records:
         if stream.tell() != len(data):
             raise Undecodable(f"{len(data) - stream.tell()} bytes are left behind the record")
         return record
+
+    def _known(self, subject: Subject, number: int) -> _Writer:
+        found = self._writers.get(number)
+        found = self._asked(subject, number) if found is None else found
+        if isinstance(found, str):
+            raise Undecodable(found)
+        return found
 
     def _asked(self, subject: Subject, number: int) -> _Writer | str:
         """Return what reads the records of an id; a text: why nothing does."""
@@ -180,6 +187,24 @@ class Avro:
     def decode(self, data: bytes) -> Row:
         """Return the values of a record."""
         return _values(self._made, self._made.records.read(data))
+
+    def swept(self, values: Sequence[bytes | None]) -> list[list[Any]]:
+        """Return the values of many records column by column: a tuple a row would cost as much."""
+        if None in values:
+            raise Undecodable("one has no value")  # Which, is found one by one.
+        made = self._made
+        records = [made.records.read(value) for value in cast("Sequence[bytes]", values)]
+        if not made.whole:
+            records = [{made.columns[0].name: record} for record in records]
+        return [_column(records, column) for column in made.columns]
+
+
+def _column(records: Sequence[Any], column: Column) -> list[Any]:
+    name, _, convert = column
+    if convert is None:
+        return [record[name] for record in records]
+    found = (record[name] for record in records)
+    return [None if value is None else convert(value) for value in found]
 
 
 _ROWS: Final = ("before", "after")

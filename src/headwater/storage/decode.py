@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.base.errors import InvalidUsage
-from headwater.storage.format import Format, Json, Row, Undecodable
+from headwater.storage.format import Format, Json, Row, Swept, Undecodable
 from headwater.storage.reclock import Longs
 from headwater.storage.source import HEADERS, OFFSET, PARTITION, TIMESTAMP
 
@@ -71,6 +71,8 @@ def decode_all(
 def _swept(format_: Format, values: Sequence[bytes | None]) -> Columns:
     if isinstance(format_, Json):
         return format_.columns(format_.records(values))
+    if isinstance(format_, Swept):
+        return format_.swept(values)
     return _transposed([format_.decode(_some(value)) for value in values], format_.schema)
 
 

@@ -25,7 +25,7 @@ import decimal
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Annotated, Any, Final, Protocol
+from typing import Annotated, Any, Final, Protocol, runtime_checkable
 
 import msgspec
 import pyarrow as pa
@@ -53,6 +53,15 @@ class Format(Protocol):
 
     def decode(self, data: bytes) -> Row:
         """Return the row of a message; raise :class:`Undecodable`."""
+        ...
+
+
+@runtime_checkable
+class Swept(Protocol):
+    """A format that decodes many messages for less than one after the other."""
+
+    def swept(self, values: Sequence[bytes | None]) -> Sequence[Sequence[Any]]:
+        """Return the values column by column; raise :class:`Undecodable` if one is no row."""
         ...
 
 

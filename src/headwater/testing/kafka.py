@@ -175,12 +175,26 @@ class Broker:
     def create_topic(
         self, name: str, partitions: int = 1, settings: Mapping[str, str] | None = None
     ) -> None:
-        """Make a topic and wait until clients see it."""
+        """Make a topic and wait until clients see it.
+
+        A broker whose heartbeat was late, as on a machine with much else to do, is told so by its
+        controller, and takes no topics until the next one.
+        """
+        from confluent_kafka import KafkaError, KafkaException
         from confluent_kafka.admin import NewTopic
 
         admin = self.admin()
         topic = NewTopic(name, partitions, 1, config=dict(settings or {}))
-        admin.create_topics([topic])[name].result()
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while True:
+            try:
+                admin.create_topics([topic])[name].result()
+                break
+            except KafkaException as refused:
+                fenced = refused.args[0].code() == KafkaError.INVALID_REPLICATION_FACTOR
+                if not fenced or time.monotonic() > deadline:
+                    raise
+            time.sleep(0.1)
         while len(admin.list_topics(name, timeout=5).topics[name].partitions) != partitions:
             time.sleep(0.02)
 

@@ -4,7 +4,8 @@ What of it is spoken: subjects with versions, schemas by id, references, the err
 not there, basic authentication. One id for one schema, whatever subjects have it; ids never change
 their meaning. Compatibility is not judged: tests register what a careless registry would let pass.
 
-It can be stopped and started again on the same port, with what it had.
+While it is ``away`` it ends every connection without a word. (Its port is kept: somebody else might
+have it, when it is back.)
 """
 
 from __future__ import annotations
@@ -39,10 +40,11 @@ class SchemaRegistry:
         self._thread: threading.Thread | None = None
         self.asked: list[str] = []
         """The paths of all requests so far."""
+        self.away = False
 
     @property
     def url(self) -> str:
-        """Where it answers, or will again."""
+        """Where it answers."""
         return f"http://127.0.0.1:{self._port}"
 
     def register(
@@ -94,12 +96,14 @@ class SchemaRegistry:
         return found
 
     def start(self) -> None:
-        """Answer, on the port of before if there was one."""
+        """Answer."""
         registry = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 registry.asked.append(self.path)
+                if registry.away:
+                    return
                 status, body = registry.answer(self.path, self.headers.get("Authorization"))
                 content = msgspec.json.encode(body)
                 self.send_response(status)
@@ -111,13 +115,13 @@ class SchemaRegistry:
             def log_message(self, *_: Any) -> None:
                 """Say nothing."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", self._port), Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._port = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
         self._thread.start()
 
     def stop(self) -> None:
-        """Answer nobody any more; what is registered stays."""
+        """End."""
         if self._server is None or self._thread is None:
             return
         self._server.shutdown()
