@@ -32,6 +32,7 @@ from headwater.adapter.errors import (
 )
 from headwater.adapter.sql import names as naming
 from headwater.adapter.sql.names import SYSTEM_PREFIX
+from headwater.base.decoding import from_json
 from headwater.base.ids import GlobalId
 from headwater.compute import definition
 from headwater.compute.maintained import MaintainedView
@@ -102,7 +103,7 @@ Schemas = Mapping[str, pa.Schema]
 
 @lru_cache(maxsize=4096)
 def _decoded(value: bytes) -> Object:
-    return msgspec.json.decode(value, type=Object)
+    return from_json(value, Object)
 
 
 def find(state: State, name: str) -> Object | None:

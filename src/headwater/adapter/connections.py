@@ -29,6 +29,7 @@ from headwater.adapter.sql.connection_statements import (
 from headwater.adapter.sql.names import quoted_name
 from headwater.adapter.sql.options import number
 from headwater.adapter.vault import Vault
+from headwater.base.decoding import from_json
 from headwater.base.ids import GlobalId
 from headwater.persist.commands import SetItem
 from headwater.persist.core import Core
@@ -207,7 +208,7 @@ def secret(state: State, name: str) -> catalog.Object:
 
 def definition_of(state: State, oid: str) -> ConnectionDefinition:
     """Return a connection's definition."""
-    return msgspec.json.decode(state.items[CONNECTION + oid], type=ConnectionDefinition)
+    return from_json(state.items[CONNECTION + oid], ConnectionDefinition)
 
 
 # ---- use -----------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ import msgspec
 
 from headwater.adapter.object_errors import NoSchemaToCreateIn, UnknownSchema
 from headwater.adapter.sql import names
+from headwater.base.decoding import from_json
 from headwater.persist.commands import SetItem
 from headwater.persist.state import State
 
@@ -42,7 +43,7 @@ class Schema(msgspec.Struct, frozen=True):
 def schemas(state: State) -> tuple[Schema, ...]:
     """Every schema, by name."""
     kept = {
-        key.removeprefix(PREFIX): msgspec.json.decode(value, type=Schema)
+        key.removeprefix(PREFIX): from_json(value, Schema)
         for key, value in state.items.items()
         if key.startswith(PREFIX)
     }

@@ -43,6 +43,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
+from headwater.base.decoding import from_msgpack
 from headwater.collection.run_piece import PIECES, Words, piece_length_of, piece_sums, pieces_in
 from headwater.persist.errors import Corrupt, NewerFormat
 
@@ -256,7 +257,7 @@ def decode(segment: pa.Buffer, name: str) -> RunFile:
     view = memoryview(footer)
     try:
         (head_length,) = struct.unpack_from("<I", view)
-        head = msgspec.msgpack.decode(view[4 : 4 + head_length], type=RunHead)
+        head = from_msgpack(view[4 : 4 + head_length], RunHead)
     except (struct.error, msgspec.MsgspecError) as error:
         raise CorruptRun(name, "footer", f"its head cannot be read ({error})") from error
     blocks = -(-head.arrow_length // head.block_length)

@@ -19,6 +19,7 @@ from typing import Final
 import msgspec
 import pyarrow as pa
 
+from headwater.base.decoding import from_json
 from headwater.collection.types import SqlType, UnsupportedType, as_text_form, by_arrow, scalar
 
 VOID: Final = scalar("void")
@@ -56,7 +57,7 @@ def type_of(field: pa.Field) -> SqlType:
     kept = (field.metadata or {}).get(TYPE)
     if kept is None:
         return told
-    named = msgspec.json.decode(kept, type=SqlType)
+    named = from_json(kept, SqlType)
     # Metadata that does not fit the data (a column was cast by somebody) is not believed.
     return named if as_text_form(named) == told else told
 

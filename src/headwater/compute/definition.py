@@ -7,10 +7,11 @@ RecomputedView   everything else (``compute/recompute.py``); ``kind`` is ``recom
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
+from headwater.base.decoding import from_msgpack
 from headwater.base.ids import GlobalId
 from headwater.collection.commands import VIEW_PREFIX
 from headwater.compute import maintained, recompute
@@ -44,11 +45,12 @@ def encoded(definition: Definition) -> bytes:
 
 def decoded(data: bytes) -> Definition:
     """Read a definition of any kind, of any version up to ours."""
-    head = msgspec.msgpack.decode(data, type=_Head)
+    head = from_msgpack(data, _Head)
     known = _VERSIONS.get(head.kind, 0)
     if head.version > known:
         raise NewerFormat("a stored view", head.version, known)
-    return msgspec.msgpack.decode(data, type=MaintainedView | RecomputedView)
+    either: Any = MaintainedView | RecomputedView
+    return from_msgpack(data, either)  # type: ignore[no-any-return]
 
 
 def lost(state: State, definition: Definition) -> str | None:

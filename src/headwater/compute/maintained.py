@@ -30,6 +30,7 @@ from typing import Final
 import msgspec
 
 from headwater.algebra.frontier import Frontier
+from headwater.base.decoding import from_msgpack
 from headwater.base.ids import BatchId, GlobalId
 from headwater.collection.commands import VIEW_PREFIX
 from headwater.compute.dataflow import graph
@@ -141,7 +142,7 @@ _flow = lru_cache(maxsize=1024)(graph.decoded)
 def arrangements(state: State) -> dict[GlobalId, SharedArrangement]:
     """Return the shared arrangements of a location, by id."""
     found = (
-        msgspec.msgpack.decode(data, type=SharedArrangement)
+        from_msgpack(data, SharedArrangement)
         for key, data in state.items.items()
         if key.startswith(ARRANGEMENT_PREFIX)
     )

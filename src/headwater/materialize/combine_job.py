@@ -29,6 +29,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from headwater.base.decoding import from_msgpack
 from headwater.base.errors import HeadwaterError, InvalidUsage
 from headwater.materialize.combine import Bound
 from headwater.materialize.gather import Run
@@ -220,8 +221,7 @@ class Combiner:
                         work.append(partial(combine_slice, *one))
                         owners.append(owner)
                 answers = [
-                    msgspec.msgpack.decode(answer, type=Sliced)
-                    for answer in (self._tasks(work) if work else ())
+                    from_msgpack(answer, Sliced) for answer in (self._tasks(work) if work else ())
                 ]
                 written += [answer.key for answer in answers if answer.key]
                 made: dict[KeyRange, list[pa.Table]] = {owner: [] for owner in ranges}
@@ -254,7 +254,7 @@ class Combiner:
             )
             for part in cut.parts
         ]
-        return [msgspec.msgpack.decode(one, type=Scattered) for one in self._tasks(work)]
+        return [from_msgpack(one, Scattered) for one in self._tasks(work)]
 
     def _mapped(self, key: str) -> pa.Table:
         """Return the rows of an object, mapped; it need not be there any longer."""

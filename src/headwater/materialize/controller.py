@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from headwater.base.decoding import from_json
 from headwater.base.errors import InvalidUsage
 from headwater.collection.capability import ReadCapability, from_text, new_token
 from headwater.collection.commands import drop_command
@@ -105,7 +106,7 @@ class Materializations:
         """Start every materialization that the log knows."""
         for key, value in self._client.core.state.items.items():
             if key.startswith(PREFIX):
-                definition = msgspec.json.decode(value, type=Definition)
+                definition = from_json(value, Definition)
                 if not definition.paused:
                     self._start(definition)
 
@@ -255,7 +256,7 @@ class Materializations:
         value = self._client.core.state.items.get(PREFIX + name)
         if value is None:
             raise UnknownMaterialization(name)
-        return msgspec.json.decode(value, type=Definition)
+        return from_json(value, Definition)
 
     def _redefine(
         self,
@@ -296,7 +297,7 @@ class Materializations:
         value = self._client.core.state.items.get(PREFIX + name)
         drops: list[Command] = []
         if value is not None:
-            definition = msgspec.json.decode(value, type=Definition)
+            definition = from_json(value, Definition)
             drops = [drop_command(from_text(read)) for read in definition.reads]
         keys = [PREFIX + name, *shard_items(self._client.core, name)]
         removed = [SetItem(key, None) for key in keys]

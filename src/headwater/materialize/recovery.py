@@ -23,6 +23,7 @@ from typing import Final, Protocol
 import msgspec
 
 from headwater.algebra.frontier import Frontier
+from headwater.base.decoding import from_json
 from headwater.base.ids import Epoch, RoleName
 from headwater.collection.capability import ReadCapability
 from headwater.materialize.checkpoint import Position
@@ -78,7 +79,7 @@ def item_key(name: str, key_range: KeyRange) -> str:
 def entry_of(core: Core, name: str, key_range: KeyRange) -> RecoveryEntry:
     """Return what the log has of a shard."""
     found = core.state.items.get(item_key(name, key_range))
-    return RecoveryEntry() if found is None else msgspec.json.decode(found, type=RecoveryEntry)
+    return RecoveryEntry() if found is None else from_json(found, RecoveryEntry)
 
 
 def take_role(core: Core, name: str, key_range: KeyRange) -> tuple[RoleName, Epoch]:

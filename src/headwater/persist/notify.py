@@ -28,6 +28,7 @@ from typing import Final
 
 import msgspec
 
+from headwater.base.decoding import from_json
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import SeqNo
 from headwater.base.retry import Retry, RetryPolicy
@@ -60,7 +61,7 @@ def announced(state: State) -> Announcement | None:
     if item is None:
         return None
     try:
-        address = msgspec.json.decode(item, type=Announcement)
+        address = from_json(item, Announcement)
         bytes.fromhex(address.token)
     except (msgspec.DecodeError, ValueError):
         return None

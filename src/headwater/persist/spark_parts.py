@@ -24,6 +24,7 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
+from headwater.base.decoding import from_msgpack
 from headwater.persist import evolution
 from headwater.persist.batch import Part, Segment
 from headwater.persist.blob import open_blob
@@ -248,4 +249,4 @@ def encode_parts(parts: Sequence[Part]) -> bytes:
 
 def decode_parts(data: bytes) -> tuple[Part, ...]:
     """Read descriptors back."""
-    return msgspec.msgpack.decode(data, type=tuple[Part, ...])
+    return from_msgpack(data, tuple[Part, ...])

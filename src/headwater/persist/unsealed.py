@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import immutables
-import msgspec
 
+from headwater.base.decoding import converted
 from headwater.persist.batch import TIME_LIMIT, Unsealed
 
 
@@ -89,5 +89,5 @@ def enc_hook(value: Any) -> Any:
 def dec_hook(kind: Any, value: Any) -> Any:
     """Decode unsealed writes."""
     if kind is UnsealedWrites:
-        return UnsealedWrites(msgspec.convert(value, tuple[Unsealed, ...]))
+        return UnsealedWrites(converted(value, tuple[Unsealed, ...]))
     raise TypeError(f"cannot decode {kind}")

@@ -16,6 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from headwater.base.clock import Clock
+from headwater.base.decoding import from_json
 from headwater.base.errors import HeadwaterError, InvalidUsage
 from headwater.persist import evolution
 from headwater.storage.dead_letters import Policy
@@ -284,7 +285,7 @@ def encoded(definition: SourceDefinition) -> bytes:
 
 def decoded(value: bytes) -> SourceDefinition:
     """Return a definition from its durable form."""
-    return msgspec.json.decode(value, type=SourceDefinition)
+    return from_json(value, SourceDefinition)
 
 
 # ---- generators ----------------------------------------------------------------------------------

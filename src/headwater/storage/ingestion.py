@@ -40,10 +40,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-import msgspec
 import pyarrow as pa
 
 from headwater.algebra.frontier import Frontier
+from headwater.base.decoding import from_msgpack
 from headwater.base.ids import Epoch
 from headwater.persist.client import Client, pending_parts
 from headwater.persist.commands import (
@@ -432,7 +432,7 @@ class Ingestion:
         except Exception:
             LOG.warning("source %s: tasks could not read a range", self.source.name, exc_info=True)
             return None
-        return self._gathered([msgspec.msgpack.decode(answer, type=Written) for answer in answers])
+        return self._gathered([from_msgpack(answer, Written) for answer in answers])
 
     def _gathered(self, found: Sequence[Written]) -> tuple[dict[str, list[Any]], list[Any]]:
         for each in found:

@@ -33,6 +33,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from headwater.base.decoding import from_json
 from headwater.storage.errors import TransientError
 from headwater.storage.format import Undecodable
 
@@ -120,7 +121,7 @@ class Registry:
             with urllib.request.urlopen(  # noqa: S310 - http or https: below
                 self._request(path), timeout=TIMEOUT_S, context=self._context()
             ) as answer:
-                return msgspec.json.decode(answer.read(), type=Registered)
+                return from_json(answer.read(), Registered)
         except urllib.error.HTTPError as error:
             with error:
                 said = _says(error)
@@ -154,7 +155,7 @@ class Registry:
 
 def _says(error: urllib.error.HTTPError) -> _Refusal:
     try:
-        return msgspec.json.decode(error.read(), type=_Refusal)
+        return from_json(error.read(), _Refusal)
     except (msgspec.DecodeError, OSError):
         return _Refusal()
 

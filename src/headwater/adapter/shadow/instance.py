@@ -33,6 +33,7 @@ import psycopg
 
 from headwater.adapter.shadow import bootstrap
 from headwater.adapter.shadow.errors import ShadowUnavailable
+from headwater.base.decoding import from_json
 
 _log = logging.getLogger(__name__)
 
@@ -146,7 +147,7 @@ class Instance:
 
     def _is_current(self) -> bool:
         try:
-            found = msgspec.json.decode((self.directory / "shadow.json").read_bytes(), type=_Marker)
+            found = from_json((self.directory / "shadow.json").read_bytes(), _Marker)
         except (OSError, msgspec.DecodeError):
             return False
         return found == self._marker()

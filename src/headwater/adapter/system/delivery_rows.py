@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-import msgspec
-
 from headwater.adapter.system.seen import Seen
 from headwater.adapter.system.system_view import OBJECT, Column, Row, SystemView
+from headwater.base.decoding import from_json
 from headwater.materialize.controller import PREFIX
 from headwater.materialize.definition import Definition
 from headwater.materialize.drivers.registry import guarantee
@@ -18,7 +17,7 @@ def _defined(seen: Seen) -> Iterator[tuple[str, str, str, Definition]]:
     for each in seen.objects():
         stored = seen.state.items.get(PREFIX + each.id)
         if each.kind == "materialization" and stored is not None:
-            yield each.id, each.name, each.kind, msgspec.json.decode(stored, type=Definition)
+            yield each.id, each.name, each.kind, from_json(stored, Definition)
 
 
 def _materializations(seen: Seen) -> Iterator[Row]:

@@ -33,6 +33,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from headwater.base.decoding import from_json
 from headwater.compute.ir.expression import Column, Field
 from headwater.compute.ir.node import Expand, Filter, Generate, Node, Project, Scan, Window
 from headwater.compute.ir.refusal import InvalidPlan
@@ -442,6 +443,6 @@ def encoded(dataflow: Dataflow) -> bytes:
 def decoded(data: bytes) -> Dataflow:
     """Return the dataflow that these bytes hold."""
     try:
-        return msgspec.json.decode(data, type=Dataflow)
+        return from_json(data, Dataflow)
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
         raise InvalidPlan(f"the bytes hold no dataflow: {error}") from error

@@ -39,6 +39,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from headwater.base.decoding import from_msgpack
 from headwater.collection.types import SqlType
 from headwater.compute.dataflow.graph import Lane
 from headwater.compute.dataflow.operator import update_schema
@@ -254,4 +255,4 @@ def split_failures(found: Mapping[int, pa.Table]) -> tuple[dict[int, pa.Table], 
 
 def read_failure(payload: bytes) -> Failure:
     """Return what a payload of FAILED says."""
-    return msgspec.msgpack.decode(payload, type=Failure)
+    return from_msgpack(payload, Failure)

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 import pyarrow as pa
 
+from headwater.base.decoding import from_msgpack
 from headwater.base.ids import GlobalId
 from headwater.persist.batch import Part
 from headwater.persist.spark_parts import Cut, Reading, Target, Writing
@@ -157,4 +158,4 @@ def encode_note(note: Note) -> bytes:
 
 def decode_note(data: bytes) -> Note:
     """Read a note."""
-    return msgspec.msgpack.decode(data, type=Note)
+    return from_msgpack(data, Note)

@@ -21,6 +21,7 @@ from typing import Final
 
 import msgspec
 
+from headwater.base.decoding import from_json
 from headwater.compute.ir.expression import Column, SortKey
 from headwater.compute.ir.node import Node, keep, relations
 from headwater.compute.ir.refusal import InvalidPlan, OtherMeaning
@@ -126,11 +127,11 @@ def encoded(plan: Plan) -> bytes:
 def decoded(data: bytes) -> Plan:
     """Return the plan that these bytes hold."""
     try:
-        found = msgspec.json.decode(data, type=_Version).version
+        found = from_json(data, _Version).version
         if found not in (VERSION, WITH_FUNCTIONS):
             raise InvalidPlan(
                 f"a plan of version {found}; this program knows {VERSION} and {WITH_FUNCTIONS}"
             )
-        return msgspec.json.decode(data, type=Plan)
+        return from_json(data, Plan)
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
         raise InvalidPlan(f"the bytes hold no plan: {error}") from error

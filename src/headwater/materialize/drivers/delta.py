@@ -36,6 +36,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from headwater.base.decoding import from_json
 from headwater.base.errors import Determinate, HeadwaterError, InvalidUsage
 from headwater.materialize.drivers.columns import (
     Column,
@@ -275,7 +276,7 @@ class DeltaDriver:
         self._connect(request.materialization.config_json)
         opened = KeyRange(KeyHash(request.range.key_begin), KeyHash(request.range.key_end))
         self._range = str(opened)
-        states = msgspec.json.decode(request.state_json or b"{}", type=dict[str, ShardState])
+        states = from_json(request.state_json or b"{}", dict[str, ShardState])
         self._states = states
         due = {file for state in states.values() for file in state.staged}
         for found in list(self._place.list(self._directory)):

@@ -26,6 +26,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from headwater.base.decoding import from_json
 from headwater.base.errors import HeadwaterError, InvalidUsage
 from headwater.materialize.drivers.columns import columns_of, constraints
 from headwater.materialize.drivers.responder import NotServed
@@ -191,7 +192,7 @@ class ParquetDriver:
         self._connect(request.materialization.config_json)
         opened = KeyRange(KeyHash(request.range.key_begin), KeyHash(request.range.key_end))
         self._range = str(opened)
-        states = msgspec.json.decode(request.state_json or b"{}", type=dict[str, ShardState])
+        states = from_json(request.state_json or b"{}", dict[str, ShardState])
         self._state = _inherited(states, opened)
         for found in list(self._place.list(self._directory)):
             if found.key not in self._state.staged:

@@ -24,6 +24,7 @@ from typing import Any, Final
 
 import msgspec
 
+from headwater.base.decoding import from_json
 from headwater.materialize.protocol.machine import Side
 from headwater.materialize.protocol.messages import Message
 from headwater.materialize.protocol.specs import Timestamp
@@ -142,7 +143,7 @@ _Convert = Callable[[Any], Any]
 
 def _read(content: msgspec.Raw, kind: type) -> Any:
     try:
-        return _converted(msgspec.json.decode(content, type=_shape(kind)), kind)
+        return _converted(from_json(content, _shape(kind)), kind)
     except (msgspec.DecodeError, binascii.Error, KeyError, ValueError) as error:
         shown = bytes(content)[:80]
         raise MalformedMessage(f"no {kind.__name__}: {shown!r}: {error}") from error
