@@ -225,3 +225,7 @@ select array_agg(i4 order by i4) from x where false
 select cardinality(array_agg(id order by id)), (array_agg(id order by id))[1] from x
 select avg(i4), avg(n), avg(f), sum(i8) from x where false
 ~select id, avg(i4), avg(n) from x group by id
+select id, g > all (select g from y where id < 4), g <= any (select g from y where id < 4) from x
+select id, i4 = all (select g from y where g = 2), i4 <> any (select g from y where g > 1) from x
+select id from x where g >= all (select z.g from y as z where z.id = x.id)
+select id, g in (select g from y where id < 6), g not in (select g from y where id < 6), g = any (select g from y where id < 0) from x

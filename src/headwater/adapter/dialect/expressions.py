@@ -12,7 +12,7 @@ from headwater.adapter.dialect.aggregates import AGGREGATES, aggregate
 from headwater.adapter.dialect.casts import cast, coerce, written_type
 from headwater.adapter.dialect.literals import number
 from headwater.adapter.dialect.number_functions import NUMBER_FUNCTIONS, element, same_type
-from headwater.adapter.dialect.quantified import quantified
+from headwater.adapter.dialect.quantified import contained, is_condition, quantified
 from headwater.adapter.dialect.refusal import only, refuse, refused
 from headwater.adapter.dialect.scope import Aliases, Column, Scope
 from headwater.adapter.dialect.signatures import Function, call
@@ -240,6 +240,9 @@ class Expressions:
         self, node: Any, operand_node: Any, query: Any, scope: Scope, *, negated: bool
     ) -> Typed:
         operand, text = self._beside_query(node, operand_node, query, scope)
+        if not is_condition(node):
+            name = self._queries.aliases.fresh("q")
+            return contained(node, operand, text, name, negated=negated)
         word = "NOT IN" if negated else "IN"
         return Typed(f"({operand.sql} {word} ({text}))", BOOLEAN, node)
 
