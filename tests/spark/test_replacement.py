@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, closing, nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +17,7 @@ from headwater.adapter.coordinator import Coordinator
 from headwater.adapter.errors import AdapterError
 from headwater.adapter.sql.parse import parse_with_text
 from headwater.adapter.timeline import Timeline
+from headwater.base import tracing
 from headwater.base.clock import SystemClock
 from headwater.compute import definition
 from headwater.compute.controller import ViewController
@@ -25,6 +30,17 @@ pytestmark = pytest.mark.spark
 DEADLINE_SECONDS = 120.0
 
 
+class Told:
+    """Takes spans."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, Mapping[str, Any]]] = []
+
+    def span(self, name: str, attributes: Mapping[str, Any]) -> AbstractContextManager[object]:
+        self.told.append((name, attributes))
+        return nullcontext()
+
+
 class Sql:
     """Sessions over real Spark."""
 
@@ -32,7 +48,8 @@ class Sql:
         self.core = client.core
         self.timeline = Timeline(client, SystemClock())
         self.views = ViewController(client, spark)
-        self._coordinator = Coordinator(client, self.timeline, self.views, Materializations(client))
+        self.materializations = Materializations(client)
+        self._coordinator = Coordinator(client, self.timeline, self.views, self.materializations)
 
     def __call__(self, sql: str) -> list[tuple[Any, ...]]:
         rows: list[tuple[Any, ...]] = []
@@ -77,8 +94,14 @@ def test_a_view_is_replaced_without_a_gap(sql: Sql) -> None:
     reader.join()
     assert seen <= {(30,), (60,)}
     assert sql("SELECT comment FROM hw_catalog.hw_objects WHERE name = 'm'") == [("kept",)]
+    spans = Told()
+    tracing.collect(spans)
     sql("INSERT INTO t VALUES (3, 1)")
     assert sql("SELECT x FROM m") == [(62,)]
+    tracing.collect(None)
+    steps = [attributes for name, attributes in spans.told if name == "step"]
+    assert steps, "a step is told by a span"
+    assert all(set(each) == {"views"} for each in steps), "the names of its views, nothing else"
     sql.core.wait(lambda state: None if replacement.abandoned(state) else True, DEADLINE_SECONDS)
     assert len(definition.stored(sql.core.state)) == 1, "the old one is gone"
 
@@ -99,6 +122,52 @@ def test_a_view_is_replaced_without_a_gap(sql: Sql) -> None:
         sql("CREATE OR REPLACE MATERIALIZED VIEW t AS SELECT 1 AS x")
 
 
+def test_a_delivery_goes_on_from_the_difference(sql: Sql, tmp_path: Path) -> None:
+    target = tmp_path / "delivered.db"
+
+    def delivered() -> list[tuple[Any, ...]]:
+        with closing(sqlite3.connect(target)) as db:
+            try:
+                return sorted(db.execute("SELECT k, v FROM m").fetchall())
+            except sqlite3.OperationalError:
+                return []  # The table is not there yet.
+
+    def eventually(wanted: list[tuple[Any, ...]]) -> None:
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while delivered() != wanted:
+            assert time.monotonic() < deadline, delivered()
+            time.sleep(0.05)
+
+    sql("CREATE TABLE t (k bigint PRIMARY KEY, v bigint)")
+    sql("INSERT INTO t VALUES (1, 10), (2, 20), (3, 30)")
+    sql("CREATE MATERIALIZED VIEW base AS SELECT k, v FROM t")
+    sql("CREATE MATERIALIZED VIEW m AS SELECT k, v + 1 AS v FROM base")
+    sql(f"CREATE MATERIALIZATION out INTO SQLITE (PATH '{target}') (m AS m KEY (k))")
+    running = sql.materializations
+    eventually([(1, 11), (2, 21), (3, 31)])
+    told = sql("EXPLAIN CREATE OR REPLACE MATERIALIZED VIEW base AS SELECT k, v FROM t")
+    assert ("  materialization out",) in told
+    # By what it reads: it is not the replaced view itself that is delivered.
+    query = "SELECT k, CASE WHEN k = 2 THEN 0 ELSE v END AS v FROM t WHERE k < 3"
+    sql(f"CREATE OR REPLACE MATERIALIZED VIEW base AS {query}")
+    eventually([(1, 11), (2, 1)])
+    ((name,),) = sql("SELECT object_id FROM hw_catalog.hw_objects WHERE name = 'out'")
+    found = running.get(name)
+    assert found is not None
+    assert (found.status.rows_stored, found.status.rows_deleted) == (1, 1)
+    with pytest.raises(AdapterError, match=r"materialization out cannot go on: .*column 'v'"):
+        sql("CREATE OR REPLACE MATERIALIZED VIEW m AS SELECT k FROM base")
+    eventually([(1, 11), (2, 1)])
+    sql("INSERT INTO t VALUES (0, 0)")
+    eventually([(0, 1), (1, 11), (2, 1)])
+    sql.core.wait(lambda state: None if replacement.abandoned(state) else True, DEADLINE_SECONDS)
+    assert len(definition.stored(sql.core.state)) == 2, "the old ones are gone"
+    sql("CREATE SUBSCRIPTION s TO m")
+    with pytest.raises(AdapterError, match="subscription s has told its rows to somebody"):
+        sql("CREATE OR REPLACE MATERIALIZED VIEW base AS SELECT k, v FROM t")
+    running.stop()
+
+
 def test_what_a_dead_server_was_building_is_dropped(sql: Sql) -> None:
     sql("CREATE TABLE t (k bigint)")
     sql("CREATE MATERIALIZED VIEW m AS SELECT count(*) AS n FROM t")
@@ -109,7 +178,7 @@ def test_what_a_dead_server_was_building_is_dropped(sql: Sql) -> None:
         relations={"t": sql("SELECT object_id FROM hw_catalog.hw_objects WHERE name = 't'")[0][0]},
         also=(SetItem("replacement/half", b"half"), SetItem("replacement/never", b"never")),
     )
-    replacement.drop_abandoned(sql.core, sql.views)
+    replacement.drop_abandoned(sql.core, sql.views, sql.materializations)
     assert [each.name for each in definition.stored(sql.core.state)] == [view.name]
     assert replacement.abandoned(sql.core.state) == []
     assert sql("SELECT n FROM m") == [(0,)]

@@ -210,7 +210,8 @@ class Definitions:
                 self._replacing(found).run(named, create)
 
     def _replacing(self, found: catalog.Object) -> replacement.Replacement:
-        return replacement.Replacement(self._core, self._views, found, self._collections.new_id)
+        delivered, new_id = self._materializations, self._collections.new_id
+        return replacement.Replacement(self._core, self._views, delivered, found, new_id)
 
     # ---- planning ----------------------------------------------------------------------------
 

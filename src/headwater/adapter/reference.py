@@ -71,7 +71,8 @@ SECTIONS: Final[dict[str, tuple[Entry, ...]]] = {
             statements.Subscribe,
             "The rows, then every change, as it happens. See [queries](queries.md#subscribe).",
             "SUBSCRIBE orders",
-            "SUBSCRIBE TO (SELECT region FROM orders) WITH (PROGRESS, SNAPSHOT = false) AS OF 7",
+            "SUBSCRIBE TO (SELECT region FROM orders) WITH (PROGRESS, SNAPSHOT = false) "
+            "AS OF AT LEAST 7",
             "SUBSCRIBE orders ENVELOPE UPSERT (KEY (id))",
             "SUBSCRIBE TO SUBSCRIPTION billing",
         ),

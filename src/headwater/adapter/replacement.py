@@ -3,15 +3,16 @@
     build   the new view has a collection of its own and hydrates beside the old one, which stays as
             it is and answers; so has everything that reads the old one as it is stored
     swap    when all of them are as far as those they replace: in one entry every object means its
-            new collection
+            new collection, and a materialization goes on from the difference between the two
     drop    the old ones go a little later (``GRACE_SECONDS``), so that who reads them just then is
             not cut off
 
 *Readers* of a materialized view are those whose collections are made of it, through plain views or
 not: materialized views and indexes, and theirs in turn. They are made again by the queries they
-have, over the new collections; plain views are texts, and need nothing. What has delivered the old
-rows elsewhere (a materialization, a durable subscription) cannot be moved under its receiver's
-feet: it is named and nothing is done.
+have, over the new collections; plain views are texts, and need nothing. A materialization delivers
+what the new rows are other than the old ones, in one transaction (``materialize.replaced``); until
+its endpoint has that, the old collection is kept. It must still have the columns that it delivers.
+A durable subscription has told the old rows to somebody else: it is named and nothing is done.
 
 The item ``replacement/<collection>`` names what is to be dropped if nobody goes on with it: first
 the new collections, from the swap on the old ones. So a server that dies in between leaves one set
@@ -28,7 +29,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -43,9 +44,12 @@ from headwater.base.ids import GlobalId
 from headwater.collection.schema import type_of
 from headwater.compute import definition
 from headwater.compute.ir import plan as plans
+from headwater.materialize.controller import Materializations
+from headwater.materialize.replaced import CannotBeMoved
 from headwater.persist import evolution
-from headwater.persist.commands import Atomic, SetItem
+from headwater.persist.commands import Atomic, Command, SetItem
 from headwater.persist.core import Core
+from headwater.persist.read import Hold
 from headwater.persist.state import State
 
 PREFIX: Final = "replacement/"
@@ -61,6 +65,8 @@ class Affected:
     """Materialized views and indexes that read what is replaced."""
     kept: tuple[Object, ...]
     """Plain views: their texts mean the new one from the swap on."""
+    delivered: tuple[Object, ...]
+    """Materializations: they go on from the difference."""
     refused: tuple[Object, ...]
     """What has told the old rows to somebody else."""
 
@@ -74,7 +80,8 @@ def affected(state: State, found: Object) -> Affected:
     return Affected(
         tuple(each for each in readers if each.kind in stored),
         tuple(each for each in readers if each.kind == "view"),
-        tuple(each for each in readers if each.kind not in (*stored, "view")),
+        tuple(each for each in readers if each.kind == "materialization"),
+        tuple(each for each in readers if each.kind not in (*stored, "view", "materialization")),
     )
 
 
@@ -107,7 +114,7 @@ def check(state: State, found: Object, uses: Sequence[str]) -> Affected:
     if concerned.refused:
         names = ", ".join(f"{each.kind} {each.name}" for each in concerned.refused)
         raise InvalidDefinition(
-            f'"{found.name}" cannot be replaced: {names} has delivered its rows elsewhere',
+            f'"{found.name}" cannot be replaced: {names} has told its rows to somebody',
             hint="Drop it and make it again afterwards, or create the new view under another name.",
         )
     return concerned
@@ -129,8 +136,12 @@ def explained(state: State, found: Object, inputs: Sequence[str]) -> Iterator[st
     for name in inputs:
         each = catalog.named(state, name)
         yield f"  {each.kind} {each.name}: read by the new query"
+    if concerned.delivered:
+        yield "goes on from the difference, if the columns it delivers stay:"
+        for each in concerned.delivered:
+            yield f"  {each.kind} {each.name}"
     if concerned.refused:
-        yield "refused, because it has delivered rows elsewhere:"
+        yield "refused, because it has told its rows to somebody:"
         for each in concerned.refused:
             yield f"  {each.kind} {each.name}"
 
@@ -186,17 +197,27 @@ class Replacement:
     """One replacement: ``named`` in place of ``found``, with all who read that."""
 
     def __init__(
-        self, core: Core, views: Evaluator, found: Object, new_id: Callable[[], GlobalId]
+        self,
+        core: Core,
+        views: Evaluator,
+        materializations: Materializations,
+        found: Object,
+        new_id: Callable[[], GlobalId],
     ) -> None:
         self._core, self._views, self._found = core, views, found
+        self._materializations = materializations
         self._new_id = new_id
         self._built: dict[str, str] = {}
         """From the collections that were to those that are to be, in the order of making."""
+        self._swapped = False
 
     def run(self, named: Object, create: Callable[..., object]) -> None:
         """Build the view that ``create`` makes in ``named.collection``, and swap it in."""
         core, found = self._core, self._found
         concerned = check(core.state, found, named.uses)
+        gids = [core.state.names[each.collection] for each in (found, *concerned.rebuilt)]
+        with self._refusing():
+            self._materializations.check_replaceable(gids)
         try:
             self._building(found.collection, named.collection)
             create((_doomed(named.collection),))
@@ -206,18 +227,26 @@ class Replacement:
                 check_columns(core.state, each, self._built[each.collection])
             for old, new in self._built.items():
                 _await(core, self._views, old, new)
+            self._swap(named, concerned.rebuilt)
         except BaseException:
-            for built in reversed(self._built.values()):
+            for built in reversed(self._built.values() if not self._swapped else ()):
                 self._views.drop_view(built, also=(_spared(built),))
             raise
-        self._swap(named, concerned.rebuilt)
-        gone = tuple(reversed(self._built))
-        threading.Thread(
-            target=_drop_later,
-            args=(self._views, gone),
-            name=f"headwater-drop-{found.collection}",
-            daemon=True,
-        ).start()
+        _drop_later(core, self._views, self._materializations, tuple(reversed(self._built)))
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        """Tell which materialization cannot go on, by its name."""
+        try:
+            yield
+        except CannotBeMoved as error:
+            name = catalog.by_id(self._core.state, error.name).name
+            raise InvalidDefinition(
+                f'"{self._found.name}" cannot be replaced: materialization {name} cannot go on: '
+                f"{error.why}",
+                hint=f"Drop materialization {name} and make it again afterwards, or keep what it "
+                "delivers.",
+            ) from error
 
     def _building(self, old: str, new: str) -> None:
         self._built[old] = new
@@ -245,6 +274,20 @@ class Replacement:
             ) from error
 
     def _swap(self, named: Object, rebuilt: Sequence[Object]) -> None:
+        names = self._core.state.names
+        swapped = {names[old]: names[new] for old, new in self._built.items()}
+        # So that what a materialization begins with can be read when it does.
+        holds = [Hold(self._core, gid, _since(self._core.state, gid)) for gid in swapped.values()]
+        try:
+            with self._refusing():
+                self._materializations.replace(
+                    swapped, lambda also: self._commit(named, rebuilt, also)
+                )
+        finally:
+            for hold in holds:
+                hold.release()
+
+    def _commit(self, named: Object, rebuilt: Sequence[Object], also: tuple[Command, ...]) -> None:
         state = self._core.state
         kept = catalog.named(state, self._found.exact)
         swapped = [
@@ -256,7 +299,8 @@ class Replacement:
             now = catalog.by_id(state, each.id)
             swapped.append(catalog.changed(now, collection=self._built[each.collection]))
         marks = [mark for old, new in self._built.items() for mark in (_spared(new), _doomed(old))]
-        self._core.submit(Atomic((*map(catalog.put, swapped), *marks))).result()
+        self._core.submit(Atomic((*map(catalog.put, swapped), *marks, *also))).result()
+        self._swapped = True
 
 
 def _query(view: definition.Definition) -> Any:
@@ -265,12 +309,27 @@ def _query(view: definition.Definition) -> Any:
     return view.sql if view.sql and (plan is None or not plan.functions) else plan
 
 
-def _drop_later(views: Evaluator, gone: Sequence[str]) -> None:
-    time.sleep(GRACE_SECONDS)
-    # Stopped meanwhile: the next start does it.
-    with suppress(HeadwaterError):
-        for old in gone:
-            views.drop_view(old, also=(_spared(old),))
+def _since(state: State, gid: GlobalId) -> int:
+    since = state.collections[gid].since
+    return 0 if since.is_closed else since.only()
+
+
+def _drop_later(
+    core: Core, views: Evaluator, materializations: Materializations, gone: Sequence[str]
+) -> None:
+    """Drop what was replaced when nobody reads it any more, readers before what they read."""
+
+    def drop() -> None:
+        time.sleep(GRACE_SECONDS)
+        # Stopped meanwhile: the next start does it.
+        with suppress(HeadwaterError):
+            for old in gone:
+                while materializations.needs(_age(core, old)):
+                    core.wait(lambda _: None, LOOK_SECONDS)
+                _drop(core, views, old)
+
+    thread = threading.Thread(target=drop, name=f"headwater-drop-{gone[-1]}", daemon=True)
+    thread.start()
 
 
 def _doomed(collection: str) -> SetItem:
@@ -286,16 +345,26 @@ def abandoned(state: State) -> list[tuple[str, str]]:
     return [(key, value.decode()) for key, value in state.items.items() if key.startswith(PREFIX)]
 
 
-def drop_abandoned(core: Core, views: Evaluator) -> None:
+def drop_abandoned(core: Core, views: Evaluator, materializations: Materializations) -> None:
     """Drop what nobody builds any more: called before anything is defined."""
     # The youngest first: readers before what they read.
-    for item, collection in sorted(abandoned(core.state), key=lambda each: -_age(core, each[1])):
-        if not views.drop_view(collection, also=(SetItem(item, None),)):
-            core.submit(SetItem(item, None)).result()
+    found = sorted(abandoned(core.state), key=lambda each: -_age(core, each[1]))
+    collections = [each for _, each in found]
+    if any(materializations.needs(_age(core, each)) for each in collections):
+        # Such a one may be made of the others.
+        _drop_later(core, views, materializations, collections)
+        return
+    for each in collections:
+        _drop(core, views, each)
 
 
-def _age(core: Core, collection: str) -> int:
-    return core.state.names.get(collection, 0)
+def _drop(core: Core, views: Evaluator, collection: str) -> None:
+    if not views.drop_view(collection, also=(_spared(collection),)):
+        core.submit(_spared(collection)).result()
+
+
+def _age(core: Core, collection: str) -> GlobalId:
+    return core.state.names.get(collection, GlobalId(0))
 
 
 def _await(core: Core, views: Evaluator, old: str, new: str) -> None:

@@ -8,7 +8,8 @@ the location starts all of them again; each resumes from its checkpoint.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -16,7 +17,8 @@ from typing import Final
 import msgspec
 
 from headwater.base.decoding import from_json
-from headwater.base.errors import InvalidUsage
+from headwater.base.errors import HeadwaterError, InvalidUsage
+from headwater.base.ids import GlobalId
 from headwater.collection.capability import ReadCapability, from_text, new_token
 from headwater.collection.commands import drop_command
 from headwater.materialize.combine_job import Tasks
@@ -32,15 +34,25 @@ from headwater.materialize.definition import (
 from headwater.materialize.delivery import Stream
 from headwater.materialize.disclosing import Disclose, Disclosing
 from headwater.materialize.drivers.registry import Guarantee, check_shards, guarantee
+from headwater.materialize.key_range import KeyRange
 from headwater.materialize.pace import Tuning
 from headwater.materialize.protocol.messages import Applied, Apply
-from headwater.materialize.protocol.specs import Constraint
-from headwater.materialize.recovery import shard_items
+from headwater.materialize.protocol.specs import Constraint, MaterializationSpec
+from headwater.materialize.recovery import entry_of, shard_items
+from headwater.materialize.replaced import (
+    CannotBeMoved,
+    check_columns,
+    check_replaceable,
+    formers,
+    moved,
+    settled,
+)
 from headwater.materialize.runtime import RETRY_SECONDS, open_stream
 from headwater.materialize.selection import constraints_of
 from headwater.materialize.shards import Materialization
 from headwater.materialize.splits import put_shards
 from headwater.materialize.validating import validated_spec
+from headwater.materialize.wire.protobuf import decode_value
 from headwater.persist.client import Client
 from headwater.persist.commands import Atomic, Command, OpenReader, SetItem
 from headwater.persist.decision import collection_of
@@ -252,6 +264,82 @@ class Materializations:
             running.stop()
             self._start(definition)
 
+    # ---- another collection in place of one that is delivered ----------------------------------
+
+    def _made_of(self, gone: Collection[GlobalId]) -> list[Definition]:
+        """Return the materializations that deliver any of these collections."""
+        found = (
+            from_json(value, Definition)
+            for key, value in self._client.core.state.items.items()
+            if key.startswith(PREFIX)
+        )
+        return [each for each in found if any(b.collection in gone for b in each.bindings)]
+
+    def check_replaceable(self, gone: Collection[GlobalId]) -> None:
+        """Refuse to replace collections that a materialization could not be moved from."""
+        for definition in self._made_of(gone):
+            with _naming(definition.name):
+                check_replaceable(definition, gone)
+
+    def replace(
+        self, swapped: Mapping[GlobalId, GlobalId], swap: Callable[[tuple[Command, ...]], object]
+    ) -> None:
+        """Have collections delivered in place of others, from the difference on.
+
+        ``swap`` commits these commands, in one entry with what it is about; what cannot go on is
+        refused before. Those that deliver rest meanwhile.
+        """
+        state = self._client.core.state
+        concerned = [each.name for each in self._made_of(swapped)]
+        for name in concerned:
+            with _naming(name):
+                check_columns(state, self._defined(name), swapped)
+                self._ask(moved(state, self._defined(name), swapped)[0])
+        running = [self._running.pop(name) for name in concerned if name in self._running]
+        for each in running:
+            each.stop()
+        try:
+            # None of them moves any more: the state has where they stand.
+            state = self._client.core.state
+            commands: list[Command] = []
+            for name in concerned:
+                definition, opens = moved(state, self._defined(name), swapped)
+                commands += [*opens, SetItem(PREFIX + name, msgspec.json.encode(definition))]
+            swap(tuple(commands))
+        finally:
+            for each in running:
+                self._start(self._defined(each.name))
+
+    def _ask(self, definition: Definition) -> None:
+        """Ask a driver whether it takes a materialization as it would be."""
+        entry = entry_of(self._client.core, definition.name, KeyRange.tiling(definition.shards)[0])
+        last = decode_value(entry.applied, MaterializationSpec) if entry.applied else None
+        stream = self._open(definition)
+        try:
+            validated_spec(self._client, definition, stream, last, entry.version)
+            stream.end()
+        except BaseException:
+            stream.abort()
+            raise
+
+    def needs(self, gid: GlobalId) -> bool:
+        """Whether anybody needs a collection that was replaced; who does not forgets it."""
+        state = self._client.core.state
+        needed = False
+        for key, value in state.items.items():
+            if not key.startswith(PREFIX):
+                continue
+            definition = from_json(value, Definition)
+            if gid not in formers(definition):
+                continue
+            if settled(state, definition):
+                reads = [was.read for binding in definition.bindings for was in binding.was]
+                drops = tuple(drop_command(from_text(read)) for read in reads)
+                self._redefine(definition.name, _forgetting, drops)
+            else:
+                needed = True
+        return needed
+
     def _defined(self, name: str) -> Definition:
         value = self._client.core.state.items.get(PREFIX + name)
         if value is None:
@@ -298,7 +386,8 @@ class Materializations:
         drops: list[Command] = []
         if value is not None:
             definition = from_json(value, Definition)
-            drops = [drop_command(from_text(read)) for read in definition.reads]
+            former = [was.read for binding in definition.bindings for was in binding.was]
+            drops = [drop_command(from_text(read)) for read in (*definition.reads, *former)]
         keys = [PREFIX + name, *shard_items(self._client.core, name)]
         removed = [SetItem(key, None) for key in keys]
         self._client.core.submit(Atomic((*drops, *removed, *also))).result()
@@ -321,6 +410,21 @@ class Materializations:
         )
         self._running[definition.name] = running
         running.start()
+
+
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Say of which materialization it is that something cannot be."""
+    try:
+        yield
+    except HeadwaterError as error:
+        raise CannotBeMoved(name, error) from error
+
+
+def _forgetting(known: Definition) -> Definition:
+    """Return a materialization that does not know any more what it was made of."""
+    bindings = tuple(msgspec.structs.replace(binding, was=()) for binding in known.bindings)
+    return msgspec.structs.replace(known, bindings=bindings)
 
 
 def _is_disclosed(definition: Definition) -> bool:

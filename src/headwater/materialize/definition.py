@@ -130,6 +130,16 @@ class Endpoint(msgspec.Struct, frozen=True):
         return self.driver == CONNECTOR and self.config.get("protocol") == ARENA
 
 
+class Was(msgspec.Struct, frozen=True):
+    """What a binding was made of before its collection was replaced (``replaced``)."""
+
+    collection: GlobalId
+    read: str
+    """The read capability on it, as text."""
+    until: int
+    """Checkpoints up to here are of it, later ones of the collection that took its place."""
+
+
 class Binding(msgspec.Struct, frozen=True):
     """One collection delivered into one resource of the endpoint."""
 
@@ -148,6 +158,8 @@ class Binding(msgspec.Struct, frozen=True):
     duplicates: str = ""
     """Which row of a key is delivered if it has several: the name of a policy (``duplicates``);
     empty: that is an error."""
+    was: tuple[Was, ...] = ()
+    """Others before it, the oldest first, as long as the endpoint may have rows of them."""
 
     @property
     def last_write_wins(self) -> bool:

@@ -53,17 +53,17 @@ class Duplicates(enum.Enum):
 def standing(
     binding: int,
     key: Sequence[str],
-    interval: Interval,
+    now: Interval,
     updates: pa.Table,
     check: Callable[[], None],
 ) -> pa.Table:
-    """Return what the collection has at the end of an interval of the keys of some updates."""
+    """Return what the collection has now, at the end of an interval, of the keys of its updates."""
     wanted = packed_keys(binding, key, updates)
     column = updates.column(key[0])
     plain = pa.types.is_integer(column.type) or pa.types.is_string(column.type)
     first = pc.unique(column) if plain else None
     found = [updates.slice(0, 0)]
-    for rows in interval.at_end().updates():
+    for rows in now.updates():
         check()
         # Most rows are of other keys, and to pack theirs would be most of the work.
         near = rows if first is None else rows.filter(pc.is_in(rows.column(key[0]), first))

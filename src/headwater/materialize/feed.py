@@ -13,6 +13,10 @@ What a collection is at first is not handed out as updates. Its snapshot is (:at
 and nothing else until that was delivered (``first``). Neither is read here: both may be large. Only
 the errors are, because the target depends on them.
 
+A collection may have taken the place of another while its rows were delivered (``replaced``). Then
+the position says whether the endpoint has the old one; what leads over to the new one is handed out
+like any other updates, by the first take that is past the replacement.
+
 Invariant:      each update is handed out exactly once, by the first :meth:`Feed.take` whose target
                 is after its time; at ``T - 1`` of every target handed out all inputs are free of
                 errors.
@@ -33,6 +37,8 @@ from headwater.base.errors import HeadwaterError
 from headwater.base.ids import GlobalId
 from headwater.collection.capability import ReadCapability
 from headwater.materialize.checkpoint import Position
+from headwater.materialize.definition import Was
+from headwater.materialize.replaced import Difference
 from headwater.persist.client import Client, ReadHandle
 from headwater.persist.decision import collection_of
 from headwater.persist.errors import AsOfBeforeSince, CollectionHasErrors
@@ -89,13 +95,18 @@ class Input:
         read: ReadCapability,
         position: Position | None,
         start: int | None,
+        was: Sequence[Was] = (),
     ) -> None:
-        """Follow a collection from a position on, or from ``start``, as it is then."""
+        """Follow a collection from a position on, or from ``start``, as it is then.
+
+        ``was``: those that it has taken the place of, and of which the position may be.
+        """
         self.name = name
         self.first: Snapshot | None = None
         """The collection at ``start``, as long as it was not delivered."""
         self._core = client.core
         self._id = read.id
+        self._was = tuple(was)
         self._errors = updates_schema(ERROR_SCHEMA).empty_table()
         self._whole = False
         """Whether what was there before the first update is still to be handed out with it."""
@@ -107,19 +118,29 @@ class Input:
         self._taken = start_after
         """Everything before it was handed out, or is in ``first``."""
         self._followed = self._taken
-        self._waiting: Interval | None = None
+        self._waiting: Interval | Difference | None = None
         """What was followed and not handed out, if anything was."""
-        collection = collection_of(client.core.state, read.id)
+        read_of, _ = self._at(self._taken)
+        collection = collection_of(client.core.state, read_of)
         try:
             check_readable(name, collection, self._taken - 1)
         except AsOfBeforeSince as error:
             if position is None:
                 raise
             raise CheckpointTooOld(name, position, error) from error
-        self._hold = Hold(client.core, read.id, self._taken - 1)
+        self._hold = Hold(client.core, read_of, self._taken - 1)
         if start is not None:
-            self.first = ReadHandle(client.core, read.id).snapshot(start)
+            self.first = ReadHandle(client.core, read_of).snapshot(start)
             self._errors = _at(self.first.errors(), start)
+
+    def _at(self, checkpoint: int) -> tuple[GlobalId, int]:
+        """Return the collection that a checkpoint is of, and after which checkpoint it came."""
+        begin = 0
+        for was in self._was:
+            if checkpoint <= was.until:
+                return was.collection, begin
+            begin = was.until
+        return self._id, begin
 
     def read_first(self) -> None:
         """Take what the collection was at first for updates like any other."""
@@ -131,14 +152,22 @@ class Input:
         """Take notice of what there is up to a time that is sealed; of errors, read them."""
         if target <= self._followed and self._waiting is not None:
             return
-        if target > self._followed:
-            unseen = Interval(self._core, self._id, self._followed, target)
+        (before, _), (now, begin) = self._at(self._followed), self._at(target)
+        if before != now:
+            # Whatever is wrong with the old one is of no interest any more.
+            self._errors = Interval(self._core, now, begin, target, whole=True).errors()
+            self._followed = target
+        elif target > self._followed:
+            unseen = Interval(self._core, now, self._followed, target)
             self._errors = pa.concat_tables([self._errors, unseen.errors()])
             self._followed = target
         self._waiting = self._between(self._taken, self._followed)
 
-    def _between(self, lower: int, upper: int) -> Interval:
-        return Interval(self._core, self._id, lower, upper, whole=self._whole)
+    def _between(self, lower: int, upper: int) -> Interval | Difference:
+        (before, _), (now, _) = self._at(lower), self._at(upper)
+        if before != now:
+            return Difference(self._core, before, lower - 1, now, upper)
+        return Interval(self._core, now, lower, upper, whole=self._whole)
 
     @property
     def has_more(self) -> bool:
@@ -166,9 +195,12 @@ class Input:
         """Return when there are errors, among what was followed and not handed out."""
         return tuple(error_spans(self._errors)) if self._errors.num_rows else ()
 
-    def take(self, target: int) -> Interval:
+    def take(self, target: int) -> Interval | Difference:
         """Hand out the updates before ``target``, unread."""
         taken = self._between(self._taken, target)
+        if isinstance(taken, Difference):
+            self._hold.release()
+            self._hold = Hold(self._core, self._at(target)[0], target - 1)
         self._whole, self._taken = False, target
         self._waiting = self._between(target, self._followed) if target < self._followed else None
         # Nothing is wrong at target - 1: the errors before it have cancelled each other out.
@@ -209,10 +241,13 @@ class Feed:
         client: Client,
         inputs: Sequence[tuple[str, ReadCapability]],
         position: Position | None,
+        replaced: Sequence[Sequence[Was]] = (),
     ) -> None:
         self._client = client
         self._named = tuple(inputs)
         self._position = position
+        self._replaced = tuple(map(tuple, replaced)) or ((),) * len(self._named)
+        """What the endpoint may have instead of an input."""
         self._inputs: list[Input] = []
         """Empty until the first time at which all can be read is sealed everywhere."""
         self.first: int | None = None
@@ -253,13 +288,19 @@ class Feed:
             upper = max(self.reached, *(one.last_time + 1 for one in self._inputs))
         spans = {one.name: one.spans() for one in self._inputs}
         target = last_good(upper, [span for found in spans.values() for span in found])
-        if target > self.reached:
+        least = self.reached if no_later is not None else self._least
+        if target > least:
             return target
         for name, found in spans.items():
             for span in found:
-                if span.begin <= self.reached < span.end:
-                    raise CollectionHasErrors(name, self.reached, span.messages)
+                if span.begin <= least < span.end:
+                    raise CollectionHasErrors(name, least, span.messages)
         return None
+
+    @property
+    def _least(self) -> int:
+        """The next target is after it: what was replaced is not delivered any more."""
+        return max((self.reached, *(was.until for former in self._replaced for was in former)))
 
     def _begin(self, upper: int) -> None:
         """Open the inputs: at the position, or with a snapshot of them all.
@@ -297,8 +338,10 @@ class Feed:
 
     def _open(self, start: int | None) -> None:
         self._inputs = []
-        for name, read in self._named:
-            self._inputs.append(Input(self._client, name, read, self._position, start))
+        for (name, read), former in zip(self._named, self._replaced, strict=True):
+            # Where nothing was delivered yet there is nothing to lead over from.
+            was = () if self._position is None else former
+            self._inputs.append(Input(self._client, name, read, self._position, start, was))
 
     def _newer_upper(self, state: State, no_later: int | None) -> int | None:
         upper = min(_upper(state, read.id) for _, read in self._named)
@@ -307,7 +350,7 @@ class Feed:
         if upper == _FOR_EVER and self._inputs:
             more = (one.has_more or one.last_time >= self.reached for one in self._inputs)
             return upper if any(more) else None
-        return upper if upper > self.reached else None
+        return upper if upper > self._least else None
 
     def has_before(self, target: int) -> bool:
         """Whether any input has something to hand out before a target."""
@@ -323,9 +366,9 @@ class Feed:
             return target
         spans = [span for one in self._inputs for span in one.spans()]
         nearer = last_good(begin + span, spans)
-        return nearer if nearer > self.reached else target
+        return nearer if nearer > self._least else target
 
-    def take(self, target: int) -> list[Interval]:
+    def take(self, target: int) -> list[Interval | Difference]:
         """Hand out the updates of every input before a target, unread."""
         taken = [one.take(target) for one in self._inputs]
         self.reached = target

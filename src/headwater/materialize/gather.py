@@ -28,6 +28,7 @@ from headwater.materialize.duplicates import standing
 from headwater.materialize.key_range import KeyRange
 from headwater.materialize.loaded import LoadedRows
 from headwater.materialize.protocol.messages import Loaded, LoadedMany, LoadMany, StoreMany
+from headwater.materialize.replaced import Difference
 from headwater.materialize.sorted_runs import PACKED, RunFile, SortedRuns
 from headwater.materialize.spill import Spill, pack_key
 from headwater.persist.interval import Interval
@@ -92,7 +93,7 @@ class Run:
 
 def gather(
     bound: Bound,
-    interval: Interval,
+    interval: Interval | Difference,
     upper: int,
     key_range: KeyRange,
     limit_bytes: int,
@@ -112,7 +113,7 @@ def gather(
     def ordered(updates: pa.Table) -> pa.Table:
         there = None
         if bound.chooses and updates.num_rows:
-            there = standing(bound.index, bound.binding.key, interval, updates, check)
+            there = standing(bound.index, bound.binding.key, interval.at_end(), updates, check)
         return bound.ordered(updates, upper, KeyRange.full(), there)
 
     combined = ordered(first.updates)

@@ -63,6 +63,7 @@ from headwater.materialize.protocol.specs import (
 )
 from headwater.materialize.recovery import RecoveryEntry, ShardLog
 from headwater.materialize.reduction.merge_patch import updated_state
+from headwater.materialize.replaced import Difference
 from headwater.materialize.spill import SPILL_BYTES
 from headwater.materialize.status import State, Status
 from headwater.materialize.transport.child_process import ChildProcess
@@ -156,7 +157,8 @@ class Session:
             known = msgspec.structs.replace(self._log.entry, position=self.position)
             self._log.commit(known, None)
         named = [(b.name, read) for b, read in zip(definition.bindings, reads, strict=True)]
-        self.feed = Feed(client, named, self._delivery.position)
+        replaced = [binding.was for binding in definition.bindings]
+        self.feed = Feed(client, named, self._delivery.position, replaced)
         self._first: Iterator[first.Chunk] | None = None
         self.spill_bytes = definition.tuning.spill_bytes or SPILL_BYTES
         self.check: Callable[[], None] = lambda: None
@@ -232,9 +234,9 @@ class Session:
         delivered = self._transact(Position(target), runs, status, with_others=with_others)
         return replace(delivered, reached=target)
 
-    def _gathered(self, bound: Bound, interval: Interval, upper: int) -> Run:
+    def _gathered(self, bound: Bound, interval: Interval | Difference, upper: int) -> Run:
         """Combine an interval: in tasks, where that is worth it, or here."""
-        if self._combiner is not None:
+        if self._combiner is not None and isinstance(interval, Interval):
             own, limit = self._key_range, self.spill_bytes
             run = self._combiner.run(bound, interval, upper, own, limit)
             if run is not None:

@@ -7,6 +7,7 @@
     plan       what a run has to do, and why: a pure decision
     inputs     files and other things outside, as tables that follow them
     flows      streaming tables: what arrived since the last run, appended once
+    sinks      what flows append, delivered outside (sink_delta, sink_kafka)
     run        the doing
 
 ``headwater run`` and ``headwater check`` are the commands.

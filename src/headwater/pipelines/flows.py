@@ -1,4 +1,4 @@
-"""Streaming tables and sinks: what arrived since the last run, appended once.
+"""Streaming tables and the outboxes of sinks: what arrived since the last run, appended once.
 
 A run takes, of every stream that a flow reads, what it has not taken yet (``pipeline_flows``,
 ``pipeline_files``), evaluates the flow's query over it, and commits the rows together with how far
@@ -99,7 +99,7 @@ class Appending:
         database, ledger = self._database, self._ledger
         engine = database.engine
         self._subscribe(dataset)
-        target = engine.coordinator.target(dataset.name)
+        target = engine.coordinator.target(dataset.table)
         rows = [target.schema.empty_table()]
         bookkeeping: list[TableWrite] = []
         acknowledged: dict[str, int] = {}
@@ -118,7 +118,9 @@ class Appending:
                     for relation, at in taken.reached.items()
                 }
         new = pa.concat_tables(rows)
-        old = database.whole(dataset.name).cast(target.schema) if anew else new.slice(0, 0)
+        # What a sink was sent is there for good; its outbox is empty.
+        replaced = anew and dataset.kind != "sink"
+        old = database.whole(dataset.name).cast(target.schema) if replaced else new.slice(0, 0)
         diffs = [-1] * old.num_rows + [1] * new.num_rows
         both = pa.concat_tables([old, new])
         if both.num_rows:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
@@ -53,6 +53,9 @@ class FlowQuery:
         )
 
 
+OUTBOX: Final = "pipeline_sink_{name}"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Dataset:
     """Something that a run makes and keeps; temporary views are part of those that read them."""
@@ -62,6 +65,11 @@ class Dataset:
     output: Output
     flows: tuple[FlowQuery, ...]
     schema: pa.Schema
+
+    @property
+    def table(self) -> str:
+        """Where its rows are kept; those of a sink until they are delivered."""
+        return OUTBOX.format(name=self.name) if self.kind == "sink" else self.name
 
     @property
     def reads(self) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
     pipeline_datasets   which dataset is of which pipeline; what is not in it is somebody else's
     pipeline_flows      up to which time a flow has taken a stream of ours
     pipeline_files      which files a flow, or a table of files, has taken, as they were
+    pipeline_sinks      how many batches a sink has been sent, and what they are called by
 
 They are written together with what they are about, in one entry: a flow's rows and how far it has
 come are there both, or neither is.
@@ -11,6 +12,7 @@ come are there both, or neither is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from secrets import token_hex
 from typing import Any, Final
 
 import pyarrow as pa
@@ -23,6 +25,10 @@ from headwater.compute.declared.outside import File
 DATASETS: Final = "pipeline_datasets"
 FLOWS: Final = "pipeline_flows"
 FILES: Final = "pipeline_files"
+SINKS: Final = "pipeline_sinks"
+TABLES: Final = (DATASETS, FLOWS, FILES, SINKS)
+
+_TOKEN_BYTES: Final = 6
 
 _COLUMNS: Final = {
     DATASETS: "dataset text PRIMARY KEY, pipeline text NOT NULL, kind text NOT NULL",
@@ -31,6 +37,7 @@ _COLUMNS: Final = {
         "reader text, path text, changed_ms bigint NOT NULL, bytes bigint NOT NULL, "
         "PRIMARY KEY (reader, path)"
     ),
+    SINKS: "sink text PRIMARY KEY, token text NOT NULL, batches bigint NOT NULL",
 }
 
 INPUT: Final = "input"
@@ -38,7 +45,7 @@ INPUT: Final = "input"
 
 
 class Ledger:
-    """The three tables of one location; ``database`` None: there is no location yet."""
+    """The tables of one location; ``database`` None: there is no location yet."""
 
     def __init__(self, database: Database | None) -> None:
         self._database = database
@@ -66,6 +73,11 @@ class Ledger:
             for row in self._rows(FILES)
             if row["reader"] == reader
         )
+
+    def sink(self, name: str) -> tuple[str, int]:
+        """Return by what batches of a sink are called, and how many it has been sent."""
+        (found,) = (row for row in self._rows(SINKS) if row["sink"] == name)
+        return found["token"], found["batches"]
 
     def _rows(self, table: str) -> list[dict[str, Any]]:
         database = self._database
@@ -104,6 +116,18 @@ class Ledger:
         """Return the write that says which files a reader has, and no others."""
         old = [_file(reader, file) for file in self.files(reader)]
         return self._write(FILES, old, [_file(reader, file) for file in files])
+
+    def open_sink(self, name: str) -> None:
+        """Have a sink known; what it was sent stays so."""
+        if not any(row["sink"] == name for row in self._rows(SINKS)):
+            new = {"sink": name, "token": token_hex(_TOKEN_BYTES), "batches": 0}
+            self.commit(self._write(SINKS, [], [new]))
+
+    def sent(self, name: str, batches: int) -> TableWrite:
+        """Return the write that says how many batches a sink has been sent."""
+        token, before = self.sink(name)
+        old, new = ({"sink": name, "token": token, "batches": count} for count in (before, batches))
+        return self._write(SINKS, [old], [new])
 
     def _write(
         self, table: str, old: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]]

@@ -4,7 +4,7 @@ The order of a run:
 
     1. views go whose inputs are replaced by ones with other columns: they cannot be taken along
     2. dataset by dataset, each after what it reads: tables of what is outside are brought up to
-       date, views are made or replaced, streaming tables get what arrived
+       date, views are made or replaced, streaming tables and sinks get what arrived
     3. every view that was asked for is waited for, until it has all that was written before
 
 Whatever stops in between, the next run goes on: a decision is made from what is there.
@@ -31,9 +31,9 @@ from headwater.compute.declared.queries import Queries
 from headwater.compute.ir.plan import encoded
 from headwater.compute.ir.refusal import Refused
 from headwater.persist.state import State
-from headwater.pipelines import flows, inputs, sql_file
+from headwater.pipelines import flows, inputs, sinks, sql_file
 from headwater.pipelines.graph import Dataset, Resolution, declared, with_changes
-from headwater.pipelines.ledger import DATASETS, FILES, FLOWS, INPUT, Ledger
+from headwater.pipelines.ledger import INPUT, TABLES, Ledger
 from headwater.pipelines.names import Names
 from headwater.pipelines.plan import (
     CannotRun,
@@ -157,9 +157,9 @@ class Pipeline:
 
     def _present(self, dataset: Dataset, owners: Mapping[str, tuple[str, str]]) -> Present | None:
         name, database = dataset.name, self._database
-        if name in (DATASETS, FLOWS, FILES):
+        if name in TABLES:
             raise MistakeInProject(dataset.output.where, f"{name!r} is taken; rename the dataset")
-        found = None if database is None else catalog.find(database.state(), name)
+        found = None if database is None else catalog.find(database.state(), dataset.table)
         if database is None or found is None:
             return None
         pipeline, kind = owners.get(name, ("", ""))
@@ -177,6 +177,10 @@ class Pipeline:
             )
         if view:
             return Present(self._is_same(dataset), self._view_news(dataset))
+        if dataset.kind == "sink":
+            # Its columns may change: what it has is not kept here.
+            news = sinks.waiting(database, dataset) or flows.news(database, self._ledger, dataset)
+            return Present(news=news)
         there = catalog.schemas(database.state(), (name,))[name]
         return Present(_names_and_types(there) == _names_and_types(dataset.schema),
                        flows.news(database, self._ledger, dataset))  # fmt: skip
@@ -229,12 +233,14 @@ class Pipeline:
         database = self._database
         assert database is not None
         engine = database.engine
-        replacement.drop_abandoned(engine.client.core, engine.evaluator)
+        replacement.drop_abandoned(engine.client.core, engine.evaluator, engine.materializations)
         self._ledger.set_up()
         decisions = self.decisions(selection)
         self._let_go(decisions, tell)
-        appending = flows.Appending(database, self._ledger, self._queries.session)
-        done = [self._do(decision, appending, tell) for decision in decisions]
+        session = self._queries.session
+        appending = flows.Appending(database, self._ledger, session)
+        sending = sinks.Sending(database, self._ledger, session, self._spec.root)
+        done = [self._do(decision, appending, sending, tell) for decision in decisions]
         self._drop_unread()
         for each in decisions:
             if each.kind == "materialized view" and each.action != "skip":
@@ -278,7 +284,7 @@ class Pipeline:
             if each.action not in ("replace", "rebuild"):
                 continue
             for user in catalog.users(state, catalog.named(state, each.name).id):
-                told = user.kind in ("subscription", "materialization")
+                told = user.kind == "subscription"
                 if (told and user.name not in self._followers(each.name)) or (
                     not told and each.name in gone and user.name not in gone
                 ):
@@ -305,12 +311,20 @@ class Pipeline:
             if user.name in self._followers(name):
                 self._database.sql(f"DROP SUBSCRIPTION {quoted_name(user.name)}")
 
-    def _do(self, decision: Decision, appending: flows.Appending, tell: Tell) -> Done:
+    def _do(
+        self,
+        decision: Decision,
+        appending: flows.Appending,
+        sending: sinks.Sending,
+        tell: Tell,
+    ) -> Done:
         if decision.action in ("keep", "skip"):
             return Done(decision)
         dataset = self._datasets[decision.name]
         if dataset.kind == "materialized view":
             return Done(decision, self._keep(dataset, decision, tell))
+        if dataset.kind == "sink":
+            return Done(decision, self._send(dataset, decision, appending, sending, tell))
         assert self._database is not None
         if decision.action == "create":
             tell(dataset.name, "creating")
@@ -319,6 +333,21 @@ class Pipeline:
             self._comment(dataset)
         tell(dataset.name, "appending")
         return Done(decision, appending.append(dataset, anew=decision.action == "refill"))
+
+    def _send(
+        self,
+        dataset: Dataset,
+        decision: Decision,
+        appending: flows.Appending,
+        sending: sinks.Sending,
+        tell: Tell,
+    ) -> int:
+        """Deliver what a sink still has to get, then what arrived."""
+        self._own(dataset)
+        tell(dataset.name, "delivering")
+        sent = sending.open(dataset)
+        appending.append(dataset, anew=decision.action == "refill")
+        return sent + sending.deliver(dataset)
 
     def _keep(self, dataset: Dataset, decision: Decision, tell: Tell) -> int | None:
         """Bring what a view reads outside up to date, and make the view if it is not there."""
@@ -406,11 +435,7 @@ def _check(dataset: Dataset) -> None:
                     flow.where, f"flow {flow.name!r} into {dataset.name!r}: {refused}"
                 ) from refused
         if dataset.kind == "sink":
-            raise MistakeInProject(
-                dataset.output.where,
-                f"sinks are not supported: make {dataset.name!r} a streaming table, and deliver it "
-                f"with CREATE MATERIALIZATION",
-            )
+            sinks.check(dataset)
 
 
 def _stored(state: State, name: str) -> Any:

@@ -6,7 +6,9 @@
     CREATE FLOW name [COMMENT …] AS INSERT INTO target BY NAME query
     CREATE FLOW name [COMMENT …] AS AUTO CDC INTO target FROM STREAM(source) KEYS (column, …)
         [APPLY AS DELETE WHEN condition] SEQUENCE BY expression
-        [COLUMNS (column, …) | COLUMNS * EXCEPT (column, …)] [STORED AS SCD TYPE 1]
+        [COLUMNS (column, …) | COLUMNS * EXCEPT (column, …)] [STORED AS SCD TYPE 1 | 2]
+        [TRACK HISTORY ON (column, …) | TRACK HISTORY ON * EXCEPT (column, …)]
+    CREATE [OR REFRESH] STREAMING TABLE name [(columns)] [clauses] FLOW AUTO CDC FROM …
 
 *Clauses* that say how Spark lays files out (``USING``, ``PARTITIONED BY``, ``CLUSTER BY``,
 ``TBLPROPERTIES``) have no meaning here and are passed over; ``COMMENT`` is kept.
@@ -29,7 +31,7 @@ _FORMS = (
 )
 
 
-_SECTIONS = ("APPLY", "SEQUENCE", "COLUMNS", "STORED")
+_SECTIONS = ("APPLY", "SEQUENCE", "COLUMNS", "STORED", "TRACK")
 
 
 def elements(text: str, file: str) -> Iterator[Element]:
@@ -77,6 +79,9 @@ def _output(cursor: Cursor, kind: OutputKind, where: Where) -> Iterator[Element]
     yield Output(name, kind, where, comment, schema)
     if cursor.at_end and kind == "streaming table":
         return
+    if kind == "streaming table" and cursor.accept("FLOW", "AUTO", "CDC"):
+        yield _changes(cursor, name, name, where)
+        return
     cursor.expect("AS")
     yield Flow(name, name, cursor.rest().text, where)
 
@@ -86,7 +91,7 @@ def _flow(cursor: Cursor, where: Where) -> Flow | Changes:
     _clauses(cursor)
     cursor.expect("AS")
     if cursor.accept("AUTO", "CDC", "INTO"):
-        return _changes(cursor, name, where)
+        return _changes(cursor, name, _name(cursor), where)
     cursor.expect("INSERT", "INTO")
     target = _name(cursor)
     if not cursor.accept("BY", "NAME"):
@@ -94,8 +99,7 @@ def _flow(cursor: Cursor, where: Where) -> Flow | Changes:
     return Flow(name, target, cursor.rest().text, where)
 
 
-def _changes(cursor: Cursor, name: str, where: Where) -> Changes:
-    target = _name(cursor)
+def _changes(cursor: Cursor, name: str, target: str, where: Where) -> Changes:
     cursor.expect("FROM")
     streams = cursor.accept("STREAM")
     source = _name(Cursor(cursor.bracketed())) if streams and cursor.peek("(") else _name(cursor)
@@ -104,14 +108,32 @@ def _changes(cursor: Cursor, name: str, where: Where) -> Changes:
     deletes = cursor.until(*_SECTIONS) if cursor.accept("APPLY", "AS", "DELETE", "WHEN") else None
     cursor.expect("SEQUENCE", "BY")
     sequence = cursor.until(*_SECTIONS)
-    columns = excepted = None
-    if cursor.accept("COLUMNS", "*", "EXCEPT"):
-        excepted = cursor.names()
-    elif cursor.accept("COLUMNS"):
-        columns = cursor.names()
-    scd = cursor.until() if cursor.accept("STORED", "AS", "SCD", "TYPE") else None
+    columns, excepted = _columns(cursor) if cursor.accept("COLUMNS") else (None, None)
+    scd = cursor.until("TRACK") if cursor.accept("STORED", "AS", "SCD", "TYPE") else None
+    on = cursor.accept("TRACK", "HISTORY", "ON")
+    tracked, untracked = _columns(cursor) if on else (None, None)
     cursor.finish()
-    return Changes(name, target, source, keys, sequence, where, deletes, columns, excepted, scd)
+    return Changes(
+        name,
+        target,
+        source,
+        keys,
+        sequence,
+        where,
+        deletes,
+        columns,
+        excepted,
+        scd,
+        tracked,
+        untracked,
+    )
+
+
+def _columns(cursor: Cursor) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None]:
+    """Return the columns that are named, or those that all others are meant by."""
+    if cursor.accept("*", "EXCEPT"):
+        return None, cursor.names()
+    return cursor.names(), None
 
 
 def _name(cursor: Cursor) -> str:

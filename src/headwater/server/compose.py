@@ -133,7 +133,7 @@ class Server:
         return self
 
     def _start(self) -> None:
-        replacement.drop_abandoned(self.client.core, self.views)
+        replacement.drop_abandoned(self.client.core, self.views, self.materializations)
         for part in (
             self.catalog_queries,
             self.timeline,

@@ -104,6 +104,13 @@ def test_changes_by_key() -> None:
     assert found.apply_as_deletes == "op = 'DELETE'"
     assert found.sequence_by == "struct(at, coalesce(n, 0))"
     assert found.except_column_list == ("op", "at")
+    text = CDC.replace("CREATE FLOW f AS AUTO CDC INTO", "CREATE STREAMING TABLE").replace(
+        " FROM STREAM", " FLOW AUTO CDC FROM STREAM"
+    )
+    _, kept = elements(text + " STORED AS SCD TYPE 2 TRACK HISTORY ON * EXCEPT (a)", "f.sql")
+    assert isinstance(kept, Changes)
+    assert (kept.name, kept.target, kept.keeps_history) == ("`people`", "`people`", True)
+    assert kept.track_history_except_column_list == ("a",)
     (plain,) = elements("CREATE FLOW f AS AUTO CDC INTO t FROM s KEYS (k) SEQUENCE BY n", "f.sql")
     assert isinstance(plain, Changes)
     assert (plain.source, plain.sequence_by, plain.apply_as_deletes) == ("`s`", "n", None)
@@ -119,7 +126,8 @@ def test_changes_by_key() -> None:
         ("SET a = b", "configuration"),
         ("CREATE FLOW f AS INSERT INTO t SELECT 1", "no BY NAME"),
         ("CREATE FLOW f AS AUTO CDC INTO t", "syntax error"),
-        (CDC + " STORED AS SCD TYPE 2", "history (SCD type 2) is not supported"),
+        (CDC + " STORED AS SCD TYPE 3", "there is no SCD type 3"),
+        (CDC + " TRACK HISTORY ON (a)", "SCD type 1 has no history"),
         (CDC + " COLUMNS a", "syntax error"),
         ("CREATE MATERIALIZED VIEW v AS SELECT 'x", "end of input"),
     ],
