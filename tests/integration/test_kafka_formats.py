@@ -23,6 +23,7 @@ from headwater.storage.registry import framed
 from headwater.testing.kafka import Broker
 from headwater.testing.schema_registry import SchemaRegistry, schema_registry
 from headwater.testing.sql_server import SqlServer
+from tests.integration.docs_pages import typed
 
 pytestmark = pytest.mark.server
 
@@ -138,6 +139,12 @@ def test_a_topic_whose_schema_grows(
     )
     sql("DROP SOURCE every")
     sql("DROP SOURCE newest")
+    # docs/sources/formats.md, with this registry and this topic.
+    ((_, page),) = typed("docs/sources/formats.md")
+    page = page.replace("CONNECTION csr", "CONNECTION theirs").replace("'…'", "'hunter2'")
+    page = page.replace("https://registry:8081", registry.url).replace("'headwater'", "'me'")
+    sql(page.replace("TOPIC 'orders'", f"TOPIC '{topic.name}'"))
+    sql("DROP SOURCE orders")
 
 
 def test_a_registry_that_is_away_stalls_and_goes_on(

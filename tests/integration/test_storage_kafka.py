@@ -9,7 +9,9 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import pickle
+import re
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +28,7 @@ from headwater.persist.blob.memory import MemoryBlob
 from headwater.persist.client import Client, open_location
 from headwater.persist.consensus.memory import MemoryConsensus
 from headwater.persist.state import violations
+from headwater.pipelines.sink_kafka import write_messages
 from headwater.storage.dead_letters import Policy
 from headwater.storage.decode import Included
 from headwater.storage.envelope import Plain, Upsert
@@ -40,6 +43,7 @@ from headwater.storage.sources import kafka
 from headwater.storage.sources.kafka import OUTPUT, Kafka
 from headwater.testing.kafka import Broker
 from headwater.testing.sql_server import SqlServer
+from tests.integration.docs_pages import typed
 from tests.integration.kafka_killed import ingest_until_killed, ingestions, open_writer
 from tests.unit.storage.conformance import CHECKS, Rig, flat
 
@@ -529,6 +533,13 @@ def test_a_topic_by_sql(broker: Broker) -> None:
         progress: dict[str, int] = dict(sql('SELECT partition, "offset" FROM every_progress'))
         assert progress.pop("0") == 4
         assert list(progress.values()) == [1], "and the topic itself, by its id"
+        # docs/sources/kafka.md, with this broker and a topic of its own.
+        ((_, page),) = typed("docs/sources/kafka.md")
+        secured = re.compile(r"BROKER 'broker:9093',.*?broker_password\)", re.DOTALL)
+        page = secured.sub(f"BROKER '{broker.bootstrap}')", page)
+        page = page.replace("CONNECTION kafka ", "CONNECTION theirs ")
+        sql(page.replace("TOPIC 'orders'", f"TOPIC '{World(broker, partitions=1).topic}'"))
+        assert sql("SELECT name FROM hw_sources WHERE name = 'orders'") == [("orders",)]
         for refused in (
             f"(TOPIC '{world.topic}') FORMAT JSON INCLUDE COLOUR",
             f"(TOPIC '{world.topic}') FORMAT TEXT INCLUDE KEY AS text",
@@ -536,3 +547,62 @@ def test_a_topic_by_sql(broker: Broker) -> None:
         ):
             with pytest.raises(AdapterError):
                 sql(f"CREATE SOURCE x FROM KAFKA CONNECTION kafka {refused}")
+
+
+# ---- messages that a pipeline sends ------------------------------------------------------------
+
+
+def test_a_batch_of_a_sink_is_sent_once(broker: Broker) -> None:
+    world = World(broker, partitions=1)
+    options = {"kafka.bootstrap.servers": broker.bootstrap, "topic": world.topic}
+
+    def send(number: int, *values: str) -> None:
+        header = [{"key": "h", "value": b"x"}]
+        rows = pa.table(
+            {
+                "key": pa.array(["k"] * len(values)),
+                "value": pa.array(values),
+                "headers": pa.array([header] * len(values)),
+            }
+        )
+        write_messages("s", options, rows, "token", number)
+
+    send(1, "a", "b")
+    send(1, "a", "b")
+    # One that died in the middle: what it began is ended by the next, and never seen.
+    died = broker.producer(transactional_id="headwater-token")
+    died.init_transactions()
+    died.begin_transaction()
+    died.produce(world.topic, b"lost")
+    died.flush()
+    send(2, "c")
+    send(1, "a", "b")
+    world.plain.produce(world.topic, b"end")
+    world.plain.flush()
+    assert _committed(broker, world.topic) == [b"a", b"b", b"c", b"end"]
+
+
+def _committed(broker: Broker, topic: str) -> list[bytes]:
+    """What a reader of committed messages sees, up to the one that says end."""
+    from confluent_kafka import Consumer
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": f"reader-of-{topic}",
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+        }
+    )
+    consumer.subscribe([topic])
+    found: list[bytes] = []
+    deadline = time.monotonic() + 120
+    try:
+        while b"end" not in found:
+            assert time.monotonic() < deadline, found
+            message = consumer.poll(1.0)
+            if message is not None and message.error() is None:
+                found.append(message.value())
+    finally:
+        consumer.close()
+    return found

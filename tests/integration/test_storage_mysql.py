@@ -26,6 +26,7 @@ from headwater.storage.sources.mysql import MySql
 from headwater.testing.crash import quiet_crashes
 from headwater.testing.sql_server import SqlServer
 from headwater.testing.unreliable import Crash, FailNth
+from tests.integration.docs_pages import typed
 from tests.integration.followed import Location, check_never_torn, check_same, contents
 from tests.integration.mysql_world import World
 from tests.unit.storage.conformance import CHECKS, Rig, canonical, flat
@@ -344,3 +345,11 @@ def test_followed_by_sql(world: World) -> None:
         kinds = sql("SELECT DISTINCT source_kind, reliance FROM hw_sources")
         assert kinds == [("mysql", "retained upstream")]
         sql("DROP SOURCE x.t; DROP SOURCE s")
+        # docs/sources/mysql.md, with this server and these tables.
+        ((_, page),) = typed("docs/sources/mysql.md")
+        page = page.replace("SECRET pw", "SECRET their_pw").replace("'…'", f"'{password}'")
+        page = page.replace("CONNECTION my", "CONNECTION theirs")
+        page = page.replace("'required'", "'disabled'")
+        page = page.replace("HOST 'db', USER 'headwater'", address)
+        sql(page.replace("shop.orders", f"{name}.a").replace("shop.customers", f"{name}.b"))
+        sql("DROP SOURCE shop")

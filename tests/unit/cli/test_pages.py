@@ -1,9 +1,7 @@
-"""Every command block of the pages is something we understand, whether or not a test executes it.
+"""Every command block of the pages is executed by a test, and the options of commands exist.
 
-``tests/end_to_end/test_quickstart.py`` and ``tests/spark/test_python_page.py`` execute those that
-somebody types from top to bottom; the rest show one thing each, with names of somebody's own, and
-are parsed here: SQL by the parser, commands by the command line. A block with ``[…]``, ``|`` or
-``…`` in it is a form, which nobody can type; forms are held by the reference of statements.
+Which test executes which page is said in ``tests/integration/docs_pages.py``. A form, with ``[…]``
+or a choice in it, is shown as ``text``: nobody can type it.
 """
 
 from __future__ import annotations
@@ -18,51 +16,46 @@ from typing import Any
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from headwater.adapter.pgwire.wire_statements import parse_text
 from headwater.cli.main import app
-
-ROOT = Path(__file__).resolve().parents[3]
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-QUOTED = re.compile(r"'[^']*'|--[^\n]*")
-FORM = re.compile(r"[\[\]{}|…]")
-ELSEWHERE = re.compile(r"^-- upstream\n.*?^-- here\n", re.MULTILINE | re.DOTALL)
-"""What is typed into another system."""
+from tests.integration.docs_pages import ELSEWHERE, HERE, ROOT, pages, typed
 
 
-def _blocks(language: str) -> Iterator[tuple[str, str]]:
-    for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
-        if "design" not in page.parts:
-            for found, text in BLOCK.findall(page.read_text("utf-8")):
-                if found == language:
-                    yield str(page.relative_to(ROOT)), text
+def test_every_block_that_can_be_typed_is_executed_by_a_test() -> None:
+    found = {page for page in pages() if typed(page)}
+    assert found == {*HERE, *ELSEWHERE}, "say in tests/integration/docs_pages.py who executes it"
+    for page, test in ELSEWHERE.items():
+        assert Path(page).name in (ROOT / test).read_text("utf-8"), f"{test} does not read {page}"
 
 
-def test_sql_is_what_the_parser_reads() -> None:
-    parsed = 0
-    for page, text in _blocks("sql"):
-        own = ELSEWHERE.sub("", text)
-        if not FORM.search(QUOTED.sub("", own)):
-            try:
-                parsed += len(parse_text(own))
-            except Exception as error:
-                raise AssertionError(f"{page}: {error}\n{own}") from error
-    assert parsed > 100
+def test_no_form_is_shown_as_something_to_type() -> None:
+    for page in pages():
+        for language, text in typed(page):
+            plain = re.sub(r"'[^']*'|--[^\n]*", "", text)
+            assert language != "sql" or not re.search(r"[\[\]{}|…]", plain), f"{page}: {text}"
+
+
+def _lines() -> Iterator[tuple[str, str]]:
+    """Yield the lines that begin with our command, also of forms and of what is typed elsewhere."""
+    for page, blocks in pages().items():
+        for _, text in blocks:
+            for line in text.replace("\\\n", " ").splitlines():
+                if line.startswith("headwater "):
+                    yield page, line
 
 
 def test_commands_and_their_options_exist() -> None:
     known: Any = get_command(app)
     seen = set()
-    for page, text in _blocks("sh"):
-        for line in text.replace("\\\n", " ").splitlines():
-            words = shlex.split(line, comments=True)
-            if words[:1] != ["headwater"] or words[1].startswith("-"):
-                continue
-            command = known.commands.get(words[1])
-            assert command is not None, f"{page}: {line}"
-            options = {name for each in command.params for name in each.opts}
-            given = {word.partition("=")[0] for word in words[2:] if word.startswith("--")}
-            assert given <= options, f"{page}: {line}: {sorted(given - options)}"
-            seen.add(words[1])
+    for page, line in _lines():
+        words = shlex.split(line, comments=True)
+        if words[1].startswith("-"):
+            continue
+        command = known.commands.get(words[1])
+        assert command is not None, f"{page}: {line}"
+        options = {name for each in command.params for name in each.opts}
+        given = {word.partition("=")[0] for word in words[2:] if word.startswith("--")}
+        assert given <= options, f"{page}: {line}: {sorted(given - options)}"
+        seen.add(words[1])
     assert {"serve", "demo", "backup", "sql"} <= seen
 
 
