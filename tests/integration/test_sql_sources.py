@@ -6,16 +6,19 @@ Rows are evaluated by DuckDB (``headwater.testing.sql_server``); everything else
 from __future__ import annotations
 
 import itertools
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psycopg
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from headwater.adapter.errors import AdapterError
-from headwater.adapter.object_errors import ConnectionFailed
+from headwater.adapter.object_errors import ConnectionFailed, SourceFailed
 from headwater.base.clock import SystemClock
 from headwater.base.ids import SeqNo
 from headwater.storage.errors import TransientError
@@ -351,6 +354,30 @@ def test_a_file_that_shrinks_fails_its_source_until_it_is_restored(tmp_path: Pat
         server.ingestions.tick()
         assert sql("SELECT k FROM bad") == [(1,), (2,), (4,)]
         assert sql("SELECT status FROM hw_sources WHERE name = 'bad'") == [("running",)]
+
+
+def test_who_waits_for_a_source_that_failed_is_told(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"k": [1, 2]}), tmp_path / "a.parquet")
+    with SqlServer(SystemClock()) as server:
+        sql = server.session()
+        sql(f"CREATE SOURCE f (k bigint) FROM FILES (PATH '{tmp_path}') FORMAT PARQUET")
+        server.ingestions.tick()
+        assert sql("SELECT count(*) FROM f") == [(2,)]
+        # Known upstream and bound to a time, but never to be read.
+        pq.write_table(pa.table({"k": ["not a number"]}), tmp_path / "b.parquet")
+        server.ingestions.tick()
+        with pytest.raises(SourceFailed, match='source "f" has failed') as failed:
+            sql("SELECT count(*) FROM f")
+        assert "'b.parquet': column 'k'" in str(failed.value.detail)
+        as_of = re.findall(r"AS OF \d+", str(failed.value.hint))
+        assert sql(f"SELECT count(*) FROM f {as_of[0]}") == [(2,)]
+        sql("SET transaction_isolation = serializable")
+        assert sql("SELECT count(*) FROM f") == [(2,)]
+        sql("SET transaction_isolation = 'strict serializable'")
+        pq.write_table(pa.table({"k": [3]}), tmp_path / "b.parquet")
+        sql("ALTER SOURCE f RESUME")
+        server.ingestions.tick()
+        assert sql("SELECT count(*) FROM f") == [(3,)]
 
 
 def test_keys_of_an_upsert_are_looked_up(tmp_path: Path) -> None:

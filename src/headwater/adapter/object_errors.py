@@ -81,3 +81,18 @@ class NoSchemaToCreateIn(AdapterError):
             "no schema has been selected to create in",
             hint="Write the name with its schema, or SET search_path to one that exists.",
         )
+
+
+class SourceFailed(AdapterError):
+    """A read at a time that a source never gets to, unless somebody mends it."""
+
+    condition = "SOURCE_FAILED"
+    sqlstate = "55000"
+
+    def __init__(self, source: str, why: str, newest: int) -> None:
+        super().__init__(
+            f'source "{source}" has failed, and what was read of it is not complete at this time',
+            detail=why,
+            hint=f"Mend it and ALTER SOURCE {source} RESUME, or read what there is: "
+            f"AS OF {newest}, or SET transaction_isolation = serializable.",
+        )

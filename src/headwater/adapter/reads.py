@@ -28,6 +28,7 @@ from headwater.adapter.running import evaluating
 from headwater.adapter.sql.names import SYSTEM_PREFIX
 from headwater.adapter.sql.point import point_read
 from headwater.adapter.sql.statements import AsOf, Dialect, Select, Value
+from headwater.adapter.standstill import standstill
 from headwater.adapter.system import Seen, system_view
 from headwater.adapter.timeline import Timeline
 from headwater.adapter.timestamps import Bound, Choice, Input, Isolation, asks_oracle, choose
@@ -186,6 +187,8 @@ class Reads:
         while not self._core.wait(ready, limit.rest_s()):
             if limit.is_over():
                 raise limit.error(f'"{name}" to be complete at time {time}')
+            if (why := standstill(self._seen(), gid, time)) is not None:
+                raise why
 
     def text(self, query_sql: str, sources: Sources, dialect: Dialect = "postgres") -> str:
         """Return a query as the evaluator takes it, with its views in front."""
