@@ -73,5 +73,5 @@ def test_one_that_cannot_be_changes_nothing(query: str, told: str) -> None:
         assert replacement.abandoned(server.client.core.state) == []
         assert sql("SELECT v, c FROM n") == [(10, 1), (20, 2)]
         sql("CREATE SUBSCRIPTION s TO n")
-        with pytest.raises(AdapterError, match="subscription s has delivered its rows elsewhere"):
+        with pytest.raises(AdapterError, match="subscription s has told its rows to somebody"):
             sql(REPLACE)
