@@ -53,6 +53,8 @@ from headwater.persist.read import Updates
 from headwater.persist.state import violations
 from headwater.testing.stepped import stepped
 
+pytestmark = pytest.mark.simulation
+
 SCHEMA = pa.schema([pa.field("k", pa.int64())])
 NEVER = 2**62  # The model's empty frontier.
 

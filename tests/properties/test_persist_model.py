@@ -10,6 +10,7 @@ A crash is a runtime that is left behind: a zombie that still believes it owns t
 writes must be refused; its old snapshots must say what they said, or that they cannot.
 
 Three sizes of "inline": parts live in the log, in blob, or (rows are small and large) in both.
+Whole lives, and so simulations: they are not of the minute without Spark and servers.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ from headwater.persist.read import Listen, Progress, Snapshot
 from headwater.persist.read import Updates as Delivered
 from headwater.persist.state import violations
 from headwater.testing.stepped import stepped
+
+pytestmark = pytest.mark.simulation
 
 SCHEMA = pa.schema([pa.field("k", pa.string()), pa.field("v", pa.string())])
 NAMES = ("a", "b")

@@ -14,6 +14,7 @@ from pyspark.sql.functions import lit
 
 from headwater.compute.catalyst.compiler import Workspace
 from headwater.compute.catalyst.render import execute
+from headwater.compute.catalyst.user_functions import session_of
 from headwater.compute.controller import ViewController
 from headwater.compute.select import mentioned
 from headwater.persist.client import Client
@@ -27,9 +28,11 @@ AT: Final = "__at"
 class Story:
     """Two tables with a random history: deletes, replaced rows, NULLs, duplicates, idle times."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, session: Any = None) -> None:
+        """``session`` knows the functions of the queries, where they are not Spark's own."""
         print(f"seed {seed}")
         self.random = Random(seed)
+        self.session = session
         self.tables = {"orders": model.orders(), "customers": model.customers()}
         self.time = 0
         self.answers: dict[tuple[str, int], Counter[model.Row]] = {}
@@ -58,7 +61,7 @@ class Story:
 
     def _ask(self, client: Client, name: str, sql: str, times: list[int]) -> None:
         """Let Spark run the query's plan over what there was at each time, all in one job."""
-        session = SparkSession.active().newSession()
+        session = session_of(self.session or SparkSession.active())
         # It is run once, over a few rows: generated code would only be compiled.
         session.conf.set("spark.sql.codegen.wholeStage", "false")
         session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")

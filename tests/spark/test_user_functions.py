@@ -87,9 +87,10 @@ def _plan(controller: ViewController, name: str) -> Plan:
 
 
 def test_every_kind_of_function_is_exact_at_every_time(spark: Any, client: Client) -> None:
-    story = Story(11)
+    session = _registered(spark)
+    story = Story(11, session)
     story.go_on(client, 2)
-    controller = ViewController(client, _registered(spark))
+    controller = ViewController(client, session)
     for name, sql in QUERIES.items():
         view = controller.create_view(name, sql)
         assert isinstance(view, RecomputedView)

@@ -148,6 +148,7 @@ def run_clients(count: int, client: Callable[[int], None]) -> None:
         raise failures[0]
 
 
+@pytest.mark.simulation
 @pytest.mark.parametrize("seed", seeds(1, 40))
 def test_appends_to_lists_are_strictly_serializable(seed: int) -> None:
     print(f"seed {seed}")
@@ -168,6 +169,7 @@ def test_appends_to_lists_are_strictly_serializable(seed: int) -> None:
         lists.stop()
 
 
+@pytest.mark.simulation
 @pytest.mark.parametrize("seed", seeds(1, 40))
 def test_they_are_also_across_take_overs(seed: int) -> None:
     print(f"seed {seed}")
@@ -198,6 +200,7 @@ def test_they_are_also_across_take_overs(seed: int) -> None:
         lists.stop()
 
 
+@pytest.mark.simulation
 def test_transfers_keep_the_sum_at_every_time() -> None:
     with SqlServer(SystemClock()) as server:
         sql = server.session()

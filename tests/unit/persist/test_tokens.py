@@ -157,6 +157,7 @@ def test_the_retry_of_what_was_committed_is_done_already(
     client.stop()
 
 
+@pytest.mark.simulation
 @pytest.mark.parametrize("seed", range(60))
 def test_writers_that_insist_come_through_once(seed: int) -> None:
     """Two capabilities, each with updates of 0 to 2 rows, over a log that loses what it can."""
