@@ -20,7 +20,7 @@ pytestmark = pytest.mark.spark
 
 SEED = 4
 TIMES = 3
-STEPS = 3
+STEPS = 2
 
 TEN = "INTERVAL '10 seconds'"
 BUCKET = f"time_bucket({TEN}, dateTime)"

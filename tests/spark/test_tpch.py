@@ -21,7 +21,7 @@ pytestmark = pytest.mark.spark
 
 SEED = 22
 TIMES = 3
-STEPS = 3
+STEPS = 2
 
 
 def test_all_22_are_exact_at_every_time(spark: Any, client: Client) -> None:
