@@ -15,6 +15,9 @@ FAST := not spark and not server and not simulation and not soak
 SLOW_ONLY := $(foreach folder,spark integration end_to_end simulation,--ignore=tests/$(folder))
 SLOW := (spark or server or simulation) and not soak
 WORKERS ?= 2
+# A file's tests share its servers. In the order of folders the long single tests on Spark are not
+# the last ones, which one worker would run while the other has nothing left.
+BY_FILE := --dist loadfile --no-loadscope-reorder
 # The fast part writes its files in memory, where there is such a place: no test can see whether a
 # disk has kept what was synced, and waiting for it was a quarter of the time.
 MEMORY := $(shell test -w /dev/shm && echo TMPDIR=/dev/shm)
@@ -55,7 +58,7 @@ test: java $(READY) psql dbt mariadb chromium ## lint, then every test but the s
 	@mkdir -p build
 	@scripts/kafka --quiet
 	@$(MEMORY) $(BIN)/python -m pytest -m "$(FAST)" $(SLOW_ONLY) -n $(WORKERS) --dist worksteal 2>&1 | tee build/test-fast.log
-	@$(BIN)/python -m pytest -m "$(SLOW)" -n $(WORKERS) --dist loadfile 2>&1 | tee build/test-slow.log
+	@$(BIN)/python -m pytest -m "$(SLOW)" -n $(WORKERS) $(BY_FILE) 2>&1 | tee build/test-slow.log
 	@echo "without Spark and servers:         $$(tail -n 1 build/test-fast.log)"
 	@echo "Spark, servers and simulations:    $$(tail -n 1 build/test-slow.log)"
 
@@ -64,7 +67,7 @@ test-fast: $(READY) ## only the tests without Spark, servers and simulations (un
 
 test-slow: java $(READY) psql dbt mariadb chromium ## only those with Spark, servers and simulations
 	@scripts/kafka --quiet
-	@$(BIN)/python -m pytest -m "$(SLOW)" -n $(WORKERS) --dist loadfile
+	@$(BIN)/python -m pytest -m "$(SLOW)" -n $(WORKERS) $(BY_FILE)
 
 lint: $(READY) ## ruff, mypy --strict, import-linter
 	@$(BIN)/ruff check --quiet

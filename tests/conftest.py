@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -39,6 +41,20 @@ def pytest_collection_finish() -> None:
     """Spare the garbage collector what stays until the end: every module and every test."""
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture
+def sqlite_without_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let SQLite endpoints survive a crash of the process, and no loss of power: it is quicker."""
+    from headwater.materialize.drivers.sqlite import SqliteDriver
+
+    connect = SqliteDriver._connect
+
+    def without_fsync(self: SqliteDriver, config: Mapping[str, Any]) -> None:
+        connect(self, config)
+        self._open_db.execute("PRAGMA synchronous = OFF")
+
+    monkeypatch.setattr(SqliteDriver, "_connect", without_fsync)
 
 
 def _forbidden_skips(config: pytest.Config) -> list[str]:

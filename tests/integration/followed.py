@@ -6,23 +6,29 @@ A location outlives the processes that ingest it; everything stays readable at a
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from random import Random
 from typing import Any, Protocol
 
-from headwater.base.clock import ManualClock
+import pytest
+
+from headwater.base.clock import ManualClock, SystemClock
 from headwater.collection.run_layout import LAYOUTS
 from headwater.persist.blob.memory import MemoryBlob
 from headwater.persist.client import Client, open_location
 from headwater.persist.commands import OpenReader
 from headwater.persist.consensus.memory import MemoryConsensus
 from headwater.persist.core import Settings
+from headwater.persist.errors import Stopped
 from headwater.storage.ingestion import Ingestion
 from headwater.storage.offsets import Offsets
 from headwater.storage.outputs import Definition
+from headwater.storage.runner import Runner
 from headwater.storage.source import Source
 from headwater.storage.stored_remap import read_remap
-from headwater.testing.unreliable import FailNth
+from headwater.testing.crash import quiet_crashes
+from headwater.testing.unreliable import Crash, FailNth
 from tests.unit.storage.conformance import flat
 
 
@@ -32,6 +38,8 @@ class World(Protocol):
     name: str
     keyed: bool
     tables: Any
+    errors: tuple[type[Exception], ...]
+    """What a writer gets whose server is away."""
 
     def source(self) -> Source: ...
 
@@ -41,7 +49,22 @@ class World(Protocol):
 
     def contents(self, table: str) -> Counter[tuple[Any, ...]]: ...
 
-    def check_kept(self, durable: Offsets) -> None: ...
+    def processes_die(self) -> None:
+        """Whatever our processes hold upstream ends with them."""
+
+    def check_kept(self, durable: Offsets) -> None:
+        """Upstream was told to forget nothing that is not durable here."""
+
+    def connect(self) -> None:
+        """Have a connection to grow by, again."""
+
+    def disconnect(self) -> None: ...
+
+    def outage(self) -> None:
+        """The server dies, and comes back by itself or not."""
+
+    def mended(self) -> None:
+        """The server is there again, as soon as it can."""
 
 
 class Location:
@@ -105,3 +128,93 @@ def check_never_torn(client: Client, world: World) -> None:
 
 def read_all(source: Source, lower: Offsets) -> None:
     flat(source.read(lower, source.probe()))
+
+
+# ---- stories that are the same for every upstream ----------------------------------------------
+
+
+def snapshot_then_changes(world: World, seed: int) -> None:
+    location, random = Location(world), Random(seed)
+    with location.open() as client:
+        running = location.start(client)
+        for _ in range(5):
+            location.tick(running)
+            check_same(client, world)
+            world.grow(random)
+        location.tick(running)
+        check_same(client, world)
+        check_never_torn(client, world)
+        running.stop()
+
+
+def killed_at_random_effects(world: World, seed: int) -> None:
+    """Whoever restarts finds upstream what was not durable, and reads nothing else again."""
+    print(f"seed {seed}")
+    location, random = Location(world), Random(seed)
+    for _ in range(8):
+        process = FailNth(random.randrange(3, 25), random.choice(("before", "after")))
+        with quiet_crashes(), pytest.raises((Crash, Stopped)):  # noqa: PT012 - at any of them
+            client = location.open(process)
+            running = location.start(client)
+            while True:
+                world.grow(random)
+                location.tick(running)
+        world.processes_die()
+    with location.open() as client:
+        running = location.start(client)
+        location.tick(running)
+        location.tick(running)
+        check_same(client, world)
+        check_never_torn(client, world)
+        running.stop()
+
+
+def _write_until(stop: threading.Event, world: World, random: Random) -> None:
+    """Move money all the while, also where the server was killed in between."""
+    while not stop.is_set():
+        try:
+            world.connect()
+            while not stop.is_set():
+                world.grow(random)
+        except world.errors:
+            stop.wait(0.05)
+        finally:
+            world.disconnect()
+
+
+def server_killed_under_load(world: World, seed: int, times: int) -> None:
+    """Every binding is whole, whatever the server was doing; the status tells of each outage."""
+    print(f"seed {seed}")
+    location, random, stop = Location(world), Random(seed), threading.Event()
+    location.clock = ManualClock(SystemClock().now_ms())
+    world.disconnect()
+    writer = threading.Thread(target=_write_until, args=(stop, world, Random(seed)))
+    writer.start()
+    try:
+        with location.open() as client:
+            runner = Runner(lambda: location.start(client), location.clock)
+            for _ in range(times):
+                for _ in range(random.randrange(1, 5)):
+                    location.clock.sleep(0.01)
+                    runner.once()
+                world.outage()
+                location.clock.sleep(0.01)
+                runner.once()
+                world.mended()
+                while runner.status.condition.value != "running":
+                    stop.wait(0.1)
+                    location.clock.sleep(0.01)
+                    assert runner.once() is not None, runner.status
+            stop.set()
+            writer.join()
+            world.connect()
+            for _ in range(2):
+                location.clock.sleep(0.01)
+                assert runner.once() is not None, runner.status
+            check_same(client, world)
+            check_never_torn(client, world)
+            assert "stalled" in [status.condition.value for status in runner.history]
+    finally:
+        stop.set()
+        writer.join()
+        world.connect()

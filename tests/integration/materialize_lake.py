@@ -31,6 +31,7 @@ from headwater.materialize.protocol.specs import MaterializationSpec
 from headwater.materialize.transport.in_process import InProcess
 from headwater.persist.blob import open_blob
 from headwater.persist.evolution import updates_schema
+from tests.integration.faulty_stream import Crash, Faulty
 from tests.integration.materialize_places import Memory
 from tests.simulation.materialize_bank import ACCOUNTS, FULL, NAME, TIMES, Bank, SharedLog
 from tests.simulation.materialize_bank import SCHEMA as BOOKINGS
@@ -104,36 +105,6 @@ def judge(url: str, bank: Bank, upper: int) -> None:
     assert read_table(url, "accounts", "account", "balance") == stand
     log = [(b.account, b.seq, b.amount, b.balance) for b in bank.bookings if b.time < upper]
     assert read_table(url, "log", "account", "seq", "amount", "balance") == sorted(log, key=repr)
-
-
-class Crash(Exception):
-    """The process is gone."""
-
-
-class Faulty(InProcess):
-    """A stream in which the n-th event goes wrong."""
-
-    def __init__(self, driver: Responder, fault: str, left: list[int]) -> None:
-        super().__init__(driver, self._watched)
-        self._fault, self._left = fault, left
-
-    def _struck(self) -> bool:
-        self._left[0] -= 1
-        return self._left[0] == -1
-
-    def _watched(self, message: m.Message) -> None:
-        if self._fault == "lost reply" or not self._struck():
-            return
-        if self._fault == "crash":
-            raise Crash
-        if isinstance(message, m.Acknowledge):
-            list(self._driver.respond(message))
-
-    def receive(self) -> m.Response:
-        response = super().receive()
-        if self._fault == "lost reply" and self._struck():
-            raise Crash
-        return response
 
 
 class Session:

@@ -7,6 +7,8 @@ from collections import Counter
 from random import Random
 from typing import Any
 
+import pymysql
+
 from headwater.storage.envelope import Rows
 from headwater.storage.offsets import Offsets
 from headwater.storage.outputs import Definition, Output
@@ -22,6 +24,7 @@ class World:
 
     snapshots = True
     keyed = False
+    errors: tuple[type[Exception], ...] = (pymysql.Error, OSError)
 
     def __init__(self, server: MariaDb) -> None:
         self.name = f"t{next(numbers)}"
@@ -88,6 +91,21 @@ class World:
     def definition(self) -> Definition:
         outputs = (Output(table, table, Rows(schema)) for table, schema in self.tables.items())
         return Definition("my", tuple(outputs))
+
+    def connect(self) -> None:
+        """Connect, unless there is a connection."""
+        if not self.connection.open:
+            self.connection = self.server.connect()
+
+    def disconnect(self) -> None:
+        if self.connection.open:
+            self.connection.close()
+
+    def outage(self) -> None:
+        self.server.kill()
+
+    def mended(self) -> None:
+        self.server.start()
 
     def check_kept(self, durable: Offsets) -> None:
         """Nothing is told upstream."""

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -51,7 +50,7 @@ from tests.simulation.materialize_bank import (
     judge,
 )
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.usefixtures("sqlite_without_fsync")]
 
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), pa.field("v", pa.string())])
 WAIT_SECONDS = 60.0
@@ -62,18 +61,6 @@ def address() -> Iterator[str]:
     server = GrpcServer(SqliteDriver, "127.0.0.1:0")
     yield f"127.0.0.1:{server.port}"
     server.stop()
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files here need not survive a loss of power, only a crash of the process."""
-    connect = SqliteDriver._connect
-
-    def without_fsync(self: SqliteDriver, config: Mapping[str, Any]) -> None:
-        connect(self, config)
-        self._open_db.execute("PRAGMA synchronous = OFF")
-
-    monkeypatch.setattr(SqliteDriver, "_connect", without_fsync)
 
 
 @pytest.fixture

@@ -32,9 +32,9 @@ from headwater.materialize.wire.framing import Codec
 from headwater.persist.blob import open_blob
 from headwater.persist.errors import Fenced
 from headwater.testing.servers import S3Server
+from tests.integration.faulty_stream import Crash
 from tests.integration.materialize_lake import (
     STEP,
-    Crash,
     Session,
     crash_on_acknowledge,
     judge,

@@ -31,10 +31,10 @@ from headwater.materialize.protocol import messages as m
 from headwater.materialize.selection import FieldRefused
 from headwater.materialize.transport.in_process import InProcess
 from headwater.materialize.wire.framing import Codec
+from tests.integration.faulty_stream import Crash
 from tests.integration.materialize_lake import (
     BINDING,
     SCHEMA,
-    Crash,
     Row,
     crash_on_acknowledge,
     named_target,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
 from decimal import Decimal
@@ -30,7 +30,6 @@ from headwater.materialize.definition import Binding, delivered_schema, to_spec
 from headwater.materialize.delivery import Delivery, Transaction
 from headwater.materialize.documents import NotARow
 from headwater.materialize.drivers.sql import Fenced, KeyTaken
-from headwater.materialize.drivers.sqlite import SqliteDriver
 from headwater.materialize.key_range import KeyRange, key_hash
 from headwater.materialize.protocol import messages as m
 from headwater.materialize.protocol.specs import MaterializationSpec
@@ -51,7 +50,7 @@ from tests.integration.materialize_places import (
 )
 from tests.integration.shared_location import Postgres
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.usefixtures("sqlite_without_fsync")]
 
 SCHEMA = pa.schema(
     [
@@ -81,18 +80,6 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
         made = PostgresPlace(server.dsn, codec)
     with closing(made):
         yield made
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files here need not survive a loss of power, only a crash of the process."""
-    connect = SqliteDriver._connect
-
-    def without_fsync(self: SqliteDriver, config: Mapping[str, Any]) -> None:
-        connect(self, config)
-        self._open_db.execute("PRAGMA synchronous = OFF")
-
-    monkeypatch.setattr(SqliteDriver, "_connect", without_fsync)
 
 
 BINDING = Binding("orders", GlobalId(1), "target", ("k",))

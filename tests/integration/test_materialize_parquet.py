@@ -30,6 +30,7 @@ from headwater.materialize.resources import resource_config
 from headwater.materialize.transport.in_process import InProcess
 from headwater.persist.blob import open_blob
 from headwater.testing.servers import S3Server
+from tests.integration.faulty_stream import Crash, Faulty
 from tests.simulation.materialize_bank import (
     FULL,
     NAME,
@@ -44,36 +45,6 @@ pytestmark = pytest.mark.server
 BINDING = Binding("bank", GlobalId(1), "log", ("account", "seq"), delta_updates=True)
 DELIVERED = delivered_schema(BINDING, SCHEMA, hard_delete=True)
 BOUND = Bound(0, BINDING, "log.v0", DELIVERED)
-
-
-class Crash(Exception):
-    """The process is gone."""
-
-
-class Faulty(InProcess):
-    """A stream in which the n-th event goes wrong."""
-
-    def __init__(self, driver: ParquetDriver, fault: str, left: list[int]) -> None:
-        super().__init__(driver, self._watched)
-        self._fault, self._left = fault, left
-
-    def _struck(self) -> bool:
-        self._left[0] -= 1
-        return self._left[0] == -1
-
-    def _watched(self, message: m.Message) -> None:
-        if self._fault == "lost reply" or not self._struck():
-            return
-        if self._fault == "crash":
-            raise Crash
-        if isinstance(message, m.Acknowledge):
-            list(self._driver.respond(message))
-
-    def receive(self) -> m.Response:
-        response = super().receive()
-        if self._fault == "lost reply" and self._struck():
-            raise Crash
-        return response
 
 
 def _spec(url: str) -> MaterializationSpec:

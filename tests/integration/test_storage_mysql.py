@@ -5,29 +5,24 @@ The server is one of our own; each test has its own schema on it.
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Callable
 from decimal import Decimal
 from random import Random
 
-import pymysql
 import pytest
 
 from headwater.adapter.errors import AdapterError
-from headwater.base.clock import ManualClock, SystemClock
-from headwater.persist.errors import Stopped
+from headwater.base.clock import SystemClock
 from headwater.storage.errors import TransientError
 from headwater.storage.offsets import NOTHING
-from headwater.storage.runner import Runner
 from headwater.storage.sources import my_changes, my_copy
 from headwater.storage.sources.my_discover import discover
 from headwater.storage.sources.mysql import MySql
-from headwater.testing.crash import quiet_crashes
 from headwater.testing.sql_server import SqlServer
-from headwater.testing.unreliable import Crash, FailNth
+from tests.integration import followed
 from tests.integration.docs_pages import typed
-from tests.integration.followed import Location, check_never_torn, check_same, contents
+from tests.integration.followed import Location, check_same, contents
 from tests.integration.mysql_world import World
 from tests.unit.storage.conformance import CHECKS, Rig, canonical, flat
 
@@ -46,92 +41,15 @@ def test_conformance(world: World, check: Callable[[Rig, Random], None]) -> None
 
 
 def test_snapshot_then_changes(world: World) -> None:
-    location, random = Location(world), Random(SEED)
-    with location.open() as client:
-        running = location.start(client)
-        for _ in range(5):
-            location.tick(running)
-            check_same(client, world)
-            world.grow(random)
-        location.tick(running)
-        check_same(client, world)
-        check_never_torn(client, world)
-        running.stop()
+    followed.snapshot_then_changes(world, SEED)
 
 
 def test_killed_at_random_effects(world: World) -> None:
-    """Whoever restarts reads again what was not durable, from the log, and nothing else."""
-    print(f"seed {SEED}")
-    location, random = Location(world), Random(SEED)
-    for _ in range(8):
-        process = FailNth(random.randrange(3, 25), random.choice(("before", "after")))
-        with quiet_crashes(), pytest.raises((Crash, Stopped)):  # noqa: PT012 - at any of them
-            client = location.open(process)
-            running = location.start(client)
-            while True:
-                world.grow(random)
-                location.tick(running)
-        world.processes_die()
-    with location.open() as client:
-        running = location.start(client)
-        location.tick(running)
-        location.tick(running)
-        check_same(client, world)
-        check_never_torn(client, world)
-        running.stop()
-
-
-def write_until(stop: threading.Event, world: World, random: Random) -> None:
-    """Move money all the while, also where the server was killed in between."""
-    while not stop.is_set():
-        try:
-            world.connection = world.server.connect()
-            while not stop.is_set():
-                world.grow(random)
-        except (pymysql.Error, OSError):
-            stop.wait(0.05)
-        finally:
-            if world.connection.open:
-                world.connection.close()
+    followed.killed_at_random_effects(world, SEED)
 
 
 def test_the_server_is_killed_under_load(world: World) -> None:
-    """Every binding is whole, whatever the server was doing; the status tells of each outage."""
-    print(f"seed {SEED}")
-    location, random, stop = Location(world), Random(SEED), threading.Event()
-    location.clock = ManualClock(SystemClock().now_ms())
-    world.connection.close()
-    writer = threading.Thread(target=write_until, args=(stop, world, Random(SEED)))
-    writer.start()
-    try:
-        with location.open() as client:
-            runner = Runner(lambda: location.start(client), location.clock)
-            for _ in range(3):
-                for _ in range(random.randrange(1, 5)):
-                    location.clock.sleep(0.01)
-                    runner.once()
-                world.server.kill()
-                location.clock.sleep(0.01)
-                runner.once()
-                world.server.start()
-                while runner.status.condition.value != "running":
-                    stop.wait(0.1)
-                    location.clock.sleep(0.01)
-                    assert runner.once() is not None, runner.status
-            stop.set()
-            writer.join()
-            world.connection = world.server.connect()
-            for _ in range(2):
-                location.clock.sleep(0.01)
-                assert runner.once() is not None, runner.status
-            check_same(client, world)
-            check_never_torn(client, world)
-            assert "stalled" in [status.condition.value for status in runner.history]
-    finally:
-        stop.set()
-        writer.join()
-        if not world.connection.open:
-            world.connection = world.server.connect()
+    followed.server_killed_under_load(world, SEED, 3)
 
 
 def test_what_is_written_between_probe_and_snapshot_is_not_in_it(world: World) -> None:

@@ -6,46 +6,28 @@ and slot on it.
 
 from __future__ import annotations
 
-import itertools
-import os
-import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from random import Random
-from typing import Any
 
 import psycopg
 import pytest
 
-from headwater.base.clock import ManualClock, SystemClock
-from headwater.collection.run_layout import LAYOUTS
-from headwater.persist.blob.memory import MemoryBlob
-from headwater.persist.client import Client, open_location
-from headwater.persist.commands import OpenReader
-from headwater.persist.consensus.memory import MemoryConsensus
-from headwater.persist.core import Settings
-from headwater.persist.errors import Stopped
-from headwater.storage.envelope import Rows
 from headwater.storage.errors import DefiniteError, TransientError
 from headwater.storage.ingestion import Ingestion
-from headwater.storage.keyed_changes import Keyed
 from headwater.storage.offsets import NOTHING, Offsets
-from headwater.storage.outputs import Definition, Output
-from headwater.storage.runner import Runner
 from headwater.storage.source import Source
 from headwater.storage.sources.pg_types import lsn, lsn_text
 from headwater.storage.sources.postgres import (
     LOG,
     Postgres,
     discover,
-    table_keys,
-    table_oids,
 )
-from headwater.storage.stored_remap import read_remap
-from headwater.testing.crash import quiet_crashes
-from headwater.testing.unreliable import Crash, FailNth
+from headwater.testing.unreliable import Crash
+from tests.integration import followed
+from tests.integration.followed import Location, check_never_torn, check_same, contents
+from tests.integration.postgres_world import World
 from tests.integration.shared_location import Postgres as Server
 from tests.unit.storage.conformance import CHECKS, Rig, canonical, flat
 
@@ -57,116 +39,6 @@ SEED = 20261115
 @pytest.fixture(scope="module")
 def server(logical: Server) -> Server:
     return logical
-
-
-numbers = itertools.count()
-
-
-class World:
-    """A schema with two tables of accounts, their publication and slot; money only moves."""
-
-    snapshots = True
-
-    def __init__(self, server: Server, *, keyed: bool = False) -> None:
-        """With ``keyed``, the log names the rows that go by their primary key alone."""
-        self.name = f"t{next(numbers)}"
-        self.keyed = keyed
-        self.dsn = server.dsn
-        self.sources: list[Postgres] = []
-        self.connection = psycopg.connect(server.dsn, autocommit=True)
-        self.execute(f"CREATE SCHEMA {self.name}")
-        for table in ("a", "b"):
-            self.execute(
-                f"CREATE TABLE {self.name}.{table} (id int PRIMARY KEY, money numeric(12,2), "
-                "note text)"
-            )
-            identity = "DEFAULT" if keyed else "FULL"
-            self.execute(f"ALTER TABLE {self.name}.{table} REPLICA IDENTITY {identity}")
-            self.execute(
-                f"INSERT INTO {self.name}.{table} "
-                "SELECT n, 100, 'n' || n FROM generate_series(1, 5) n"
-            )
-        self.execute(f"CREATE PUBLICATION {self.name} FOR TABLES IN SCHEMA {self.name}")
-        self.tables = discover(server.dsn, self.name)
-        self.oids = table_oids(server.dsn, self.name)
-        self.keys = table_keys(server.dsn, self.name)
-
-    def execute(self, statement: str) -> None:
-        self.connection.execute(statement)
-
-    def source(self) -> Postgres:
-        source = Postgres(
-            self.dsn, self.name, self.name, self.tables, oids=self.oids, keys=self.keys
-        )
-        self.sources.append(source)
-        return source
-
-    def processes_die(self) -> None:
-        """Their connections die with them."""
-        for source in self.sources:
-            source.close()
-        self.sources.clear()
-
-    def released(self) -> None:
-        """Our processes are away for a while: the slot is in nobody's use."""
-        for source in self.sources:
-            source.close()
-        self.await_slot("NOT active")
-
-    def await_slot(self, condition: str) -> None:
-        """What we tell the server in a stream it does in its own time."""
-        query = f"SELECT {condition} FROM pg_replication_slots WHERE slot_name = %s"
-        while self.connection.execute(query, (self.name,)).fetchone() == (False,):
-            pass
-
-    def grow(self, random: Random) -> None:
-        """Move money between the tables in a transaction; rows come and go, too."""
-        for _ in range(random.randrange(1, 4)):
-            amount, one, other = (
-                random.randrange(50),
-                random.randrange(1, 6),
-                random.randrange(1, 6),
-            )
-            with self.connection.transaction():
-                self.execute(f"UPDATE {self.name}.a SET money = money - {amount} WHERE id = {one}")
-                if random.random() < 0.3:
-                    fresh = random.randrange(100, 10**6)
-                    self.execute(
-                        f"INSERT INTO {self.name}.b VALUES ({fresh}, 0) ON CONFLICT DO NOTHING"
-                    )
-                if random.random() < 0.3:
-                    self.execute(f"DELETE FROM {self.name}.b WHERE money = 0")
-                self.execute(
-                    f"UPDATE {self.name}.b SET money = money + {amount} WHERE id = {other}"
-                )
-
-    def confirmed(self) -> int:
-        row = self.connection.execute(
-            "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = %s",
-            (self.name,),
-        ).fetchone()
-        assert row is not None
-        return lsn(row[0])
-
-    def contents(self, table: str) -> Counter[tuple[Any, ...]]:
-        return Counter(self.connection.execute(f"SELECT * FROM {self.name}.{table}").fetchall())
-
-    def definition(self) -> Definition:
-        outputs = []
-        for table, schema in self.tables.items():
-            key = self.keys.get(table)
-            envelope = Rows(schema) if key is None else Keyed(schema, key)
-            outputs.append(Output(table, table, envelope))
-        return Definition("pg", tuple(outputs))
-
-    def close(self) -> None:
-        self.processes_die()
-        self.await_slot("NOT active")
-        self.execute(
-            f"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots "
-            f"WHERE slot_name = '{self.name}'"
-        )
-        self.connection.close()
 
 
 @pytest.fixture
@@ -199,99 +71,12 @@ def test_conformance(world: World, check: Callable[[Rig, Random], None]) -> None
 # ---- ingested --------------------------------------------------------------------------------
 
 
-class Location:
-    """Memory ports that outlive the processes, with everything readable for ever."""
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.blob, self.log = MemoryBlob(), MemoryConsensus()
-        self.clock = ManualClock(1_000)
-
-    def open(self, process: FailNth | None = None) -> Client:
-        return open_location(
-            blob=process.blob(self.blob) if process else self.blob,
-            consensus=process.consensus(self.log) if process else self.log,
-            take_over=True,
-            clock=self.clock,
-            settings=Settings(maintenance=False),
-            layouts=LAYOUTS,
-        )
-
-    def start(self, client: Client) -> Ingestion:
-        running = Ingestion(client, self.world.definition(), self.world.source())
-        if not running.resumption.time:
-            for name in (running.definition.remap, *self.world.tables):
-                gid = client.reader(name).id
-                client.core.submit(OpenReader(gid, f"oracle/{name}", "oracle")).result()
-        return running
-
-    def tick(self, running: Ingestion) -> None:
-        self.clock.set(self.clock.now_ms() + 10)
-        assert running.tick(self.clock.now_ms())
-        assert self.world.confirmed() <= running.resumption.offsets[LOG]
-
-
-def contents(client: Client, name: str, as_of: int | None = None) -> Counter[tuple[Any, ...]]:
-    found: Counter[tuple[Any, ...]] = Counter()
-    for row in client.reader(name).snapshot(as_of).to_table().to_pylist():
-        diff = row.pop("__diff")
-        found[tuple(row.values())] += diff
-    return found
-
-
-def check_same(client: Client, world: World) -> None:
-    for table in ("a", "b"):
-        assert contents(client, f"{world.name}.{table}") == world.contents(table)
-
-
-def check_never_torn(client: Client, world: World) -> None:
-    """At every binding the money of both tables adds up."""
-    bound = read_remap(client.reader(world.definition().remap))
-    upper = client.reader(f"{world.name}.a").upper.only()
-    for time in (b.time for b in bound.bindings if b.time < upper):
-        money = sum(
-            row[1] * count
-            for table in ("a", "b")
-            for row, count in contents(client, f"{world.name}.{table}", time).items()
-        )
-        # Of one that died with its snapshot nothing is there, until the next one's.
-        assert money == 1_000 or (world.keyed and not money), f"at {time}"
-
-
 def test_snapshot_then_changes(either: World) -> None:
-    location, random = Location(either), Random(SEED)
-    with location.open() as client:
-        running = location.start(client)
-        for _ in range(5):
-            location.tick(running)
-            check_same(client, either)
-            either.grow(random)
-        location.tick(running)
-        check_same(client, either)
-        check_never_torn(client, either)
-        running.stop()
+    followed.snapshot_then_changes(either, SEED)
 
 
 def test_killed_at_random_effects(either: World) -> None:
-    """The slot, and only the slot, is what upstream keeps; whoever restarts finds all he needs."""
-    print(f"seed {SEED}")
-    location, random = Location(either), Random(SEED)
-    for _ in range(8):
-        process = FailNth(random.randrange(3, 25), random.choice(("before", "after")))
-        with quiet_crashes(), pytest.raises((Crash, Stopped)):  # noqa: PT012 - at any of them
-            client = location.open(process)
-            running = location.start(client)
-            while True:
-                either.grow(random)
-                location.tick(running)
-        either.processes_die()
-    with location.open() as client:
-        running = location.start(client)
-        location.tick(running)
-        location.tick(running)
-        check_same(client, either)
-        check_never_torn(client, either)
-        running.stop()
+    followed.killed_at_random_effects(either, SEED)
 
 
 def test_the_server_is_stopped_and_started(world: World, server: Server) -> None:
@@ -316,61 +101,8 @@ def test_the_server_is_stopped_and_started(world: World, server: Server) -> None
         running.stop()
 
 
-def write_until(stop: threading.Event, world: World, random: Random) -> None:
-    """Move money all the while, also where the server was killed in between."""
-    while not stop.is_set():
-        try:
-            world.connection = psycopg.connect(world.dsn, autocommit=True)
-            while not stop.is_set():
-                world.grow(random)
-        except psycopg.Error:
-            stop.wait(0.05)
-        finally:
-            world.connection.close()
-
-
-def kill(dsn: str) -> None:
-    """Kill one process of the server: it ends all others and recovers from its log."""
-    with suppress(psycopg.Error), psycopg.connect(dsn, autocommit=True) as connection:
-        os.kill(connection.info.backend_pid, signal.SIGKILL)
-
-
 def test_the_server_is_killed_under_load(world: World) -> None:
-    """Every binding is whole, whatever the server was doing; the status tells of each outage."""
-    print(f"seed {SEED}")
-    location, random, stop = Location(world), Random(SEED), threading.Event()
-    location.clock = ManualClock(SystemClock().now_ms())
-    world.connection.close()
-    writer = threading.Thread(target=write_until, args=(stop, world, Random(SEED)))
-    writer.start()
-    try:
-        with location.open() as client:
-            runner = Runner(lambda: location.start(client), location.clock)
-            for _ in range(4):
-                for _ in range(random.randrange(1, 5)):
-                    location.clock.sleep(0.01)
-                    runner.once()
-                kill(world.dsn)
-                location.clock.sleep(0.01)
-                runner.once()
-                while runner.status.condition.value != "running":
-                    stop.wait(0.1)
-                    location.clock.sleep(0.01)
-                    assert runner.once() is not None, runner.status
-            stop.set()
-            writer.join()
-            world.connection = psycopg.connect(world.dsn, autocommit=True)
-            for _ in range(2):
-                location.clock.sleep(0.01)
-                assert runner.once() is not None, runner.status
-            check_same(client, world)
-            check_never_torn(client, world)
-            assert "stalled" in [status.condition.value for status in runner.history]
-    finally:
-        stop.set()
-        writer.join()
-        if world.connection.closed:
-            world.connection = psycopg.connect(world.dsn, autocommit=True)
+    followed.server_killed_under_load(world, SEED, 4)
 
 
 def test_what_is_written_between_probe_and_snapshot_is_not_in_it(world: World) -> None:

@@ -17,7 +17,7 @@ wrong, and with each defect, which must be seen in at least one of them.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -50,6 +50,8 @@ from tests.simulation.planted_drivers import (
     DropsADocument,
     SkipsTheFence,
 )
+
+pytestmark = pytest.mark.usefixtures("sqlite_without_fsync")
 
 STEP: Final = 2
 FREEZE_SECONDS: Final = 30.0
@@ -270,18 +272,6 @@ def _scenarios(
             if not scenario.struck:
                 break  # There are not so many events.
             event += stride
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files here need not survive a loss of power, only a crash of the process."""
-    connect = SqliteDriver._connect
-
-    def without_fsync(self: SqliteDriver, config: Mapping[str, Any]) -> None:
-        connect(self, config)
-        self._open_db.execute("PRAGMA synchronous = OFF")
-
-    monkeypatch.setattr(SqliteDriver, "_connect", without_fsync)
 
 
 @pytest.mark.parametrize("stride", [STRIDE, pytest.param(1, marks=pytest.mark.soak)])

@@ -23,9 +23,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from headwater.testing.own_process import OwnProcess
+
 JARS: Final = Path(os.environ.get("KAFKA_CACHE", "build/kafka"))
 START_TIMEOUT_S: Final = 120
-STOP_TIMEOUT_S: Final = 30
 
 # The first compiler only: a broker that lives for a minute never earns the second one back.
 JAVA: Final = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -78,7 +79,7 @@ def missing(jars: Path = JARS) -> str | None:
 
 
 @dataclass(slots=True)
-class Broker:
+class Broker(OwnProcess):
     """One broker; ``bootstrap`` is where clients find it, also after a kill and a start."""
 
     folder: Path
@@ -129,25 +130,6 @@ class Broker:
             except (OSError, KafkaException):
                 pass
             time.sleep(0.1)
-
-    def kill(self) -> None:
-        """Kill it, as a machine would; it had no time to say goodbye."""
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait()
-        self._process = None
-
-    def stop(self) -> None:
-        """End it by its id, if it runs."""
-        if self._process is None:
-            return
-        self._process.terminate()
-        try:
-            self._process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._process = None
 
     def _java(self, program: str, *arguments: str) -> list[str]:
         classpath = f"{self.jars.resolve() / 'lib'}/*"

@@ -22,8 +22,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from headwater.testing.own_process import OwnProcess
+
 START_TIMEOUT_S: Final = 120
-STOP_TIMEOUT_S: Final = 60
 START_ATTEMPTS_MAX: Final = 3
 TABLES: Final = Path("/usr/share/mysql")
 PASSWORD: Final = "not a 'secret'"  # noqa: S105 - of a server that lives for a test
@@ -64,7 +65,7 @@ def missing() -> str | None:
 
 
 @dataclass(slots=True)
-class MariaDb:
+class MariaDb(OwnProcess):
     """One server; ``port`` stays the same, also after a kill and a start."""
 
     folder: Path
@@ -104,24 +105,6 @@ class MariaDb:
                     tail = (self.folder / "server.log").read_text()[-2_000:]
                     raise RuntimeError(f"MariaDB did not start: {error}: {tail}") from error
             time.sleep(0.05)
-
-    def kill(self) -> None:
-        """Kill it, as a machine would; it had no time to say goodbye."""
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait()
-        self._process = None
-
-    def stop(self) -> None:
-        """End it by its id, if it runs."""
-        if self._process is None:
-            return
-        self._process.terminate()
-        try:
-            self._process.wait(STOP_TIMEOUT_S)
-            self._process = None
-        except subprocess.TimeoutExpired:
-            self.kill()
 
     def _command(self, *more: str) -> list[str]:
         server = _server()

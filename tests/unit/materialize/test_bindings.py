@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
@@ -46,6 +46,8 @@ from headwater.persist.client import Client, open_location
 from headwater.persist.evolution import updates_schema
 from tests.seeds import seeds
 
+pytestmark = pytest.mark.usefixtures("sqlite_without_fsync")
+
 SCHEMA = pa.schema(
     [
         pa.field("k", pa.string(), nullable=False),
@@ -55,18 +57,6 @@ SCHEMA = pa.schema(
     ]
 )
 Row = tuple[str, int | None, Decimal | None, list[int] | None]
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files here need not survive a loss of power."""
-    connect = SqliteDriver._connect
-
-    def without_fsync(self: SqliteDriver, config: Mapping[str, Any]) -> None:
-        connect(self, config)
-        self._open_db.execute("PRAGMA synchronous = OFF")
-
-    monkeypatch.setattr(SqliteDriver, "_connect", without_fsync)
 
 
 @pytest.fixture

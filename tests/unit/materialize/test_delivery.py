@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -48,6 +47,8 @@ from tests.simulation.planted_drivers import (
     DropsADocument,
     SkipsTheFence,
 )
+
+pytestmark = pytest.mark.usefixtures("sqlite_without_fsync")
 
 SCHEMA = pa.schema(
     [
@@ -205,18 +206,6 @@ def _every_event(tmp_path: Path, driver: type[SqliteDriver], seed: int = 7) -> N
         for key_range in HALVES:
             _run_until_done(path, source, key_range, watch, driver)
         assert next(count) > event, "the event never came"
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files here need not survive a loss of power, only a crash of the process."""
-    connect = SqliteDriver._connect
-
-    def without_fsync(self: SqliteDriver, config: Mapping[str, Any]) -> None:
-        connect(self, config)
-        self._open_db.execute("PRAGMA synchronous = OFF")
-
-    monkeypatch.setattr(SqliteDriver, "_connect", without_fsync)
 
 
 @pytest.mark.parametrize("seed", seeds(1, 20))

@@ -29,24 +29,14 @@ from headwater.persist.client import Client, open_location
 from headwater.persist.evolution import updates_schema
 from tests.seeds import seeds
 
+pytestmark = pytest.mark.usefixtures("sqlite_without_fsync")
+
 SCHEMA = pa.schema(
     [pa.field("k", pa.int64()), pa.field("who", pa.string()), pa.field("n", pa.int64())]
 )
 PERSONS = 7
 
 Row = tuple[int, str, int]
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files here need not survive a loss of power."""
-    connect = SqliteDriver._connect
-
-    def without_fsync(self: SqliteDriver, config: Any) -> None:
-        connect(self, config)
-        self._open_db.execute("PRAGMA synchronous = OFF")
-
-    monkeypatch.setattr(SqliteDriver, "_connect", without_fsync)
 
 
 def _updates(time: int, *changes: tuple[Row, int]) -> pa.Table:

@@ -18,7 +18,6 @@ from headwater.collection.capability import ReadCapability, new_token
 from headwater.materialize.checkpoint import Position
 from headwater.materialize.controller import Materializations
 from headwater.materialize.definition import Binding, Endpoint, Was
-from headwater.materialize.drivers.sqlite import SqliteDriver
 from headwater.materialize.feed import Feed
 from headwater.materialize.replaced import CannotBeMoved
 from headwater.persist.client import Client, ReadHandle, WriteHandle, open_location
@@ -26,6 +25,8 @@ from headwater.persist.commands import Atomic, Command, OpenReader
 from headwater.persist.errors import CollectionHasErrors
 from headwater.persist.evolution import ERROR_SCHEMA, updates_schema
 from tests.seeds import seeds
+
+pytestmark = pytest.mark.usefixtures("sqlite_without_fsync")
 
 SCHEMA = pa.schema([pa.field("k", pa.int64()), pa.field("v", pa.string())])
 WIDER = SCHEMA.append(pa.field("w", pa.int64()))
@@ -36,18 +37,6 @@ WAIT_SECONDS = 60.0
 def client(tmp_path: Path) -> Iterator[Client]:
     with open_location(tmp_path / "data") as opened:
         yield opened
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files here need not survive a loss of power."""
-    connect = SqliteDriver._connect
-
-    def without_fsync(self: SqliteDriver, config: Mapping[str, Any]) -> None:
-        connect(self, config)
-        self._open_db.execute("PRAGMA synchronous = OFF")
-
-    monkeypatch.setattr(SqliteDriver, "_connect", without_fsync)
 
 
 class Made:

@@ -8,7 +8,7 @@ was committed, in one transaction, while the shards go on.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -42,6 +42,8 @@ from headwater.persist.client import Client, ReadHandle, WriteHandle, open_locat
 from headwater.persist.evolution import updates_schema
 from tests.seeds import seeds
 
+pytestmark = pytest.mark.usefixtures("sqlite_without_fsync")
+
 SCHEMA = pa.schema([pa.field("k", pa.int64()), pa.field("v", pa.string())])
 WAIT_SECONDS = 60.0
 FULL = KeyRange.full()
@@ -53,18 +55,6 @@ KEYS = range(12)
 def client(tmp_path: Path) -> Iterator[Client]:
     with open_location(tmp_path / "data") as opened:
         yield opened
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files here need not survive a loss of power, only a crash of the process."""
-    connect = SqliteDriver._connect
-
-    def without_fsync(self: SqliteDriver, config: Mapping[str, Any]) -> None:
-        connect(self, config)
-        self._open_db.execute("PRAGMA synchronous = OFF")
-
-    monkeypatch.setattr(SqliteDriver, "_connect", without_fsync)
 
 
 # ---- what is decided purely ----------------------------------------------------------------------
