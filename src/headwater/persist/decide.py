@@ -53,6 +53,7 @@ from headwater.persist.errors import (
     InvalidBounds,
     LayoutMismatch,
     SealRegression,
+    TimelineMismatch,
     TimelineRegression,
     UnknownTimeline,
     UpdateBeyondUpper,
@@ -156,6 +157,8 @@ def _create_or_load(state: State, command: c.CreateOrLoad) -> Decision:
             f"it has layout {collection.layout} keyed by {list(collection.key)}, "
             f"not {command.layout} keyed by {list(command.key)}",
         )
+    if command.timeline not in {None, collection.timeline}:
+        raise TimelineMismatch(command.name, collection.timeline, command.timeline)
     newest = collection.schemas[-1]
     evolved = not evolution.same(newest, command.schema)
     if evolved:

@@ -164,6 +164,17 @@ class LayoutMismatch(InvalidUsage):
         super().__init__(f"collection {name!r}: {problem}")
 
 
+class TimelineMismatch(InvalidUsage):
+    """The collection exists and follows another timeline, or none."""
+
+    def __init__(self, name: str, stored: str | None, given: str) -> None:
+        follows = "no timeline" if stored is None else f"timeline {stored!r}"
+        super().__init__(
+            f"collection {name!r} follows {follows}, not {given!r}, and never changes it; load it "
+            f"without naming a timeline"
+        )
+
+
 class DuplicateCollection(InvalidUsage):
     """One request names the same collection twice where that has no meaning."""
 
