@@ -1,4 +1,4 @@
-"""A schema of two tables on a real MariaDB, for the tests of its source."""
+"""A schema of two tables on a real MariaDB or MySQL, for the tests of their source."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pymysql
 from headwater.storage.envelope import Rows
 from headwater.storage.offsets import Offsets
 from headwater.storage.outputs import Definition, Output
-from headwater.storage.sources.my_discover import discover
+from headwater.storage.sources.my_discover import discover, is_maria
 from headwater.storage.sources.mysql import MySql
 from headwater.testing.mariadb import MariaDb
 
@@ -41,6 +41,7 @@ class World:
             self.execute(f"INSERT INTO {self.name}.{table} VALUES {rows}")
         found = discover(server.config)
         self.identity = found.server
+        self.maria = is_maria(self.connection)
         self.tables = {t: s for t, s in found.tables.items() if t.startswith(f"{self.name}.")}
 
     def execute(self, *statements: str) -> None:

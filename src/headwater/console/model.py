@@ -117,16 +117,24 @@ class Picture:
 
     def why_stale(self, node: Node) -> str:
         """Return the first cause of a node's being behind, in a sentence; empty: it is not."""
+        cause = self._cause(node)
+        if cause is None:
+            return ""
+        of, why = cause
+        return why if of is node else f"waits for {of.name}: {why}"
+
+    def _cause(self, node: Node) -> tuple[Node, str] | None:
+        """Return who is to blame for a node's being behind: itself, or what it is made of."""
         if node.why:
-            return node.why
+            return node, node.why
         for source in self.inputs(node):
-            cause = self.why_stale(source)
-            if cause:
-                told = cause if ": " in cause else f"{source.name}: {cause}"
-                return f"waits for {told}"
+            cause = self._cause(source)
+            if cause is not None:
+                return cause
         if node.behind_ms > FRESH_MS:
-            return f"{node.behind_ms / 1000:.1f} s of changes are still to be worked through"
-        return ""
+            late = f"{node.behind_ms / 1000:.1f} s of changes are still to be worked through"
+            return node, late
+        return None
 
 
 def pictured(seen: Seen, ingestions: Sequence[SourceStatus] = ()) -> Picture:

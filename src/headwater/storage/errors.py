@@ -23,6 +23,11 @@ class TransientError(HeadwaterError):
         self.source = source
         self.why = why
 
+    @property
+    def told(self) -> str:
+        """What it says where the source is named beside it, by the name that its owner gave it."""
+        return self.why
+
 
 class DefiniteError(HeadwaterError):
     """Upstream cannot give what it promised to keep. Trying again finds the same."""
@@ -32,6 +37,11 @@ class DefiniteError(HeadwaterError):
         self.source = source
         self.why = why
         self.remedy = remedy
+
+    @property
+    def told(self) -> str:
+        """What it says where the source is named beside it, by the name that its owner gave it."""
+        return f"{self.why}; {self.remedy}"
 
 
 class UpstreamRegressed(DefiniteError):

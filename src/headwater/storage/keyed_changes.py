@@ -126,7 +126,7 @@ class KeyedFolding:
     def _unknown(self, key: Row) -> DefiniteError:
         return DefiniteError(
             self.output,
-            f"upstream changed the row with the key {key}, which is not here",
+            f"upstream changed a row of {self.output!r}, with the key {key}, which is not here",
             "drop the source and create it again",
         )
 

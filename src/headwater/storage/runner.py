@@ -10,7 +10,8 @@ away.
 A stall is visible at once and ends with the next tick that works, which :meth:`Runner.wake` lets be
 tried at once. What was durable stays, and can
 be read: on a timeline also at later times, where nothing more is bound. The status changes are
-kept as a history, with the time of each, for the system views.
+kept as a history, with the time of each, for the system views. They do not name the source: whoever
+shows them has the name that it has now.
 """
 
 from __future__ import annotations
@@ -131,13 +132,13 @@ class Runner:
         except (TransientError, ExternalError) as error:
             now_ms = self._clock.now_ms()
             state = self._retry.failed(error)
-            self._now(Condition.STALLED, str(error))
+            self._now(Condition.STALLED, _told(error))
             # An append may have happened although its reply was lost: look before going on.
             self._let_go()
             return self._interval_ms if state is None else max(1, state.next_try_ms - now_ms)
         except DefiniteError as error:
             self._let_go()
-            self._now(Condition.FAILED, str(error))
+            self._now(Condition.FAILED, error.told)
             return None
         except Fenced as error:
             self._let_go()
@@ -172,3 +173,7 @@ class Runner:
         if (self.status.condition, self.status.why) != (condition, why):
             self._history.append(Status(condition, self._clock.now_ms(), why))
             del self._history[:-HISTORY_MAX]
+
+
+def _told(error: TransientError | ExternalError) -> str:
+    return error.told if isinstance(error, TransientError) else str(error)

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from headwater.testing.own_process import OwnProcess
 
@@ -107,14 +107,17 @@ class MariaDb(OwnProcess):
             time.sleep(0.05)
 
     def _command(self, *more: str) -> list[str]:
-        server = _server()
-        assert server is not None, missing()
         where = [f"--datadir={self.folder / 'data'}", f"--socket={self.folder / 's'}"]
         net = ["--bind-address=127.0.0.1", f"--port={self.port}"]
         # It does not run as root unless it is told to.
         user = ["--user=root"] if os.getuid() == 0 else []
         told = [f"--{name}={value}" for name, value in self.settings.items()]
-        return [server, "--no-defaults", *where, *net, *user, *told, *more]
+        return [*self._program(), *where, *net, *user, *told, *more]
+
+    def _program(self) -> list[str]:
+        server = _server()
+        assert server is not None, missing()
+        return [server, "--no-defaults"]
 
     # ---- clients -----------------------------------------------------------------------------
 
@@ -136,6 +139,9 @@ class MariaDb(OwnProcess):
         return pymysql.connect(**given)
 
 
+Server = TypeVar("Server", bound=MariaDb)
+
+
 def _free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as found:
         return int(found.getsockname()[1])
@@ -145,9 +151,16 @@ def _free_port() -> int:
 def mariadb_server(**settings: str) -> Iterator[MariaDb]:
     """Run an empty MariaDB; ``_`` in a setting is a dash."""
     given = {name.replace("_", "-"): value for name, value in settings.items()}
+    with running(MariaDb, {**SETTINGS, **given}) as server:
+        yield server
+
+
+@contextmanager
+def running(kind: type[Server], settings: dict[str, str]) -> Iterator[Server]:
+    """Run an empty server."""
     # A short path: that of its socket has to fit into 107 bytes.
     with tempfile.TemporaryDirectory(prefix="hw-my-", ignore_cleanup_errors=True) as folder:
-        server = MariaDb(Path(folder), _free_port(), {**SETTINGS, **given})
+        server = kind(Path(folder), _free_port(), settings)
         server.format()
         for attempt in range(START_ATTEMPTS_MAX):
             try:

@@ -99,13 +99,14 @@ def test_the_first_cause_is_found_upstream(server: SqlServer) -> None:
     assert (totals.health, failed.why_stale(totals)) == (Health.STALLED, "division by zero")
     running = replace(
         known,
-        failures={gid: "division by zero"},
+        failures={gid: "a row: division by zero"},
         deliveries=lambda _: Status(DeliveryState.RUNNING, checkpoint=8_000, reached=8_500),
     )
     picture = pictured(running)
     node = picture.node("delivery")
     assert node is not None
-    assert (node.upper, picture.why_stale(node)) == (8_500, "waits for totals: division by zero")
+    cause = "waits for totals: a row: division by zero"
+    assert (node.upper, picture.why_stale(node)) == (8_500, cause)
     orders = picture.node("orders")
     assert orders is not None
     assert picture.why_stale(orders) == ""

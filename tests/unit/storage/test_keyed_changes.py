@@ -101,5 +101,7 @@ def test_it_is_what_happened(seed: int) -> None:
 def test_a_row_that_is_not_here_cannot_be_completed() -> None:
     folding = KeyedFolding(ENVELOPE, "t")
     folding.add(batch((1, COMES, [2], ("x", 7, None))))
-    with pytest.raises(DefiniteError, match=r"the key \(7,\), which is not here; drop the"):
+    with pytest.raises(
+        DefiniteError, match=r"of .t., with the key \(7,\), which is not here; drop"
+    ):
         updates(folding, {})

@@ -52,6 +52,7 @@ def test_it_stalls_goes_on_and_fails(tmp_path: Path) -> None:
         assert wait is not None
         assert now(runner) == "stalled"
         assert "create it, or mount it" in runner.status.why
+        assert not runner.status.why.startswith("source "), "who shows it has its name"
 
         directory.mkdir()
         (directory / "a").write_text('{"n": 1}\n')
@@ -79,7 +80,8 @@ def test_it_stalls_goes_on_and_fails(tmp_path: Path) -> None:
         clock.set(5_000)
         assert runner.once() is None
         assert now(runner) == "failed"
-        assert "'a' shrank" in runner.status.why
+        assert runner.status.why.startswith("file 'a' shrank"), runner.status.why
+        assert "or drop the source" in runner.status.why
         assert numbers(client) == [1, 2]
         assert [s.condition.value for s in runner.history] == [
             "starting",
