@@ -97,6 +97,7 @@ bench-peers: java $(READY) ## NEXMark beside Pathway, PyFlink and Spark's stream
 
 soak: java $(READY) psql mariadb chromium ## the long tests
 	@scripts/kafka --quiet
+	@scripts/upstreams --quiet
 	@$(BIN)/python -m pytest -m soak
 	@HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest tests/properties -n $(WORKERS) --dist worksteal --timeout 3600
 
