@@ -20,8 +20,8 @@ BLOCK: Final = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTAL
 COMMANDS: Final = ("bash", "console", "py", "python", "sh", "shell", "sql")
 
 ELSEWHERE: Final = {
-    "README.md": "tests/end_to_end/test_quickstart.py",
-    "docs/quickstart.md": "tests/end_to_end/test_quickstart.py",
+    "README.md": "tests/integration/test_quickstart_typed.py",
+    "docs/quickstart.md": "tests/integration/test_quickstart_typed.py",
     "docs/python.md": "tests/spark/test_python_page.py",
     "docs/pipelines.md": "tests/spark/test_pipelines.py",
     "docs/sources/formats.md": "tests/integration/test_kafka_formats.py",

@@ -28,7 +28,7 @@ from headwater.adapter.catalog_queries import CatalogQueries
 from headwater.adapter.coordinator import Coordinator
 from headwater.adapter.session import ClientSession
 from headwater.adapter.sql.parse import parse_with_text
-from headwater.adapter.timeline import DEFAULT, TICK_SECONDS, Timeline
+from headwater.adapter.timeline import TICK_SECONDS, Timeline
 from headwater.adapter.vault import Vault
 from headwater.base.clock import Clock, ManualClock
 from headwater.base.ids import GlobalId
@@ -36,11 +36,13 @@ from headwater.collection.run_layout import LAYOUTS
 from headwater.compute import definition
 from headwater.compute.describe import described, written
 from headwater.materialize.controller import Materializations
+from headwater.persist import evolution
 from headwater.persist.blob.memory import MemoryBlob
 from headwater.persist.client import Client, open_location
 from headwater.persist.commands import Command
 from headwater.persist.consensus.memory import MemoryConsensus
 from headwater.persist.core import Settings
+from headwater.persist.decision import collection_named
 from headwater.persist.multiplicity import repeat_rows
 from headwater.storage.controller import Ingestions
 from headwater.testing.duck import Duck
@@ -82,26 +84,24 @@ class DuckRows:
         relations: Mapping[str, str],
         local: Mapping[str, pa.Table] = MappingProxyType({}),
     ) -> pa.Table:
-        names = {table.name for table in sqlglot.parse_one(sql, read="spark").find_all(exp.Table)}
         tables = {
             name: repeat_rows(self._client.reader(collection).snapshot(as_of).to_table(), name)
-            for name, collection in relations.items()
-            if name in names
+            for name, collection in _read(sql, relations).items()
         }
-        duck = Duck({**tables, **local})
-        try:
-            return duck.answer(sql)
-        finally:
-            duck.close()
+        return _evaluated(sql, {**tables, **local})
 
     def cancel(self, group: str) -> None:
         """Note whose jobs were to be ended."""
         self.cancelled.append(group)
 
     def describe(self, sql: str, *, relations: Mapping[str, str] | None = None) -> pa.Schema:
-        """Return the columns of a query."""
-        now = self._client.core.state.timelines[DEFAULT].upper - 1
-        return self._answered(sql, now, relations or {}).schema
+        """Return the columns of a query; a source that has no rows yet has columns, too."""
+        state = self._client.core.state
+        empty = {
+            name: evolution.from_bytes(collection_named(state, each).schemas[-1]).empty_table()
+            for name, each in _read(sql, relations or {}).items()
+        }
+        return _evaluated(sql, empty).schema
 
     def create_view(
         self,
@@ -141,6 +141,20 @@ class DuckRows:
         (view,) = (v for v in definition.stored(self._client.core.state) if v.name == name)
         failure = self.failures().get(view.id)
         return written(described(self._client.core.state, view, failure, None))
+
+
+def _read(sql: str, relations: Mapping[str, str]) -> dict[str, str]:
+    """Return those relations that a query speaks of."""
+    names = {table.name for table in sqlglot.parse_one(sql, read="spark").find_all(exp.Table)}
+    return {name: collection for name, collection in relations.items() if name in names}
+
+
+def _evaluated(sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
+    duck = Duck(tables)
+    try:
+        return duck.answer(sql)
+    finally:
+        duck.close()
 
 
 class SqlSession:
@@ -185,7 +199,9 @@ class SqlServer:
         take_over: bool = False,
         shadow: Path | None = None,
         tick_seconds: float = TICK_SECONDS,
+        sources_run: bool = False,
     ) -> None:
+        """``sources_run``: by themselves, as in a server; else when the test says so."""
         self.clock = clock or ManualClock(1_000)
         if client is None:
             blob = MemoryBlob() if on is None else on.client.core.blob
@@ -201,17 +217,17 @@ class SqlServer:
         self.client = client
         self.timeline = Timeline(client, self.clock, tick_seconds)
         self.evaluator = DuckRows(client)
-        # Sources run when the test says so.
-        self.ingestions = Ingestions(client, self.timeline, self.clock, threads=False)
+        self.ingestions = Ingestions(client, self.timeline, self.clock, threads=sources_run)
         self.ingestions.start()
         self.catalog_queries = (
             None if shadow is None else CatalogQueries(shadow, lambda: client.core.state)
         )
+        self.materializations = Materializations(client)
         self.coordinator = Coordinator(
             client,
             self.timeline,
             self.evaluator,
-            Materializations(client),
+            self.materializations,
             ingestions=self.ingestions,
             catalog_queries=self.catalog_queries,
             vault=Vault.of_key(bytes(32)),
@@ -224,6 +240,7 @@ class SqlServer:
     def stop(self) -> None:
         """Stop; the location stays as it is."""
         self.ingestions.stop()
+        self.materializations.stop()
         self.evaluator.views.stop()
         if self.catalog_queries is not None:
             self.catalog_queries.stop()
