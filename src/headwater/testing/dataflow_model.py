@@ -3,9 +3,11 @@
     model = DataflowModel(dataflow, schemas, past, start=5, seed=7)
     model.step({"orders": [((1, "a"), 6, +1), …]}, upper=9)       # updates (row, time, diff)
     model.rows_at(7)                                               # the view at a time
+    model.step(updates, upper=12, ahead={"orders": later})         # arranged before they are due
 
 ``past`` is what the relations had before the view began; the view hydrates in its first step, over
-arrangements of stored collections that are older than it. Between steps the model does to histories
+arrangements of stored collections that are older than it, and that may be *ahead* of it: they have
+updates of the next step already. Between steps the model does to histories
 what persist may do: it merges runs and advances times to ``upper - 1``, never further, at random.
 
 Relied on by: tests of the lowering and of the operators together.
@@ -154,20 +156,34 @@ class DataflowModel:
         }
         self._deltas: dict[str, pa.Table] = {}
         self._lanes: dict[int, pa.Table] = {}
+        self._ahead: frozenset[str] = frozenset()
+        """The relations whose arrangements have the updates of the next step."""
         self.output: list[Update] = []
         self.errors = 0
 
-    def step(self, updates: Mapping[str, Sequence[Update]], upper: int) -> None:
-        """Step over ``[self.upper, upper)`` with these updates of the relations."""
+    def step(
+        self,
+        updates: Mapping[str, Sequence[Update]],
+        upper: int,
+        ahead: Mapping[str, Sequence[Update]] | None = None,
+    ) -> None:
+        """Step over ``[self.upper, upper)`` with these updates of the relations.
+
+        ``ahead`` are those of the next step, of relations whose arrangements have them already.
+        """
         lower, hydrating = self.upper, self.upper == self.start
         self._lanes = {}
         self._deltas = {}
         for name, columns in self._schemas.items():
             fresh = consolidate(_table(columns, updates.get(name, ())))
-            self._arrange_stored(name, fresh)
+            if name not in self._ahead:
+                self._arrange_stored(name, fresh)
             if hydrating:
                 fresh = pa.concat_tables([_advanced(self._past[name], lower), fresh])
             self._deltas[name] = consolidate(fresh)
+        self._ahead = frozenset(ahead or ())
+        for name, later in (ahead or {}).items():
+            self._arrange_stored(name, consolidate(_table(self._schemas[name], later)))
         arranged: set[str] = set()
         for operator in self.dataflow.operators:
             self._operate(operator, lower, upper, hydrating, arranged)
