@@ -11,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import psycopg
 import pyarrow as pa
 from psycopg import sql
@@ -20,6 +21,7 @@ from headwater.materialize.checkpoint import Position
 from headwater.materialize.definition import Binding, Definition, Endpoint, to_validate
 from headwater.materialize.definition import to_spec as spec_of
 from headwater.materialize.delivery import Stream
+from headwater.materialize.drivers.duckdb_file import DuckFile
 from headwater.materialize.drivers.registry import driver
 from headwater.materialize.drivers.responder import Responder
 from headwater.materialize.key_range import KeyHash, KeyRange
@@ -210,6 +212,40 @@ class SqlitePlace(Place):
         with closing(sqlite3.connect(self.path, timeout=0, isolation_level=None)) as db:
             db.execute("BEGIN IMMEDIATE")
             db.execute("ROLLBACK")
+        return True
+
+
+class DuckDbPlace(Place):
+    """A file that is open here all the time, for to open one takes DuckDB long."""
+
+    driver = "duckdb"
+
+    def __init__(self, directory: Path, codec: Codec | None = None) -> None:
+        super().__init__(codec)
+        self.path = directory / f"{uuid.uuid4().hex}.duckdb"
+        self.config = {"path": str(self.path)}
+        self._db = duckdb.connect(self.path)
+
+    def close(self) -> None:
+        super().close()
+        self._db.close()
+
+    def reopen(self) -> None:
+        """Open the file again, after it was closed."""
+        self._db = duckdb.connect(self.path)
+
+    def execute(self, statement: str) -> None:
+        self._db.execute(statement).fetchall()
+
+    def select(self, columns: Sequence[str], table: str) -> list[tuple[Any, ...]]:
+        names = ", ".join('"' + c.replace('"', '""') + '"' for c in columns)
+        quoted = table.replace('"', '""')
+        return sorted(self._db.execute(f'SELECT {names} FROM "{quoted}"').fetchall(), key=repr)
+
+    def writable_by_others(self) -> bool:
+        file = DuckFile(str(self.path))
+        file.open()
+        file.close()
         return True
 
 

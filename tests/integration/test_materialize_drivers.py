@@ -41,6 +41,7 @@ from headwater.materialize.wire.framing import Codec
 from headwater.persist.evolution import updates_schema
 from tests.integration.materialize_places import (
     NAME,
+    DuckDbPlace,
     Memory,
     Place,
     PostgresPlace,
@@ -67,7 +68,9 @@ HASHES = {key: key_hash(pack((key,))) for key in KEYS}
 Row = tuple[Any, ...]
 
 
-@pytest.fixture(params=["sqlite", "sqlite json", "sqlite grpc", "postgres", "postgres proto"])
+@pytest.fixture(
+    params=["sqlite", "sqlite json", "sqlite grpc", "duckdb proto", "postgres", "postgres proto"]
+)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     kind, _, wire = request.param.partition(" ")
     dial = {"grpc": GrpcStream}.get(wire)
@@ -75,6 +78,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     made: Place
     if kind == "sqlite":
         made = SqlitePlace(tmp_path, codec, dial)
+    elif kind == "duckdb":
+        made = DuckDbPlace(tmp_path, codec)
     else:
         server: Postgres = request.getfixturevalue("postgres")
         made = PostgresPlace(server.dsn, codec)
@@ -181,7 +186,7 @@ def test_new_columns_are_added(place: Place) -> None:
 def test_a_table_of_another_shape_is_refused_with_the_reason(
     place: Place, table: str, reason: str
 ) -> None:
-    place.execute(table.replace("INTEGER", "INT8" if place.driver == "postgres" else "INTEGER"))
+    place.execute(table.replace("INTEGER", "INTEGER" if place.driver == "sqlite" else "BIGINT"))
     with pytest.raises(FieldRefused, match=reason):
         _spec(place)
 
@@ -190,6 +195,7 @@ def test_an_endpoint_that_is_away_says_so(place: Place, tmp_path: Path) -> None:
     spec = _spec(place)
     away = {
         "sqlite": {"path": "/dev/null/e.db"},
+        "duckdb": {"path": "/dev/null/e.db"},
         "postgres": {"dsn": f"host={tmp_path} user=nobody"},
     }
     config = msgspec.json.encode(away[place.driver])

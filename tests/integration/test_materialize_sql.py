@@ -1,6 +1,6 @@
-"""Materializations as a user writes them: SQL in, PostgreSQL, Delta and Parquet out, and a restart.
+"""Materializations as a user writes them: SQL in, PostgreSQL, DuckDB, Delta and Parquet out.
 
-One server process with real Spark, a real PostgreSQL to deliver into.
+One server process with real Spark, and a restart of it; a real PostgreSQL to deliver into.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -71,6 +72,13 @@ def test_sums_logs_rows_and_files(postgres: Postgres, tmp_path: Path) -> None:
             except psycopg.errors.UndefinedTable:
                 return []
 
+    def in_the_file(columns: str, table: str) -> list[tuple[Any, ...]]:
+        try:
+            with duckdb.connect(tmp_path / "e.duckdb", read_only=True) as endpoint:
+                return sorted(endpoint.execute(f"SELECT {columns} FROM sink.{table}").fetchall())
+        except (duckdb.IOException, duckdb.CatalogException):
+            return []  # It is not there yet, or being written.
+
     with psycopg.connect(postgres.dsn, autocommit=True) as endpoint:
         endpoint.execute("CREATE SCHEMA sink")
     with _served(tmp_path / "data") as db:
@@ -93,6 +101,11 @@ def test_sums_logs_rows_and_files(postgres: Postgres, tmp_path: Path) -> None:
             "events AS newest KEY (who) WITH (DUPLICATE_KEYS = 'last'), "
             "events AS sums KEY (who) REDUCE (amount sum)) "
             "WITH (DELETE 'soft', MIN_DURATION '50ms', SPILL_LIMIT '1MB')".encode()
+        )
+        db.execute(
+            f"CREATE MATERIALIZATION k INTO DUCKDB (PATH '{tmp_path}/e.duckdb', SCHEMA 'sink') ("
+            "events AS rows KEY (id), events AS sums KEY (who) REDUCE (amount sum), "
+            "events AS log KEY (id) DELTA UPDATES) WITH (SHARDS 2)".encode()
         )
         _eventually(lambda: delivered("who, amount", "sums"), [("a", 12), ("b", -2)])
         db.execute("DELETE FROM events WHERE id = 3")
@@ -120,6 +133,9 @@ def test_sums_logs_rows_and_files(postgres: Postgres, tmp_path: Path) -> None:
             return sorted((row["id"], row["_meta/op"]) for rows in found for row in rows)
 
         _eventually(in_files, log)
+        _eventually(lambda: in_the_file("who, amount", "sums"), [("a", 13), ("c", 1)])
+        _eventually(lambda: in_the_file('id, "_meta/op"', "log"), log)
+        _eventually(lambda: in_the_file("shards, aligned", "headwater_status"), [(2, True)])
         sums = [("a", 13, "u"), ("b", 0, "d"), ("c", 1, "c")]
         _eventually(lambda: in_the_lake("sums", "who", "amount", "_meta/op"), sums)
         rows = [(1, "a", "c"), (2, "a", "c"), (3, "b", "d"), (4, "a", "c"), (5, "c", "c")]

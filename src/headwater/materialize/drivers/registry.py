@@ -64,8 +64,19 @@ def _delta() -> Responder:
     return DeltaDriver()
 
 
+def _duckdb() -> Responder:
+    try:
+        from headwater.materialize.drivers.duckdb import DuckDbDriver
+    except ModuleNotFoundError as error:
+        raise InvalidUsage(
+            "DuckDB is an extra: install headwater[duckdb] where this runs"
+        ) from error
+    return DuckDbDriver()
+
+
 DRIVERS: Final[Mapping[str, BuiltIn]] = {
     "delta": BuiltIn(_delta, Guarantee.EXACTLY_ONCE, sharded=True),
+    "duckdb": BuiltIn(_duckdb, Guarantee.EXACTLY_ONCE, sharded=True),
     "parquet": BuiltIn(ParquetDriver, Guarantee.EXACTLY_ONCE, sharded=True),
     "postgres": BuiltIn(PostgresDriver, Guarantee.EXACTLY_ONCE, sharded=True),
     "sqlite": BuiltIn(SqliteDriver, Guarantee.EXACTLY_ONCE, sharded=True),

@@ -1,0 +1,43 @@
+"""Rows and keys in the types that an endpoint's columns have: by Arrow, and never with a loss.
+
+A driver that hands over whole columns says in which Arrow type its table has each. What came over a
+wire is texts, and so are the parts of a packed key that JSON has no type for: Arrow parses them.
+What has parts becomes JSON text. A value that does not fit its type is refused here; a database
+might round it, or cut it off.
+
+Kept by:        :func:`typed`, whose casts are safe ones.
+Relied on by:   the drivers of DuckDB and MySQL, for "a value is stored as it is, or not at all".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from headwater.materialize.projections import packable
+from headwater.materialize.tuples import Element
+
+
+def typed(column: pa.ChunkedArray | pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return a column in a type; raises what Arrow says of a value that does not fit."""
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    array = array.chunk(0) if isinstance(array, pa.ChunkedArray) else array
+    if pa.types.is_nested(array.type) or pa.types.is_string(kind):
+        array = packable(array)  # JSON text, or the text of a number or time as keys have it.
+    return array.cast(kind)
+
+
+def typed_rows(rows: pa.Table, columns: Sequence[str], kinds: Sequence[pa.DataType]) -> pa.Table:
+    """Return some columns of rows, each in its type."""
+    arrays = [typed(rows.column(name), kind) for name, kind in zip(columns, kinds, strict=True)]
+    return pa.table(arrays, names=list(columns))
+
+
+def typed_keys(
+    keys: Sequence[tuple[Element, ...]], columns: Sequence[str], kinds: Sequence[pa.DataType]
+) -> pa.Table:
+    """Return unpacked keys as columns, each in its type."""
+    parts = list(zip(*keys, strict=True)) or [()] * len(columns)
+    arrays = [typed(pa.array(list(p)), kind) for p, kind in zip(parts, kinds, strict=True)]
+    return pa.table(arrays, names=list(columns))
