@@ -14,10 +14,12 @@ from random import Random
 import psycopg
 import pytest
 
+from headwater.storage import keyed_range
 from headwater.storage.errors import DefiniteError, TransientError
 from headwater.storage.ingestion import Ingestion
 from headwater.storage.offsets import NOTHING, Offsets
 from headwater.storage.source import Source
+from headwater.storage.sources import pg_changes
 from headwater.storage.sources.pg_types import lsn, lsn_text
 from headwater.storage.sources.postgres import (
     LOG,
@@ -204,8 +206,16 @@ def test_the_first_snapshot_of_one_that_died_is_taken_again(
         again.stop()
 
 
-def test_changes_by_key_within_one_range(keyed: World) -> None:
-    """Keys that change, rows that come and go and come, large values that were not sent."""
+@pytest.mark.parametrize("at_once", [1, 1_000])
+def test_changes_by_key_within_one_range(
+    keyed: World, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    """Keys that change, rows that come and go and come, large values that were not sent.
+
+    Also where each is looked up in what was written of the range before it.
+    """
+    monkeypatch.setattr(keyed_range, "CHANGES_AT_ONCE", at_once)
+    monkeypatch.setattr(pg_changes, "ROWS_AT_ONCE", at_once)
     large = "".join(str(Random(n).random()) for n in range(2_000))
     keyed.execute(f"UPDATE {keyed.name}.a SET note = '{large}' WHERE id <= 3")
     location, a = Location(keyed), f"{keyed.name}.a"

@@ -71,7 +71,8 @@ from headwater.storage.envelope import Changes, Folding, Known, Lookup, Upsert
 from headwater.storage.following import Following
 from headwater.storage.format import Row
 from headwater.storage.kept import Entry, Kept
-from headwater.storage.keyed_changes import KEPT, Keyed, KeyedFolding
+from headwater.storage.keyed_changes import KEPT, Keyed
+from headwater.storage.keyed_range import KeyedRange
 from headwater.storage.keyed_state import KeyedState
 from headwater.storage.offsets import NOTHING, Offsets
 from headwater.storage.outputs import (
@@ -351,7 +352,7 @@ class Ingestion:
     ) -> tuple[dict[str, list[Any]], list[Any]]:
         """Read a range batch by batch and write its parts; of each output, and of the letters.
 
-        Memory is one batch; of an upsert, the newest value of every key that the range tells.
+        Memory is some batches; of an upsert, the newest value of every key that the range tells.
         """
         by_tasks = self._written_by_tasks(step, lower, upper)
         if by_tasks is not None:
@@ -360,7 +361,7 @@ class Ingestion:
         letters: list[Any] = []
         envelopes = {output.name: output.envelope for output in self.definition.outputs}
         upserts: dict[str, Folding] = {}
-        keyed: dict[str, KeyedFolding] = {}
+        keyed: dict[str, KeyedRange] = {}
         for records in self.source.read(lower, upper):
             kept = self._outputs.get(records.output)
             if kept is None:
@@ -374,13 +375,20 @@ class Ingestion:
                 upserts[records.output].add(since(times, kept.upper))
                 continue
             if isinstance(envelope, Keyed) and KEPT in times.column_names:
+                there = parts[records.output]
                 if records.output not in keyed:
-                    keyed[records.output] = KeyedFolding(envelope, records.output)
-                keyed[records.output].add(since(times, kept.upper))
-                if records.clears is not None:
-                    keyed[records.output].clear(self._time_of(*records.clears))
-                continue
-            changes = envelope.changes(records.output, times)
+                    rows_of = partial(self._rows_of, kept, there)
+                    keyed[records.output] = KeyedRange(envelope, records.output, rows_of)
+                told = keyed[records.output]
+                for changes in told.add(since(times, kept.upper)):
+                    self._write(step, kept, changes, there, letters)
+                if records.clears is None:
+                    continue
+                for changes in told.rest():
+                    self._write(step, kept, changes, there, letters)
+                changes = told.nothing
+            else:
+                changes = envelope.changes(records.output, times)
             if records.clears is not None:
                 before, at = self._everything(kept), self._time_of(*records.clears)
                 there = parts[records.output]
@@ -389,17 +397,20 @@ class Ingestion:
         for name, folding in upserts.items():
             kept = self._outputs[name]
             self._write(step, kept, folding.changes(self._lookup(kept)), parts[name], letters)
-        for name, changed in keyed.items():
-            kept = self._outputs[name]
-            whole = partial(self._everything, kept)
-            changes = changed.changes(self._lookup(kept), whole)
-            self._write(step, kept, changes, parts[name], letters)
+        for name, told in keyed.items():
+            for changes in told.rest():
+                self._write(step, self._outputs[name], changes, parts[name], letters)
         return parts, letters
 
     def _lookup(self, kept: Kept) -> Lookup:
         """Return what asks an output for keys, as it is before the range."""
         assert kept.state is not None
         return _nothing if self._is_new(kept) else partial(kept.state.at, kept.upper - 1)
+
+    def _rows_of(self, kept: Kept, written: Sequence[Any], keys: Sequence[pa.Array]) -> pa.Table:
+        """Return the rows that keys have: before the range, and with what is written of it."""
+        assert kept.state is not None
+        return kept.state.rows(None if self._is_new(kept) else kept.upper - 1, written, keys)
 
     def _written_by_tasks(
         self, step: Step, lower: Offsets, upper: Offsets

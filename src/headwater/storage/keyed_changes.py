@@ -10,12 +10,13 @@ large values that an update did not touch. What the record lacks is in the outpu
 just before the range, or in an earlier record of the range: as with an upsert, never in what this
 process has seen before. Records come in their order; within one time only the last counts.
 
-The first contents are rows as they are (:meth:`Keyed.changes`); only what follows is folded.
+The first contents are rows as they are (:meth:`Keyed.changes`); only what follows is folded, some
+at a time (``storage/keyed_range.py``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -31,9 +32,6 @@ from headwater.storage.format import Row
 CHANGE: Final = "__change"
 KEPT: Final = "__kept"
 GOES, COMES, MOVES = range(3)
-
-Everything = Callable[[], Sequence[pa.Table]]
-"""All that the output has before the range, where a range clears it."""
 
 
 def change_schema(schema: pa.Schema) -> pa.Schema:
@@ -65,7 +63,7 @@ class _Of(NamedTuple):
 
 @dataclass(slots=True)
 class KeyedFolding:
-    """What the changes of a range do to an output."""
+    """What some changes do to an output."""
 
     envelope: Keyed
     output: str
@@ -74,7 +72,6 @@ class KeyedFolding:
     _now: dict[Row, Row | None] = field(default_factory=dict)
     _gone: Row | None = None
     _asked: set[Row] = field(default_factory=set)
-    _cleared: int | None = None
 
     def add(self, stamped: pa.Table) -> None:
         """Take a batch of changes."""
@@ -94,13 +91,6 @@ class KeyedFolding:
                 whole = self._completed(row, kept, before, key)
             self._tell(key, time, whole)
 
-    def clear(self, time: int) -> None:
-        """Let every row go."""
-        if self._cleared is None:
-            self._cleared = time
-        for key in self._told:
-            self._tell(key, time, None)
-
     def _tell(self, key: Row, time: int, row: Row | None) -> None:
         self._now[key] = row
         self._told.setdefault(key, {})[time] = row
@@ -109,8 +99,6 @@ class KeyedFolding:
         """Return the row of a key so far; of one that was not told, where to find it."""
         if key in self._now:
             return self._now[key]
-        if self._cleared is not None:
-            return None
         return tuple([_Of(key, place) for place in range(len(self.envelope.schema))])
 
     def _completed(self, row: Row, kept: Sequence[int], before: Row | None, key: Row) -> Row:
@@ -132,7 +120,7 @@ class KeyedFolding:
 
     # ---- what comes of it --------------------------------------------------------------------
 
-    def changes(self, lookup: Lookup, everything: Everything) -> Changes:
+    def changes(self, lookup: Lookup) -> Changes:
         """Return what comes of them all, to an output that has what ``lookup`` says."""
         rows: list[Any] = []
         times: list[int] = []
@@ -147,12 +135,7 @@ class KeyedFolding:
                     times.append(time)
                     diffs.append(diff)
 
-        before = self._before(lookup, everything)
-        if self._cleared is not None:
-            for values in self._told.values():
-                values.setdefault(self._cleared, None)
-            for key in before.keys() - self._told.keys():
-                replace(before[key], None, self._cleared)
+        before = self._before(lookup)
         for key, values in self._told.items():
             now = before.get(key)
             for time in sorted(values):
@@ -166,17 +149,9 @@ class KeyedFolding:
         updates = pa.Table.from_arrays(arrays, schema=updates_schema(schema))
         return Changes(updates, errors_table(()), letters_table(self.output, ()))
 
-    def _before(self, lookup: Lookup, everything: Everything) -> dict[Row, Row]:
-        if self._cleared is None:
-            found = lookup([*self._told, *(self._asked - self._told.keys())])
-            return {key: known.row for key, known in found.items() if known.row is not None}
-        names = self.envelope.schema.names
-        places = [names.index(name) for name in self.envelope.key]
-        return {
-            tuple([row[place] for place in places]): row
-            for table in everything()
-            for row in zip(*(table.column(name).to_pylist() for name in names), strict=True)
-        }
+    def _before(self, lookup: Lookup) -> dict[Row, Row]:
+        found = lookup([*self._told, *(self._asked - self._told.keys())])
+        return {key: known.row for key, known in found.items() if known.row is not None}
 
     def _found(self, value: Any, before: dict[Row, Row]) -> Any:
         if not isinstance(value, _Of):

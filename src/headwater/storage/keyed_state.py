@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from headwater.collection.probe import PROBE_INDEX, probe
@@ -26,6 +27,7 @@ from headwater.persist.batch import Inline, Part, Segment
 from headwater.persist.client import ReadHandle
 from headwater.persist.consolidate import consolidate
 from headwater.persist.core import Core
+from headwater.persist.decision import collection_of
 from headwater.persist.evolution import DIFF, TIME
 from headwater.persist.part import read_part
 from headwater.persist.read import Snapshot
@@ -52,28 +54,47 @@ class KeyedState:
         if not keys:
             return {}
         snapshot = self.read.snapshot(as_of)
-        collection = snapshot.collection
-        schema = evolution.from_bytes(collection.schemas[-1])
+        schema = evolution.from_bytes(snapshot.collection.schemas[-1])
         columns = [
             pa.array(values, schema.field(name).type)
             for name, values in zip(self.key, zip(*keys, strict=True), strict=True)
         ]
-        found = probe(
-            [self._run(collection, part) for part in snapshot.parts if not part.errors],
-            columns,
-            at=as_of,
-            null_safe=True,
-            schema=evolution.with_system_columns(collection.schemas[-1]),
-        )
-        rows = consolidate(found.drop_columns([TIME]))
-        known: dict[Row, Known] = {}
-        data = rows.select(schema.names).to_pylist()
-        places, diffs = (rows.column(name).to_pylist() for name in (PROBE_INDEX, DIFF))
-        for place, diff, row in zip(places, diffs, data, strict=True):
-            if diff != 1 or keys[place] in known:
-                raise BrokenOutput(collection.name, keys[place])
-            known[keys[place]] = Known(tuple(row[name] for name in schema.names))
+        rows = self._rows(snapshot, columns)
+        data = zip(*(rows.column(name).to_pylist() for name in schema.names), strict=True)
+        places = rows.column(PROBE_INDEX).to_pylist()
+        known = {keys[place]: Known(row) for place, row in zip(places, data, strict=True)}
         return {**known, **self._errors(snapshot, keys)}
+
+    def rows(
+        self, as_of: int | None, written: Sequence[Part], keys: Sequence[pa.Array]
+    ) -> pa.Table:
+        """Return the rows of keys at ``as_of`` (None: there were none) and with what was written
+        since: one at most of each, with ``PROBE_INDEX``."""
+        return self._rows(None if as_of is None else self.read.snapshot(as_of), keys, written)
+
+    def _rows(
+        self, snapshot: Snapshot | None, keys: Sequence[pa.Array], written: Sequence[Part] = ()
+    ) -> pa.Table:
+        collection = collection_of(self.core.state, self.read.id)
+        stored: dict[str, Any] = {
+            "null_safe": True,
+            "schema": evolution.with_system_columns(collection.schemas[-1]),
+        }
+        found = [probe(self._opened(collection, written), keys, **stored)]
+        if snapshot is not None:
+            runs = self._opened(snapshot.collection, snapshot.parts)
+            found.append(probe(runs, keys, at=snapshot.as_of, **stored))
+        rows = consolidate(pa.concat_tables(found).drop_columns([TIME]))
+        places, diffs = (rows.column(name).to_numpy() for name in (PROBE_INDEX, DIFF))
+        asked, counts = np.unique(places, return_counts=True)
+        broken = [*places[diffs != 1], *asked[counts > 1]]
+        if broken:
+            key = tuple([column[int(broken[0])].as_py() for column in keys])
+            raise BrokenOutput(collection.name, key)
+        return rows
+
+    def _opened(self, collection: CollectionState, parts: Sequence[Part]) -> list[Run]:
+        return [self._run(collection, part) for part in parts if not part.errors]
 
     @staticmethod
     def _errors(snapshot: Snapshot, keys: Sequence[Row]) -> Mapping[Row, Known]:
