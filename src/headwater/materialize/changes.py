@@ -62,13 +62,26 @@ class NullKey(InvalidUsage):
         )
 
 
+_Longs = np.ndarray[tuple[int], np.dtype[np.int64]]
+
+
 @dataclass(frozen=True, slots=True)
 class Net:
     """The net change of an interval in a key range, ordered by packed key and diff."""
 
-    rows: pa.Table
+    found: pa.Table
+    """Its rows, as they were found: to bring them into order is what costs most of it."""
+    order: _Longs | None
+    """Which of them comes when; ``None``: as they are."""
     packed: pa.LargeBinaryArray
-    diff: np.ndarray[tuple[int], np.dtype[np.int64]]
+    diff: _Longs
+
+    def rows(self, wanted: _Longs | None = None) -> pa.Table:
+        """Return the rows in order: all, or those at some places of it."""
+        at = wanted
+        if self.order is not None:
+            at = self.order if wanted is None else self.order[wanted]
+        return self.found if at is None else self.found.take(pa.array(at))
 
 
 def net_change(
@@ -81,12 +94,24 @@ def net_change(
         owned = owned_keys(packed, key_range)
         net, packed = net.filter(owned), packed.filter(owned)
     diff = _array(net.column(DIFF)).to_numpy()
+    rows = net.drop_columns([DIFF])
     if _ascends(packed):  # As it is where rows were written in the order of their key.
-        return Net(net.drop_columns([DIFF]), packed, diff)
-    order = pc.sort_indices(
+        return Net(rows, None, packed, diff)
+    order = _order([_array(rows.column(column)) for column in key], packed, diff)
+    return Net(rows, order, packed.take(pa.array(order)), diff[order])
+
+
+def _order(keys: Sequence[pa.Array], packed: pa.LargeBinaryArray, diff: _Longs) -> _Longs:
+    """Return in which order rows ascend by packed key, then by diff."""
+    if len(keys) == 1 and pa.types.is_integer(keys[0].type):
+        # Integers have the order of their packed bytes. What came and what went each ascend
+        # mostly, and this sort has only to merge what is in order already.
+        values = keys[0].to_numpy()
+        by_diff = np.argsort(diff, kind="stable")
+        return by_diff[np.argsort(values[by_diff], kind="stable")]
+    return pc.sort_indices(
         pa.table({"key": packed, "diff": diff}), [("key", "ascending"), ("diff", "ascending")]
-    )
-    return Net(net.take(order).drop_columns([DIFF]), packed.take(order), diff[order.to_numpy()])
+    ).to_numpy()
 
 
 def _net_rows(key: Sequence[str], updates: pa.Table, upper: int) -> pa.Table:
@@ -135,16 +160,16 @@ def changes(
     net = net_change(binding, key, updates, upper, key_range)
     same = same_as_before(net.packed)
     _check_unique(binding, key, net.packed, net.diff, same)
-    gone = pa.array(net.diff < 0)
     if not same.any():
-        return StoreMany(binding, net.packed, net.rows, exists=gone, delete=gone)
-    kept = pa.array(~np.append(same[1:], False))
+        gone = pa.array(net.diff < 0)
+        return StoreMany(binding, net.packed, net.rows(), exists=gone, delete=gone)
+    kept = np.flatnonzero(~np.append(same[1:], False))
     return StoreMany(
         binding,
-        net.packed.filter(kept),
-        net.rows.filter(kept),
-        exists=pa.array((net.diff < 0) | same).filter(kept),
-        delete=gone.filter(kept),
+        net.packed.take(pa.array(kept)),
+        net.rows(kept),
+        exists=pa.array(((net.diff < 0) | same)[kept]),
+        delete=pa.array(net.diff[kept] < 0),
     )
 
 
@@ -171,7 +196,7 @@ def deltas(
     gone = pa.array(net.diff < 0).take(times)
     never = pa.repeat(pa.scalar(False), len(times))
     op = pc.if_else(gone, "d", "c")
-    rows = net.rows.take(times).append_column(OP_FIELD, op)
+    rows = net.rows().take(times).append_column(OP_FIELD, op)
     return StoreMany(binding, net.packed.take(times), rows, exists=never, delete=never)
 
 
@@ -180,12 +205,13 @@ def _by_row(net: Net) -> Net:
     same = same_as_before(net.packed)
     if not same.any():
         return net
-    columns = [packable(_array(column)) for column in net.rows.columns]
+    rows = net.rows()
+    columns = [packable(_array(column)) for column in rows.columns]
     order = pc.sort_indices(
         pa.table({"key": net.packed, "diff": net.diff, "row": pack_columns(columns)}),
         [("key", "ascending"), ("diff", "ascending"), ("row", "ascending")],
     )
-    return Net(net.rows.take(order), net.packed.take(order), net.diff[order.to_numpy()])
+    return Net(rows.take(order), None, net.packed.take(order), net.diff[order.to_numpy()])
 
 
 def _array(column: pa.ChunkedArray) -> pa.Array:
@@ -205,7 +231,7 @@ def _check_unique(
     binding: int,
     key: Sequence[str],
     packed: pa.LargeBinaryArray,
-    diff: np.ndarray[tuple[int], np.dtype[np.int64]],
+    diff: _Longs,
     same: np.ndarray[tuple[int], np.dtype[np.bool_]],
 ) -> None:
     """Each key has at most one row that goes, and one that comes."""

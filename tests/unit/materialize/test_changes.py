@@ -10,6 +10,7 @@ import pytest
 
 from headwater.materialize.changes import NotUnique, changes
 from headwater.materialize.key_range import KeyRange
+from headwater.materialize.tuples import pack
 from headwater.persist.evolution import updates_schema
 
 FULL = KeyRange.full()
@@ -48,3 +49,18 @@ def test_an_update_of_nothing_is_none() -> None:
 def test_a_row_that_is_there_twice_is_refused_though_its_key_is_seen_once() -> None:
     with pytest.raises(NotUnique, match="'a'"):
         _stored(["k"], [("a", 1, "v", 1, 2), ("b", 1, "v", 1, 1)])
+
+
+def test_integers_are_ordered_as_their_packed_bytes_are() -> None:
+    """Of each key what went and what came, in any order: one upsert, ascending."""
+    seed = 11
+    random_ = random.Random(seed)
+    keys = random_.sample([*range(-300, 300), -(2**63), 2**63 - 1, 2**32, -(2**32)], 200)
+    pairs = [("s", key, what, 1, diff) for key in keys for what, diff in (("old", -1), ("new", 1))]
+    store = changes(0, ["n"], _table(random_.sample(pairs, len(pairs))), 10, FULL)
+    packed = store.keys_packed.to_pylist()
+    assert packed == sorted(pack((key,)) for key in keys), seed
+    assert store.rows["n"].to_pylist() == sorted(keys), seed
+    assert set(store.rows["v"].to_pylist()) == {"new"}
+    assert store.exists.to_pylist() == [True] * len(keys)
+    assert store.delete.to_pylist() == [False] * len(keys)

@@ -10,7 +10,8 @@ import pytest
 
 pytest.importorskip("deltalake")
 
-from headwater.materialize.drivers.delta_staging import Staging, repeating
+from headwater.materialize.drivers.delta_files import repeating
+from headwater.materialize.drivers.delta_staging import Staging
 
 SCHEMA = pa.schema(
     [("k", pa.int64()), ("kind", pa.string()), ("text", pa.string()), ("none", pa.string())]

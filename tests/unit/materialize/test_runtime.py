@@ -51,7 +51,7 @@ from headwater.persist.evolution import ERROR_SCHEMA, updates_schema
 from tests.seeds import seeds
 
 SCHEMA = pa.schema([pa.field("k", pa.int64()), pa.field("v", pa.string())])
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 120.0
 RETRY_SECONDS = 0.02
 
 Row = tuple[int | None, str]

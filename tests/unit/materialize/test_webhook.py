@@ -27,7 +27,7 @@ from headwater.persist.evolution import updates_schema
 
 SCHEMA = pa.schema([pa.field("k", pa.int64()), pa.field("v", pa.string())])
 SECRET = "s3cret"
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 120.0
 
 
 @dataclass

@@ -7,22 +7,19 @@ of them, and it is merged.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from headwater.materialize.drivers.delta_files import COMPRESSION, repeating
 from headwater.materialize.drivers.delta_tables import GONE
 
-_COMPRESSION: Final = "snappy"
 _GONE: Final = pa.field(GONE, pa.bool_(), nullable=False)
 _TEXT_MAX: Final = 32
-_SAMPLE_ROWS: Final = 1 << 12
-_REPEATED: Final = 4
-"""So often a value is there on average, if it is to be in a dictionary."""
+_GROUP_BYTES: Final = 16 << 20
+"""About how much is in one group of rows of a file."""
 
 
 def statistics_json(file: pq.FileMetaData, schema: pa.Schema) -> str:
@@ -48,17 +45,6 @@ def statistics_json(file: pq.FileMetaData, schema: pa.Schema) -> str:
     return msgspec.json.encode({"numRecords": file.num_rows, **bounds}, order="sorted").decode()
 
 
-def repeating(rows: pa.Table) -> Iterator[str]:
-    """Yield the columns whose values repeat themselves enough to be worth a dictionary.
-
-    Elsewhere one is made in vain: it costs three times what all the rest of writing does.
-    """
-    sample = rows.slice(0, _SAMPLE_ROWS)
-    for name, column in zip(sample.column_names, sample.columns, strict=True):
-        if not len(column) or _REPEATED * pc.count_distinct(column, "all").as_py() <= len(column):
-            yield name
-
-
 class Staging:
     """The rows of one binding in the transaction in hand."""
 
@@ -68,6 +54,8 @@ class Staging:
         self._schema = first.schema
         self._repeating = [*repeating(first)]
         self._metadata: list[pq.FileMetaData] = []
+        self._held: list[pa.Table] = []
+        self._held_bytes = 0
         self._begin(first.schema)
 
     def _begin(self, schema: pa.Schema) -> None:
@@ -75,7 +63,7 @@ class Staging:
         self._writer = pq.ParquetWriter(
             self._stream,
             schema,
-            compression=_COMPRESSION,
+            compression=COMPRESSION,
             # To none where it should be to none: an empty list would be to all.
             use_dictionary=self._repeating or False,
             metadata_collector=self._metadata,
@@ -88,17 +76,25 @@ class Staging:
             before = pq.read_table(pa.BufferReader(self.content()))
             self.merge = True
             self._begin(self._schema.append(_GONE))
-            self._write_marked(before, pa.repeat(pa.scalar(False), before.num_rows))
-        if self.merge:
-            self._write_marked(rows, gone)
-        else:
-            self._writer.write_table(rows)
+            marks = pa.repeat(pa.scalar(False), before.num_rows)
+            self._hold(before.append_column(_GONE, marks))
+        self._hold(rows.append_column(_GONE, gone) if self.merge else rows)
 
-    def _write_marked(self, rows: pa.Table, gone: pa.BooleanArray) -> None:
-        self._writer.write_table(rows.append_column(_GONE, gone))
+    def _hold(self, rows: pa.Table) -> None:
+        """Have rows written with those that follow: many small groups take twice as long."""
+        self._held.append(rows)
+        self._held_bytes += rows.nbytes
+        if self._held_bytes >= _GROUP_BYTES:
+            self._write_held()
+
+    def _write_held(self) -> None:
+        if self._held:
+            self._writer.write_table(pa.concat_tables(self._held))
+        self._held, self._held_bytes = [], 0
 
     def content(self) -> bytes:
         """Return the file."""
+        self._write_held()
         self._writer.close()
         content: bytes = self._stream.getvalue().to_pybytes()
         return content

@@ -35,6 +35,7 @@ from deltalake.transaction import AddAction
 from headwater.base.clock import Clock, SystemClock
 from headwater.base.errors import Determinate, Indeterminate
 from headwater.materialize.drivers.columns import Column, Kind
+from headwater.materialize.drivers.delta_files import engine_properties
 
 GONE: Final = "__headwater_delete"
 """The column of staged rows that says which are to be removed."""
@@ -227,7 +228,9 @@ class Tables:
 
     def is_applied(self, work: Work) -> bool:
         """Return whether a table has some work already, or was emptied since."""
-        found = self.newest(work.table)
+        return self._has(self.newest(work.table), work)
+
+    def _has(self, found: DeltaTable, work: Work) -> bool:
         known = found.transaction_version(work.app)
         generation = found.transaction_version(work.owner) or 0
         return generation != work.generation or (known is not None and known >= work.version)
@@ -270,12 +273,12 @@ class Tables:
         self._apply(work, commit)
 
     def _apply(self, work: Work, change: Callable[[DeltaTable, CommitProperties], None]) -> None:
-        def commit(_: DeltaTable) -> None:
-            if not self.is_applied(work):
+        def commit(found: DeltaTable) -> None:
+            if not self._has(found, work):
                 app = Transaction(work.app, work.version)
                 marks = [app, Transaction(work.owner, work.generation)]
                 # Upon the version that was looked at.
-                change(self.named(work.table), CommitProperties(app_transactions=marks))
+                change(found, CommitProperties(app_transactions=marks))
 
         self._committing(work.table, commit)
 
@@ -284,9 +287,12 @@ class Tables:
         with failing(f"cannot commit to Delta table {self._uri(table)}"):
             for attempt in range(_ATTEMPTS_MAX):
                 try:
-                    commit(self.newest(table))
-                    # Not every commit is seen by the handle that made it; the next look is fresh.
-                    self._open.pop(table, None)
+                    found = self.newest(table)
+                    before = found.version()
+                    commit(found)
+                    if found.version() == before:
+                        # Not every commit is seen by the handle that made it: look afresh.
+                        self._open.pop(table, None)
                     return
                 except CommitFailedError:
                     if attempt + 1 == _ATTEMPTS_MAX:
@@ -324,15 +330,27 @@ def _merge(
     found: DeltaTable, keys: Sequence[str], rows: pa.Table, commit: CommitProperties
 ) -> None:
     same = " AND ".join(f"t.{quoted(key)} = s.{quoted(key)}" for key in keys)
-    put = {quoted(n): f"s.{quoted(n)}" for n in rows.column_names if n != GONE}
-    gone = f"s.{quoted(GONE)}"
+    goes = pc.any(rows[GONE]).as_py()
+    # What is said of no row need not be looked at in each.
+    source, plain = (rows if goes else rows.drop_columns([GONE])), rows.drop_columns([GONE])
+    put = {quoted(n): f"s.{quoted(n)}" for n in plain.column_names}
     # If it is not streamed, the bounds of its keys keep it from files that have none of them. Not
     # so with decimals: delta-rs has their bounds as doubles, and would miss rows that are there.
     exact = all(rows.schema.field(key).type in (pa.int64(), pa.string()) for key in keys)
-    merge = found.merge(rows, same, "s", "t", streamed_exec=not exact, commit_properties=commit)
-    if pc.any(rows[GONE]).as_py():
+    merge = found.merge(
+        source,
+        same,
+        "s",
+        "t",
+        writer_properties=engine_properties(plain),
+        streamed_exec=not exact,
+        commit_properties=commit,
+    )
+    gone = f"s.{quoted(GONE)}"
+    if goes:
         merge = merge.when_matched_delete(predicate=gone)
-    merge.when_matched_update(put).when_not_matched_insert(put, predicate=f"NOT {gone}").execute()
+    stays = f"NOT {gone}" if goes else None
+    merge.when_matched_update(put).when_not_matched_insert(put, predicate=stays).execute()
 
 
 def quoted(name: str) -> str:

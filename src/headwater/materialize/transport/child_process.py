@@ -37,7 +37,10 @@ from headwater.materialize.wire.runs import Splitting
 LOG: Final = logging.getLogger(__name__)
 
 RECEIVE_SECONDS: Final = 600.0
-EXIT_SECONDS: Final = 10.0
+EXIT_SECONDS: Final = 60.0
+"""How long a connector may take to exit: on a busy machine that of an interpreter takes long."""
+JOIN_SECONDS: Final = 10.0
+"""How long we wait for the last words of one that is gone."""
 _CHUNK_BYTES: Final = 1 << 16
 _LOG_LINES_MAX: Final = 20
 
@@ -150,7 +153,7 @@ class ChildProcess:
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()  # Who is left of an ended one hears that this is the end.
         for thread in self._threads:
-            thread.join(EXIT_SECONDS)
+            thread.join(JOIN_SECONDS)
         if any(thread.is_alive() for thread in self._threads):
             return  # Somebody who left its group has the pipes; they are closed when it is gone.
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
@@ -168,7 +171,7 @@ class ChildProcess:
             status = self._process.wait(EXIT_SECONDS)
         except subprocess.TimeoutExpired:
             return ConnectorFailed(self._command, "closed its output", self._last)
-        self._threads[1].join(EXIT_SECONDS)
+        self._threads[1].join(JOIN_SECONDS)
         how = f"was killed by signal {-status}" if status < 0 else f"exited with status {status}"
         return ConnectorFailed(self._command, how, self._last)
 
