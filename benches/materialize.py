@@ -441,7 +441,7 @@ def main() -> None:
     parser.add_argument("--combine", action="store_true", help="only combining, here and on Spark")
     asked = parser.parse_args()
     if asked.combine:
-        sizes = (100_000, 250_000, 500_000, 1_000_000, 2_000_000)
+        sizes = (250_000, 1_000_000, 2_000_000, 4_000_000, 8_000_000)
         begin("Materializations: combining an interval")
         with scratch() as folder:
             lines = list(combining(folder, sizes[:3] if asked.quick else sizes))

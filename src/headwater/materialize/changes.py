@@ -109,9 +109,10 @@ def _order(keys: Sequence[pa.Array], packed: pa.LargeBinaryArray, diff: _Longs) 
         values = keys[0].to_numpy()
         by_diff = np.argsort(diff, kind="stable")
         return by_diff[np.argsort(values[by_diff], kind="stable")]
-    return pc.sort_indices(
+    order: _Longs = pc.sort_indices(
         pa.table({"key": packed, "diff": diff}), [("key", "ascending"), ("diff", "ascending")]
     ).to_numpy()
+    return order
 
 
 def _net_rows(key: Sequence[str], updates: pa.Table, upper: int) -> pa.Table:

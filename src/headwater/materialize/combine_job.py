@@ -42,9 +42,10 @@ from headwater.persist.location import Blob
 from headwater.persist.part import PartName, create_object
 from headwater.persist.spark_parts import Cut, Place, Reading, place_of
 
-ROWS_MIN: Final = 1_000_000
-"""From how many updates on an interval is combined in tasks: an estimate, to be measured on more
-cores than two (``benches/materialize.py --combine``)."""
+ROWS_MIN: Final = 4_000_000
+"""From how many updates on an interval is combined in tasks. Measured on two cores: about 1.5 s and
+2.3 CPU-s per million updates in tasks, 0.5 s per million in the driver process, which on 16 cores
+meet here and on two nowhere (``benches/materialize.py --combine``)."""
 
 SLICES_MIN: Final = 2
 """Into how many slices it is cut at least, so that there is something to share."""
