@@ -199,6 +199,23 @@ def test_a_second_row_of_a_key_is_refused_before_it_commits(
     assert read_table(url, "target", "k", "v") == [(41, "a"), (42, "c")]
 
 
+def test_what_somebody_else_wrote_between_two_transactions_is_seen(tmp_path: Path) -> None:
+    url = str(tmp_path)
+    delivery = session_of(spec_of(url, [BINDING], [SCHEMA]), Memory())
+
+    def transact(upper: int, *triples: tuple[Row, int, int]) -> None:
+        store = changes(0, ["k"], updates(SCHEMA, *triples), upper, FULL)
+        delivery.transact(Delivered.of([store], Position(upper)))
+
+    transact(2, ((41, "a"), 1, 1))
+    transact(3, ((41, "a"), 2, -1), ((41, "b"), 2, 1))
+    theirs = pa.table({"k": [43], "v": ["theirs"]}, schema=SCHEMA)
+    write_deltalake(f"{url}/target", theirs, mode="append")
+    with pytest.raises(KeyTaken, match="43"):
+        transact(4, ((43, "ours"), 3, 1))
+    assert read_table(url, "target", "k", "v") == [(41, "b"), (43, "theirs")]
+
+
 def test_soft_deletes_mark_and_revive(tmp_path: Path) -> None:
     url = str(tmp_path)
     spec = spec_of(url, [BINDING], [SCHEMA], hard_delete=False)

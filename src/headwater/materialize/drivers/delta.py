@@ -352,9 +352,12 @@ class DeltaDriver:
         rows = _converted(request.rows, columns, schema, binding)
         gone = pc.and_(request.delete, self._hard_delete)
         new = pc.and_(pc.invert(request.exists), pc.invert(gone))
-        if not binding.delta_updates:
-            self._refuse_taken(request.binding, request.keys_packed.filter(new))
         staging = self._staging.get(request.binding)
+        if not binding.delta_updates and pc.any(new).as_py():
+            if staging is None:
+                # Somebody else may have written since we did.
+                self._tables.newest(binding.resource_path[-1])
+            self._refuse_taken(request.binding, request.keys_packed.filter(new))
         if staging is None:
             staging = self._staging[request.binding] = Staging(rows)
         # What is new is only added, unless the row of a key that was deleted softly is there.
@@ -363,7 +366,7 @@ class DeltaDriver:
 
     def _refuse_taken(self, index: int, new: pa.LargeBinaryArray) -> None:
         table = self._materialization.bindings[index].resource_path[-1]
-        if not len(new) or not self._tables.named(table).file_uris():
+        if not self._tables.named(table).file_uris():
             return
         columns = self._columns[index]
         keys = [column.name for column in columns if column.key]

@@ -210,7 +210,8 @@ class Tables:
     def empty(self, table: str, owner: str) -> None:
         """Remove all rows and begin a new generation, in one commit."""
 
-        def commit(found: DeltaTable) -> None:
+        def commit() -> None:
+            found = self.newest(table)
             following = Transaction(owner, (found.transaction_version(owner) or 0) + 1)
             commit = CommitProperties(app_transactions=[following])
             if found.file_uris():
@@ -218,6 +219,7 @@ class Tables:
             else:  # A deletion of nothing would be no commit.
                 nothing = pa.schema(found.schema()).empty_table()
                 write_deltalake(found, nothing, mode="append", commit_properties=commit)
+            self._open.pop(table, None)
 
         self._committing(table, commit)
 
@@ -228,9 +230,7 @@ class Tables:
 
     def is_applied(self, work: Work) -> bool:
         """Return whether a table has some work already, or was emptied since."""
-        return self._has(self.newest(work.table), work)
-
-    def _has(self, found: DeltaTable, work: Work) -> bool:
+        found = self.newest(work.table)
         known = found.transaction_version(work.app)
         generation = found.transaction_version(work.owner) or 0
         return generation != work.generation or (known is not None and known >= work.version)
@@ -273,26 +273,25 @@ class Tables:
         self._apply(work, commit)
 
     def _apply(self, work: Work, change: Callable[[DeltaTable, CommitProperties], None]) -> None:
-        def commit(found: DeltaTable) -> None:
-            if not self._has(found, work):
+        def commit() -> None:
+            if not self.is_applied(work):
                 app = Transaction(work.app, work.version)
                 marks = [app, Transaction(work.owner, work.generation)]
-                # Upon the version that was looked at.
+                found = self.named(work.table)  # The version that was looked at.
                 change(found, CommitProperties(app_transactions=marks))
+                if found.transaction_version(work.app) != work.version:
+                    # Not every commit is seen by the handle that made it: look afresh.
+                    self._open.pop(work.table, None)
 
         self._committing(work.table, commit)
 
-    def _committing(self, table: str, commit: Callable[[DeltaTable], None]) -> None:
-        """Commit upon the newest version; where another came first, look again and repeat."""
+    def _committing(self, table: str, commit: Callable[[], None]) -> None:
+        """Commit upon the newest version, at which ``commit`` looks; where another came first,
+        repeat."""
         with failing(f"cannot commit to Delta table {self._uri(table)}"):
             for attempt in range(_ATTEMPTS_MAX):
                 try:
-                    found = self.newest(table)
-                    before = found.version()
-                    commit(found)
-                    if found.version() == before:
-                        # Not every commit is seen by the handle that made it: look afresh.
-                        self._open.pop(table, None)
+                    commit()
                     return
                 except CommitFailedError:
                     if attempt + 1 == _ATTEMPTS_MAX:
