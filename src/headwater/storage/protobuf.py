@@ -154,7 +154,13 @@ def described(files: list[tuple[str, str]]) -> str:
     found = descriptor_pb2.FileDescriptorSet()
     for name, text in files:
         each = found.file.add()
-        each.ParseFromString(base64.b64decode(text))
+        try:
+            each.ParseFromString(base64.b64decode(text, validate=True))
+        except (DecodeError, binascii.Error, ValueError) as error:
+            raise InvalidUsage(
+                "the schema registry gives the text of a .proto file, not its descriptor "
+                "(format=serialized, as Confluent's does), and the text cannot be read here"
+            ) from error
         each.name = name
     return base64.b64encode(found.SerializeToString(deterministic=True)).decode()
 

@@ -180,3 +180,10 @@ def test_a_file_that_lacks_its_imports() -> None:
     file.dependency.append("elsewhere.proto")
     with pytest.raises(InvalidUsage, match="lacks 'elsewhere"):
         Protobuf(text(file), "shop.Order")
+
+
+@pytest.mark.parametrize("given", ['syntax = "proto3"; message A { int64 id = 1; }', "AAAA", "x"])
+def test_what_is_no_descriptor(given: str) -> None:
+    """As of a registry that gives the text of a file."""
+    with pytest.raises(InvalidUsage, match="not its descriptor"):
+        described([("a.proto", given)])
