@@ -17,10 +17,11 @@ import pyarrow as pa
 from psycopg import sql
 
 from headwater.base.errors import Determinate
+from headwater.materialize.changes import changes
 from headwater.materialize.checkpoint import Position
 from headwater.materialize.definition import Binding, Definition, Endpoint, to_validate
 from headwater.materialize.definition import to_spec as spec_of
-from headwater.materialize.delivery import Stream
+from headwater.materialize.delivery import Delivery, Stream, Transaction
 from headwater.materialize.drivers.duckdb_file import DuckFile
 from headwater.materialize.drivers.registry import driver
 from headwater.materialize.drivers.responder import Responder
@@ -35,8 +36,14 @@ from headwater.materialize.transport.grpc_server import GrpcServer
 from headwater.materialize.transport.in_process import InProcess
 from headwater.materialize.wire.framing import Codec, FrameReader, frame
 from headwater.materialize.wire.runs import Gathering, Splitting
+from headwater.persist.evolution import updates_schema
+from headwater.testing.mariadb import MariaDb
 
 NAME = "acme/sink"
+FULL = KeyRange.full()
+
+Change = tuple[Sequence[Any], int]
+"""A row and how many of it come, or go."""
 
 
 class OverTheWire:
@@ -249,6 +256,38 @@ class DuckDbPlace(Place):
         return True
 
 
+class MySqlPlace(Place):
+    driver = "mysql"
+
+    def __init__(self, server: MariaDb, codec: Codec | None = None) -> None:
+        super().__init__(codec)
+        self.database = f"d{uuid.uuid4().hex[:12]}"
+        self.config = {**server.config, "database": self.database}
+        self._db = server.connect()
+        self.execute(f"CREATE DATABASE {self.database}")
+        self._db.select_db(self.database)
+
+    def close(self) -> None:
+        super().close()
+        self._db.close()
+
+    def execute(self, statement: str) -> None:
+        with self._db.cursor() as cursor:
+            cursor.execute(statement)
+
+    def select(self, columns: Sequence[str], table: str) -> list[tuple[Any, ...]]:
+        names = ", ".join("`" + c.replace("`", "``") + "`" for c in columns)
+        quoted = table.replace("`", "``")
+        with self._db.cursor() as cursor:
+            cursor.execute(f"SELECT {names} FROM `{quoted}`")
+            return sorted(cursor.fetchall(), key=repr)
+
+    def writable_by_others(self) -> bool:
+        with self._db.cursor() as cursor:
+            cursor.execute("SELECT count(*) FROM information_schema.innodb_trx")
+            return bool(cursor.fetchone() == (0,))
+
+
 class PostgresPlace(Place):
     driver = "postgres"
 
@@ -318,3 +357,22 @@ def prepared(
     assert isinstance(stream.receive(), m.Applied)
     stream.end()
     return spec
+
+
+def open_delivery(place: Place, spec: MaterializationSpec) -> Delivery:
+    """Return a new session of all keys."""
+    return Delivery(InProcess(place.make()), spec, "v1", FULL, Memory(), source=NAME)
+
+
+def stores(schema: pa.Schema, upper: int, *changed: Change) -> m.StoreMany:
+    """Return what is stored of changes just before a time, by the key ``k``."""
+    columns: dict[str, list[Any]] = {
+        name: [row[at] for row, _ in changed] for at, name in enumerate(schema.names)
+    }
+    columns |= {"__time": [upper - 1] * len(changed), "__diff": [diff for _, diff in changed]}
+    return changes(0, ["k"], pa.table(columns, schema=updates_schema(schema)), upper, FULL)
+
+
+def transact(delivery: Delivery, schema: pa.Schema, upper: int, *changed: Change) -> None:
+    """Deliver changes in one transaction."""
+    delivery.transact(Transaction.of([stores(schema, upper, *changed)], Position(upper)))

@@ -43,6 +43,7 @@ from tests.integration.materialize_places import (
     NAME,
     DuckDbPlace,
     Memory,
+    MySqlPlace,
     Place,
     PostgresPlace,
     SqlitePlace,
@@ -69,7 +70,15 @@ Row = tuple[Any, ...]
 
 
 @pytest.fixture(
-    params=["sqlite", "sqlite json", "sqlite grpc", "duckdb proto", "postgres", "postgres proto"]
+    params=[
+        "sqlite",
+        "sqlite json",
+        "sqlite grpc",
+        "duckdb proto",
+        "mysql json",
+        "postgres",
+        "postgres proto",
+    ]
 )
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     kind, _, wire = request.param.partition(" ")
@@ -80,6 +89,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
         made = SqlitePlace(tmp_path, codec, dial)
     elif kind == "duckdb":
         made = DuckDbPlace(tmp_path, codec)
+    elif kind == "mysql":
+        made = MySqlPlace(request.getfixturevalue("mariadb"), codec)
     else:
         server: Postgres = request.getfixturevalue("postgres")
         made = PostgresPlace(server.dsn, codec)
@@ -186,6 +197,8 @@ def test_new_columns_are_added(place: Place) -> None:
 def test_a_table_of_another_shape_is_refused_with_the_reason(
     place: Place, table: str, reason: str
 ) -> None:
+    if place.driver == "mysql":
+        table = table.replace("TEXT PRIMARY", "VARCHAR(9) PRIMARY")
     place.execute(table.replace("INTEGER", "INTEGER" if place.driver == "sqlite" else "BIGINT"))
     with pytest.raises(FieldRefused, match=reason):
         _spec(place)
@@ -196,6 +209,7 @@ def test_an_endpoint_that_is_away_says_so(place: Place, tmp_path: Path) -> None:
     away = {
         "sqlite": {"path": "/dev/null/e.db"},
         "duckdb": {"path": "/dev/null/e.db"},
+        "mysql": {"host": "127.0.0.1", "port": "1", "user": "nobody"},
         "postgres": {"dsn": f"host={tmp_path} user=nobody"},
     }
     config = msgspec.json.encode(away[place.driver])

@@ -10,59 +10,45 @@ import pickle
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from headwater.base.errors import Determinate
 from headwater.base.ids import GlobalId
-from headwater.materialize.changes import changes
 from headwater.materialize.checkpoint import Position
 from headwater.materialize.definition import Binding, delivered_schema
-from headwater.materialize.delivery import Delivery, Transaction
+from headwater.materialize.delivery import Transaction
 from headwater.materialize.drivers import duckdb_file
 from headwater.materialize.drivers.duckdb_file import DuckFile, FileBusy
-from headwater.materialize.key_range import KeyRange
 from headwater.materialize.protocol import messages as m
-from headwater.materialize.protocol.specs import MaterializationSpec, RangeSpec
+from headwater.materialize.protocol.specs import RangeSpec
 from headwater.materialize.transport.in_process import InProcess
-from headwater.persist.evolution import updates_schema
-from tests.integration.materialize_places import NAME, DuckDbPlace, Memory, asked, prepared
+from tests.integration.materialize_places import (
+    FULL,
+    NAME,
+    DuckDbPlace,
+    asked,
+    open_delivery,
+    prepared,
+    stores,
+    transact,
+)
 
 pytestmark = pytest.mark.server
 
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), pa.field("v", pa.string())])
-FULL = KeyRange.full()
 BINDING = Binding("orders", GlobalId(1), "target", ("k",))
-
-Change = tuple[Sequence[Any], int]
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[DuckDbPlace]:
     with closing(DuckDbPlace(tmp_path)) as made:
         yield made
-
-
-def open_delivery(place: DuckDbPlace, spec: MaterializationSpec) -> Delivery:
-    return Delivery(InProcess(place.make()), spec, "v1", FULL, Memory(), source=NAME)
-
-
-def stores(schema: pa.Schema, upper: int, *changed: Change) -> m.StoreMany:
-    columns: dict[str, list[Any]] = {
-        name: [row[at] for row, _ in changed] for at, name in enumerate(schema.names)
-    }
-    columns |= {"__time": [upper - 1] * len(changed), "__diff": [diff for _, diff in changed]}
-    return changes(0, ["k"], pa.table(columns, schema=updates_schema(schema)), upper, FULL)
-
-
-def transact(delivery: Delivery, schema: pa.Schema, upper: int, *changed: Change) -> None:
-    delivery.transact(Transaction.of([stores(schema, upper, *changed)], Position(upper)))
 
 
 _KILLED = """

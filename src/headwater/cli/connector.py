@@ -25,7 +25,7 @@ from headwater.cli.exit_status import ExitStatus
 
 
 def connector(
-    name: Annotated[str, typer.Argument(help="Which driver: delta, duckdb, postgres, sqlite, …")],
+    name: Annotated[str, typer.Argument(help="Which driver: delta, duckdb, mysql, postgres, …")],
     grpc: Annotated[
         str, typer.Option(help="Serve gRPC at this address, host:port, instead of a pipe.")
     ] = "",

@@ -1,7 +1,7 @@
 """What is written behind ``INTO``: the options of an endpoint, as texts, become its configuration.
 
     SQLITE (PATH)   POSTGRES (DSN [, SCHEMA])   DELTA (PATH)   PARQUET (URL)
-    DUCKDB (PATH [, SCHEMA])
+    DUCKDB (PATH [, SCHEMA])   MYSQL (HOST, USER [, PORT] [, PASSWORD] [, DATABASE])
     WEBHOOK (URL [, SECRET])
     CONNECTOR (COMMAND [, CODEC] [, CONFIG])
     CONNECTOR (ENDPOINT [, PROTOCOL] [, CONFIG]
@@ -60,12 +60,14 @@ def _protocol(text: str) -> str:
     return text
 
 
+_MYSQL: Final = ("port", "password", "database")
 _TLS: Final = ("tls_ca", "tls_certificate", "tls_key", "tls_name")
 
 ENDPOINTS: Final[Mapping[str, Takes]] = {
     "sqlite": Takes({"path": str}, {}),
     "postgres": Takes({"dsn": str}, {"schema": str}),
     "duckdb": Takes({"path": str}, {"schema": str}),
+    "mysql": Takes({"host": str, "user": str}, dict.fromkeys(_MYSQL, str)),
     "delta": Takes({"path": str}, {}),
     "parquet": Takes({"url": str}, {}),
     "webhook": Takes({"url": str}, {"secret": str}),

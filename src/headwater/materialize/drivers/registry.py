@@ -74,9 +74,18 @@ def _duckdb() -> Responder:
     return DuckDbDriver()
 
 
+def _mysql() -> Responder:
+    try:
+        from headwater.materialize.drivers.mysql import MySqlDriver
+    except ModuleNotFoundError as error:
+        raise InvalidUsage("MySQL is an extra: install headwater[mysql] where this runs") from error
+    return MySqlDriver()
+
+
 DRIVERS: Final[Mapping[str, BuiltIn]] = {
     "delta": BuiltIn(_delta, Guarantee.EXACTLY_ONCE, sharded=True),
     "duckdb": BuiltIn(_duckdb, Guarantee.EXACTLY_ONCE, sharded=True),
+    "mysql": BuiltIn(_mysql, Guarantee.EXACTLY_ONCE, sharded=True),
     "parquet": BuiltIn(ParquetDriver, Guarantee.EXACTLY_ONCE, sharded=True),
     "postgres": BuiltIn(PostgresDriver, Guarantee.EXACTLY_ONCE, sharded=True),
     "sqlite": BuiltIn(SqliteDriver, Guarantee.EXACTLY_ONCE, sharded=True),
