@@ -5,9 +5,11 @@ There is no thread: who waits for its write and finds nobody committing commits 
 next group; nobody is woken for nothing.
 
 **Company.** What a commit costs hardly depends on how much is in it, and clients that have just
-been answered are likely to come again at once. So the leader waits for those of the last group,
-but not past the time that the last group took, counted from its end (and ``COMPANY_SECONDS_MAX``):
-a client on its own waits for nobody, and so do clients that come now and then.
+been answered are likely to come again at once. So the leader waits for who was answered not long
+ago (measured by what the last group took, and ``COMPANY_SECONDS_MAX``), but only while somebody
+comes: when nobody has for ``QUIET_SECONDS``, the others are doing something else. A client on its
+own waits for nobody, and so do clients that come now and then. Who was answered a group earlier is
+expected, too: many busy clients would else split into groups that take turns.
 
 **Gates.** :meth:`Turns.exclusive` keeps other writes off some tables while a statement reads and
 then writes them; those writes wait, all others go on. Gates are granted in the order in which they
@@ -32,13 +34,20 @@ from headwater.base.ids import GlobalId
 if TYPE_CHECKING:
     from headwater.adapter.group_commit import Write
 
-COMPANY_SECONDS_MAX: Final = 0.01
-"""How long after the end of a group the next one waits for the clients of the last, at most."""
+COMPANY_SECONDS_MAX: Final = 0.03
+"""For how long after its answer a client is expected to come again, at most."""
+
+QUIET_SECONDS: Final = 0.002
+"""How long a leader waits for the next who comes."""
 
 
 def company_seconds(took: float) -> float:
-    """Return how long after a group the next one waits for the same clients."""
-    return min(took, COMPANY_SECONDS_MAX)
+    """Return for how long after a group its clients are expected again.
+
+    >>> company_seconds(0.004), company_seconds(1.0)
+    (0.012, 0.03)
+    """
+    return min(3 * took, COMPANY_SECONDS_MAX)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,9 +73,11 @@ class Turns:
         self,
         commit: Callable[[Sequence[Write]], None],
         company: Callable[[float], float] = company_seconds,
+        quiet: float = QUIET_SECONDS,
     ) -> None:
         self._commit = commit
         self._company_seconds = company
+        self._quiet_seconds = quiet
         self._lock = threading.Lock()
         self._queue: list[_Waiting] = []
         self._gates: list[Gate] = []
@@ -76,12 +87,10 @@ class Turns:
         self._in_flight: frozenset[GlobalId] | None = None
         """The tables of the group that is being committed."""
         self._company = threading.Condition(self._lock)
-        self._last: frozenset[int] = frozenset()
-        """The threads whose writes were in the last group."""
+        self._expected: dict[int, float] = {}
+        """The threads that were answered, and until when they are expected again."""
         self._missing: set[int] = set()
         """Those of them for whom the leader waits."""
-        self._until = 0.0
-        """Until when it does."""
 
     @property
     def waiting(self) -> int:
@@ -133,12 +142,16 @@ class Turns:
         return [each for each in self._queue if not self._is_barred(each.write)]
 
     def _gather(self) -> None:
-        """Wait for those who were in the last group, unless it is long ago."""
+        """Wait for those who are expected, while somebody comes."""
         if any(each.write.gate is not None for each in self._queue):
             return  # Others wait for it.
-        self._missing = {*self._last} - {each.thread for each in self._queue}
-        while self._missing and (rest := self._until - time.monotonic()) > 0:
-            self._company.wait(rest)
+        now = time.monotonic()
+        self._expected = {thread: end for thread, end in self._expected.items() if end > now}
+        self._missing = {*self._expected} - {each.thread for each in self._queue}
+        until, came = max(self._expected.values(), default=now), -1
+        while self._missing and came != len(self._queue) and time.monotonic() < until:
+            came = len(self._queue)
+            self._company.wait(self._quiet_seconds)
         self._missing = set()
 
     def _lead(self, group: list[_Waiting]) -> None:
@@ -151,8 +164,8 @@ class Turns:
         finally:
             self._lock.acquire()
             ended = time.monotonic()
-            self._until = ended + self._company_seconds(ended - began)
-            self._last = frozenset(each.thread for each in group)
+            until = ended + self._company_seconds(ended - began)
+            self._expected.update((each.thread, until) for each in group)
             self._in_flight, self._led = None, False
             for each in group:
                 each.woken.notify()

@@ -95,7 +95,7 @@ def test_every_write_has_its_turn(seed: int) -> None:
 
 def test_who_was_answered_together_is_waited_for() -> None:
     committer = Committer()
-    turns = Turns(committer, company=lambda _: float(WAIT_SECONDS))
+    turns = Turns(committer, lambda _: float(WAIT_SECONDS), float(WAIT_SECONDS))
     clients = 4
 
     def client() -> None:
@@ -115,7 +115,17 @@ def test_who_was_answered_together_is_waited_for() -> None:
 
 def test_who_comes_alone_waits_for_nobody() -> None:
     committer = Committer()
-    turns = Turns(committer, company=lambda _: float(WAIT_SECONDS))
+    turns = Turns(committer, lambda _: float(WAIT_SECONDS), float(WAIT_SECONDS))
     for _ in range(3):
         turns.take(write_of(1))
+    assert [len(group) for group in committer.groups] == [1, 1, 1]
+
+
+def test_who_does_not_come_is_not_waited_for() -> None:
+    committer = Committer()
+    turns = Turns(committer, lambda _: float(WAIT_SECONDS), quiet=0.0)
+    for _ in range(3):  # Each expected again by the next, and gone.
+        thread = threading.Thread(target=turns.take, args=(write_of(1),), daemon=True)
+        thread.start()
+        thread.join(WAIT_SECONDS)
     assert [len(group) for group in committer.groups] == [1, 1, 1]
