@@ -120,13 +120,14 @@ class Reads:
         if on.kind in ("table", "source"):  # Of a source: what upserts, by its key.
             gid = state.names[on.collection]
             key = state.collections[gid].key
-            point = point_read(statement.query_sql, name, schema, key)
+            point = point_read(statement.query_sql, name, schema, key, statement.given)
             if point is not None:
                 return Probe(gid, point, schema, name)
         if not self._indexes.of(state, on):
             return None
         for index in self._indexes.usable(state, on, at, self._evaluator.failures()):
-            point = point_read(statement.query_sql, name, schema, index.collection.key)
+            key = index.collection.key
+            point = point_read(statement.query_sql, name, schema, key, statement.given)
             if point is not None:
                 base = state.names.get(on.collection)
                 short = base is not None and tail_is_short(state, index, state.collections[base])

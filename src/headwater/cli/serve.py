@@ -120,7 +120,7 @@ def serve(
     settings = resolved(options, os.environ, file, str(chosen))
 
     # Imported here: Spark takes a second to import, and a mistake should be told before.
-    from headwater.server import logs
+    from headwater.server import heap, logs
     from headwater.server.compose import Server
 
     logs.set_up(settings.log_format, settings.log_level)
@@ -132,10 +132,14 @@ def serve(
         print(server.psql, flush=True)
         if server.console is not None:
             print(f"console at {server.console.url}", flush=True)
+        settled = False
         while not stopping.wait(0.2):
             failure = server.failure
             if failure is not None:
                 raise failure  # Told, and turned into its exit status, as every error of ours.
+            if not settled and server.session.ready:
+                heap.settle()  # By now everything is loaded.
+                settled = True
 
 
 def _listen(listen: str | None, host: str | None, port: int | None) -> str | None:

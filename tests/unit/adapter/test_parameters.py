@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+import pyarrow as pa
 import pytest
 
 from headwater.adapter.errors import AdapterError
 from headwater.adapter.pgwire.parameters import as_values, bind, count, only_statement
+from headwater.adapter.pgwire.portals import Prepared, bound
 from headwater.adapter.sql.parse import parse
-from headwater.adapter.sql.statements import Insert
-from headwater.adapter.sql.templates import filled, places
+from headwater.adapter.sql.point import point_read
+from headwater.adapter.sql.statements import Insert, Select
+from headwater.adapter.sql.templates import filled, is_steady, places
 from headwater.adapter.sql.tokens import Source
 
 UNKNOWN, BOOL, INT8, FLOAT8, DATE, NUMERIC, UUID, POINT = 0, 16, 20, 701, 1082, 1700, 2950, 600
@@ -150,3 +153,59 @@ def test_other_inserts_are_parsed_each_time(sql: str) -> None:
     (first,) = parse(bind(source(sql), values, [INT8] * len(values)))
     assert isinstance(first, Insert)
     assert places(source(sql)) is None
+
+
+READ = pa.schema(
+    [("k", pa.int64()), ("n", pa.decimal128(6, 2)), ("b", pa.bool_()), ("s", pa.string())]
+)
+READS = (
+    ("select s from t where k = $1", 1),
+    ("select * from t where $1 = k", 1),
+    ("select s from t where k = ($1)", 1),
+    ("select s from t where k in ($1, 7, $2)", 2),
+    ("select k from t where s = $1", 1),
+    ("select k from t where b = $1", 1),
+    ("select k from t where n = $1", 1),
+    ("select k from t where k = $1::bigint", 1),
+    ("select k, $1 from t where k = 1", 1),
+    ("select k from t where k = $1 limit $2", 2),
+    ("select k from t where s = 'pg_class' and k > $1", 1),
+)
+TEXTS = ("1", "-3", "t", "07", "1.5", "it's", "x", "pg_class", None)
+
+
+@pytest.mark.parametrize(("sql", "total"), READS)
+@pytest.mark.parametrize("oid", [UNKNOWN, 25, INT8, BOOL, NUMERIC, DATE])
+def test_a_query_that_is_bound_is_what_its_text_says(sql: str, total: int, oid: int) -> None:
+    prepared_source = source(sql)
+    nulls = bind(prepared_source, [None] * total, [oid] * total)
+    (parsed,) = parse(nulls)
+    assert is_steady(prepared_source, parsed)
+    once = Prepared(prepared_source, (oid,) * total, statement=parsed, steady=True)
+    compared = 0
+    for text in TEXTS:
+        values = [text] * total
+        try:
+            written = bind(prepared_source, values, [oid] * total)
+            (anew,) = parse(written)
+        except AdapterError:
+            continue  # A value that its type does not have.
+        found = bound(once, values, ()).statement
+        assert isinstance(found, Select)
+        assert found == anew
+        for key in (("k",), ("s",), ("b",), ("n",)):
+            asked = point_read(found.query_sql, "t", READ, key, found.given)
+            assert asked == point_read(written, "t", READ, key)
+            compared += asked is not None
+    simple = sql.startswith("select s from t where k = ") and oid in (UNKNOWN, 25, INT8)
+    assert compared or not simple
+
+
+@pytest.mark.parametrize(
+    "sql", ["select * from t as of $1", "select $1::regclass", "select k as of from t where k = $1"]
+)
+def test_what_depends_on_its_parameters_is_parsed_anew(sql: str) -> None:
+    prepared_source = source(sql)
+    with suppress(AdapterError):
+        (parsed,) = parse(bind(prepared_source, [None], [UNKNOWN]))
+        assert not is_steady(prepared_source, parsed)

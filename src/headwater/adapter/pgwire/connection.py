@@ -36,7 +36,7 @@ from headwater.adapter.pgwire.rows import row_description
 from headwater.adapter.pgwire.wire_statements import parse_text
 from headwater.adapter.pgwire.wire_types import TEXT_OID
 from headwater.adapter.sql.statements import Insert
-from headwater.adapter.sql.templates import places
+from headwater.adapter.sql.templates import is_steady, places
 from headwater.persist.errors import Fenced, Stopped
 
 LOG = logging.getLogger(__name__)
@@ -189,7 +189,8 @@ class Connection:
             try:
                 statement = bound(found, [None] * total, ()).statement
                 where = places(source) if isinstance(statement, Insert) else None
-                found = replace(found, statement=statement, places=where)
+                steady = is_steady(source, statement)
+                found = replace(found, statement=statement, places=where, steady=steady)
             except AdapterError:
                 if not total:
                     raise  # Errors are due now. With parameters: at Bind.

@@ -125,7 +125,8 @@ class Execution:
         answer = portal.answer
         if answer is not None and answer.rows is not None and not answer.shared and not portal.done:
             portal.done = True  # What is closed says that it has ended, and has its columns still.
-            self._calls.forget(answer.rows.close)
+            if not answer.rows.is_over:
+                self._calls.forget(answer.rows.close)
 
     def is_for_session(self, statement: wire.AnyStatement | None) -> bool:
         """Whether the session may be asked for its types; None is one not known without values."""
@@ -395,10 +396,13 @@ class Execution:
                 room = min(room, answer.rows_max - answer.rows_sent)
                 if room == 0:
                     return sent, False
-            piece = await self._calls.call(
-                lambda: rows.take(room, encode),  # noqa: B023, it is awaited here
-                abandon=True,
-            )
+            if rows.is_small:
+                piece = rows.take(room, encode)
+            else:
+                piece = await self._calls.call(
+                    lambda: rows.take(room, encode),  # noqa: B023, it is awaited here
+                    abandon=True,
+                )
             sent += piece.rows
             answer.rows_sent += piece.rows
             self._stream.write(piece.data)

@@ -172,6 +172,11 @@ def _literal(value: str | None, oid: int) -> str:
     return f"{_quoted(value)}::{type_.postgres}"
 
 
+def are_plain(oids: Sequence[int]) -> bool:
+    """Whether every literal is a value and no more: of none of these types is it a name."""
+    return all(oid in _UNTYPED or oid in _TYPED for oid in oids)
+
+
 def as_values(values: Sequence[str | None], oids: Sequence[int]) -> list[Value] | None:
     """What the literals of these parameters evaluate to; None if one has to be parsed for that."""
     found: list[Value] = []

@@ -8,7 +8,7 @@ A portal lives as long as its transaction, a cursor WITH HOLD until it is closed
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headwater.adapter.pgwire import parameters
 from headwater.adapter.pgwire.backend import Column
@@ -16,7 +16,7 @@ from headwater.adapter.pgwire.copy_format import CopyFormat
 from headwater.adapter.pgwire.refusals import ResultTypeChanged
 from headwater.adapter.pgwire.rows import BINARY_FORMAT, RowStream, format_of
 from headwater.adapter.pgwire.wire_statements import AnyStatement, parse_text
-from headwater.adapter.sql.statements import Dialect, Insert
+from headwater.adapter.sql.statements import Dialect, Given, Insert, Select
 from headwater.adapter.sql.templates import Places, filled
 from headwater.adapter.sql.tokens import Source
 
@@ -27,8 +27,9 @@ class Prepared:
 
     ``source`` None is the empty statement, which PostgreSQL lets one prepare too. ``statement`` is
     what it says without its parameters, None if that cannot be told, and ``places`` where these
-    stand if it need not be parsed again. ``columns`` is what the session said they are, if it was
-    asked and knew; ``announced`` what the client was told.
+    stand if it need not be parsed again; ``steady``: a query whose parameters are values and no
+    more, so that it reads the same relations whatever they are. ``columns`` is what the session
+    said they are, if it was asked and knew; ``announced`` what the client was told.
     """
 
     source: Source | None
@@ -36,6 +37,7 @@ class Prepared:
     dialect: Dialect = "postgres"
     statement: AnyStatement | None = None
     places: Places | None = None
+    steady: bool = False
     described: bool = False
     columns: tuple[Column, ...] | None = None
     announced: tuple[Column, ...] | None = None
@@ -106,5 +108,11 @@ def bound(prepared: Prepared, values: Sequence[str | None], formats: Sequence[in
         if given is not None:
             inserted = filled(prepared.statement, prepared.places, given)
             return Portal(inserted, sql, formats, prepared=prepared)
+    if prepared.steady and parameters.are_plain(prepared.parameter_oids):
+        assert isinstance(prepared.statement, Select)
+        given = parameters.as_values(values, prepared.parameter_oids)
+        known = None if given is None else Given(prepared.source.text, tuple(given))
+        selected = replace(prepared.statement, query_sql=sql, given=known)
+        return Portal(selected, sql, formats, prepared=prepared)
     ((statement, text),) = parse_text(sql, prepared.dialect)
     return Portal(statement, text, formats, prepared=prepared)

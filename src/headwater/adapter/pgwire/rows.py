@@ -31,6 +31,10 @@ PIECE_ROWS_MAX: Final = 1_000
 PIECE_BYTES: Final = 1 << 20
 """About what one write to the socket has; a single row may have more."""
 
+SMALL_ROWS: Final = 16
+SMALL_BYTES: Final = 4_096
+"""What takes the event loop no longer than to ask somebody else would."""
+
 _INT16 = struct.Struct("!h")
 _INT32 = struct.Struct("!i")
 _NULL_FIELD = _INT32.pack(-1)
@@ -53,7 +57,10 @@ class RowStream:
     def __init__(self, columns: tuple[Column, ...], batches: Iterable[pa.RecordBatch]) -> None:
         self.columns = columns
         # Of a list the end is known without asking, which saves the client a round of threads.
-        self._known_left = len(batches) if isinstance(batches, list | tuple) else None
+        known = batches if isinstance(batches, list | tuple) else None
+        self._known_left = None if known is None else len(known)
+        self.is_small = known is not None and _are_small(known)
+        """Whether all of it is here, and so little that it is sent without a round of threads."""
         self._batches: Iterator[pa.RecordBatch] = iter(batches)
         self._current: pa.RecordBatch | None = None
 
@@ -76,6 +83,11 @@ class RowStream:
         ended = self._current.num_rows == 0 and self._known_left == 0
         return Piece(encode(taken), taken.num_rows, ended)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether everything has been taken, so that nothing is left to let go of."""
+        return self._known_left == 0 and (self._current is None or self._current.num_rows == 0)
+
     def all_rows(self) -> Iterator[tuple[str | None, ...]]:
         """What has not been taken, of columns that are texts."""
         for batch in self._batches:
@@ -93,6 +105,12 @@ class RowStream:
         close = getattr(batches, "close", None)
         if close is not None:
             close()
+
+
+def _are_small(batches: Sequence[pa.RecordBatch]) -> bool:
+    if sum(batch.num_rows for batch in batches) > SMALL_ROWS:
+        return False
+    return bool(sum(batch.nbytes for batch in batches) <= SMALL_BYTES)
 
 
 def row_encoder(columns: Sequence[Column], formats: Sequence[int]) -> Encode:

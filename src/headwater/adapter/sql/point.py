@@ -6,6 +6,9 @@
 They are answered from keyed runs: that of a primary key, or an index. Everything else, and every
 literal whose comparison with its column needs a cast that could change the answer, is left to who
 evaluates queries in general: :func:`point_read` then returns None, and never guesses.
+
+Of a prepared query the *shape* is found once, with its parameters in it: what is asked for then
+depends on their values alone, which are judged as the literals they stand for.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import lru_cache
 from itertools import product
 from math import prod
 from typing import Any, Final
@@ -24,7 +28,7 @@ from sqlglot import exp
 from headwater.adapter.errors import AdapterError
 from headwater.adapter.sql.names import bare
 from headwater.adapter.sql.query import folded
-from headwater.adapter.sql.statements import Value
+from headwater.adapter.sql.statements import Given, Value
 from headwater.adapter.sql.types import arrow_type
 from headwater.adapter.sql.values import assign, evaluate
 from headwater.collection.schema import TYPE
@@ -41,13 +45,53 @@ class PointRead:
     keys: tuple[tuple[Value, ...], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Parameter:
+    """Stands where a value will be given, numbered from 0."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """A point read, but for the values of its parameters."""
+
+    columns: tuple[tuple[str, str], ...]
+    types: tuple[pa.DataType, ...]
+    asked: tuple[tuple[Value | _Parameter, ...], ...]
+    """For each column of the key the values that it may have."""
+
+    def filled(self, values: Sequence[Value]) -> PointRead | None:
+        keys: list[list[Value]] = []
+        for type_, asked in zip(self.types, self.asked, strict=True):
+            found = [
+                _same(values[each.number], type_) if isinstance(each, _Parameter) else each
+                for each in asked
+            ]
+            if any(value is None for value in found):
+                return None
+            keys.append(list(dict.fromkeys(found)))
+        if prod(map(len, keys)) > KEYS_MAX:
+            return None
+        return PointRead(self.columns, tuple(product(*keys)))
+
+
 def point_read(
-    query_sql: str, table: str, schema: pa.Schema, key: Sequence[str]
+    query_sql: str, table: str, schema: pa.Schema, key: Sequence[str], given: Given | None = None
 ) -> PointRead | None:
     """Return a query over ``table`` as a point read, if it is one."""
     if not key:
         return None
-    tree = sqlglot.parse_one(query_sql, dialect="postgres")
+    if given is not None and all(isinstance(value, str | int) for value in given.values):
+        shape = _known_shape(given.text, table, schema, tuple(key))
+        if shape is not None:
+            return shape.filled(given.values)
+    shape = _shape(query_sql, table, schema, key)
+    return None if shape is None else shape.filled(())
+
+
+def _shape(sql: str, table: str, schema: pa.Schema, key: Sequence[str]) -> _Shape | None:
+    tree = sqlglot.parse_one(sql, dialect="postgres")
     if not isinstance(tree, exp.Select):
         return None
     parts = {part for part, value in tree.args.items() if value}
@@ -63,8 +107,14 @@ def point_read(
         return None
     known = folded(alias.this) if alias is not None else bare(table)
     columns = _columns(tree.expressions, known, schema)
-    keys = _keys(tree.args["where"].this, known, schema, key)
-    return None if columns is None or keys is None else PointRead(columns, keys)
+    asked = _keys(tree.args["where"].this, known, schema, key)
+    if columns is None or asked is None:
+        return None
+    types = tuple(schema.field(name).type for name in key)
+    return _Shape(columns, types, tuple(asked[name] for name in key))
+
+
+_known_shape = lru_cache(maxsize=1024)(_shape)
 
 
 def _columns(
@@ -98,8 +148,8 @@ def _column(tree: Any, table: str, schema: pa.Schema) -> str | None:
 
 def _keys(
     condition: Any, table: str, schema: pa.Schema, key: Sequence[str]
-) -> tuple[tuple[Value, ...], ...] | None:
-    found: dict[str, list[Value]] = {}
+) -> dict[str, tuple[Value | _Parameter, ...]] | None:
+    found: dict[str, tuple[Value | _Parameter, ...]] = {}
     for each in condition.flatten() if isinstance(condition, exp.And) else (condition,):
         asked = _asked(each)
         if asked is None:
@@ -111,13 +161,11 @@ def _keys(
         field = schema.field(name)
         if TYPE in (field.metadata or {}):
             return None  # Of a type whose equality is not that of its Arrow values.
-        values = [_exact(literal, field.type) for literal in literals]
+        values = tuple(_exact(literal, field.type) for literal in literals)
         if any(value is None for value in values):
             return None
-        found[name] = list(dict.fromkeys(values))
-    if len(found) != len(key) or prod(map(len, found.values())) > KEYS_MAX:
-        return None
-    return tuple(product(*(found[name] for name in key)))
+        found[name] = values
+    return found if len(found) == len(key) else None
 
 
 def _asked(condition: Any) -> tuple[Any, Sequence[Any]] | None:
@@ -134,25 +182,34 @@ def _asked(condition: Any) -> tuple[Any, Sequence[Any]] | None:
     return None
 
 
-def _exact(tree: Any, type_: pa.DataType) -> Value:
+def _exact(tree: Any, type_: pa.DataType) -> Value | _Parameter:
     """The literal as a value of the column's type; None where that could change the answer."""
     tree = tree.unnest()
+    if isinstance(tree, exp.Parameter):
+        return _Parameter(int(tree.this.name) - 1)
     try:
         if isinstance(tree, exp.Cast) and not isinstance(tree, exp.TryCast):
             return evaluate(tree) if arrow_type(tree.to) == type_ else None
         if not isinstance(tree, exp.Literal | exp.Boolean | exp.Neg):
             return None
-        value = evaluate(tree)
-        if isinstance(value, str):
-            same = True  # Of unknown type, so of the column's.
-        elif isinstance(value, bool) or pa.types.is_boolean(type_):
-            same = isinstance(value, bool) and pa.types.is_boolean(type_)
-        else:
-            same = isinstance(value, int) and pa.types.is_integer(type_)
-            same = same or (isinstance(value, int | Decimal) and pa.types.is_decimal(type_))
-        if not same:
-            return None
-        stored = assign(value, type_)
+        return _same(evaluate(tree), type_)
     except AdapterError:
         return None  # Whoever evaluates it says what is wrong with it.
+
+
+def _same(value: Value, type_: pa.DataType) -> Value:
+    """The value as one of the column's type; None where the two are not equal, or not compared."""
+    if isinstance(value, str):
+        same = True  # Of unknown type, so of the column's.
+    elif isinstance(value, bool) or pa.types.is_boolean(type_):
+        same = isinstance(value, bool) and pa.types.is_boolean(type_)
+    else:
+        same = isinstance(value, int) and pa.types.is_integer(type_)
+        same = same or (isinstance(value, int | Decimal) and pa.types.is_decimal(type_))
+    if not same:
+        return None
+    try:
+        stored = assign(value, type_)
+    except AdapterError:
+        return None
     return stored if isinstance(value, str) or stored == value else None

@@ -20,7 +20,7 @@ not yet handled.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Final, Literal
@@ -260,16 +260,26 @@ class AsOf:
 
 
 @dataclass(frozen=True, slots=True)
+class Given:
+    """What a prepared query was bound with: its text with ``$n`` in it, and their values."""
+
+    text: str
+    values: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Select:
     """A query over ``tables`` (those outside it, each once).
 
-    ``as_of`` None leaves the choice of the time to the timeline.
+    ``as_of`` None leaves the choice of the time to the timeline. ``given`` says the same as
+    ``query_sql``, for who has looked at the prepared text before.
     """
 
     query_sql: str
     as_of: AsOf | None
     tables: tuple[str, ...]
     dialect: Dialect = "postgres"
+    given: Given | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

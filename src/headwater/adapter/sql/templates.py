@@ -1,9 +1,12 @@
-"""A prepared INSERT, parsed once: where among its values its parameters stand.
+"""A prepared statement, parsed once: where among the values of an INSERT its parameters stand.
 
 A client that inserts row after row binds one prepared statement again and again; to parse it each
 time was most of what a row cost. Where every parameter stands alone as a value of VALUES, only the
 values change, so the statement is the one that was parsed with others in their places. Everything
 else (a parameter in a cast, in RETURNING, in ON CONFLICT) is parsed anew: :func:`places` is None.
+
+Of a query the evaluator gets the text with the values in it. What is known of it besides, which
+relations it reads, does not depend on them: :func:`is_steady`.
 
 The portals of the wire rely on :func:`filled` being what the parser makes of the statement with
 the values' literals in it; tests compare the two.
@@ -17,9 +20,16 @@ from dataclasses import replace
 from sqlglot import exp
 
 from headwater.adapter.errors import SqlSyntaxError
-from headwater.adapter.sql.statements import Insert, Value
-from headwater.adapter.sql.tokens import Source
+from headwater.adapter.sql.statements import Insert, Select, Value
+from headwater.adapter.sql.tokens import Cursor, Source
 from headwater.adapter.sql.trees import parse_tree, strip_as_of
+
+
+def is_steady(source: Source, statement: object) -> bool:
+    """Whether a query reads the same whatever plain values its parameters have."""
+    timed = any(Cursor(source, index).peek("AS", "OF") for index in range(len(source.tokens)))
+    return isinstance(statement, Select) and statement.dialect == "postgres" and not timed
+
 
 Places = tuple[tuple[int | None, ...], ...]
 """For each row and column the number of the parameter there, from 0; None where there is none."""
