@@ -14,20 +14,24 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 
 from headwater.adapter.errors import AdapterError
 from headwater.base.clock import ManualClock, SystemClock
 from headwater.collection.run_layout import LAYOUTS
+from headwater.compute.declared.feeds import Feed, feed_of
 from headwater.persist.blob.memory import MemoryBlob
 from headwater.persist.client import Client, open_location
 from headwater.persist.consensus.memory import MemoryConsensus
 from headwater.persist.state import violations
+from headwater.pipelines.feeds import FeedFailed, reading
 from headwater.pipelines.sink_kafka import write_messages
 from headwater.storage.dead_letters import Policy
 from headwater.storage.decode import Included
@@ -580,6 +584,54 @@ def test_a_batch_of_a_sink_is_sent_once(broker: Broker) -> None:
     world.plain.produce(world.topic, b"end")
     world.plain.flush()
     assert _committed(broker, world.topic) == [b"a", b"b", b"c", b"end"]
+
+
+# ---- messages that a pipeline takes ------------------------------------------------------------
+
+
+def test_a_flow_takes_the_messages_between_two_positions(broker: Broker) -> None:
+    world = World(broker, partitions=2)
+
+    def feed(**options: str) -> Feed:
+        there = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": world.topic}
+        found = feed_of("kafka", {**there, **options})
+        assert found is not None
+        return found
+
+    world.plain.produce(world.topic, b"a", key=b"k", partition=0, timestamp=5, headers={"h": b"x"})
+    world.plain.flush()
+    with reading(feed()) as stream:
+        assert stream.now(stream.first()) == stream.first(), "as in Spark, the first takes nothing"
+    with reading(feed(startingOffsets="earliest", includeHeaders="true")) as stream:
+        begin = stream.first()
+        until = stream.now(begin)
+        (row,) = stream.rows(begin, until).to_pylist()
+        assert row == {
+            "key": b"k",
+            "value": b"a",
+            "topic": world.topic,
+            "partition": 0,
+            "offset": 0,
+            "timestamp": datetime.fromtimestamp(0.005, UTC),
+            "timestampType": 0,
+            "headers": [{"key": "h", "value": b"x"}],
+        }
+        assert stream.now(until) == until
+        world.plain.produce(world.topic, b"b", partition=1)
+        world.plain.flush()
+        later = stream.now(until)
+        assert stream.rows(until, later).column("value").to_pylist() == [b"b"]
+    offsets = msgspec.json.encode({world.topic: {"0": -1, "1": -2}}).decode()
+    with reading(feed(startingOffsets=offsets)) as stream:
+        begin = stream.first()
+        assert stream.rows(begin, later).column("value").to_pylist() == [b"b"]
+    broker.delete_topic(world.topic)
+    broker.create_topic(world.topic, 2)
+    with reading(feed()) as stream, pytest.raises(FeedFailed, match="--full-refresh"):
+        stream.now(later)
+    jaas = feed(**{"kafka.sasl.jaas.config": "…"})
+    with reading(jaas) as stream, pytest.raises(FeedFailed, match="JAAS"):
+        stream.first()
 
 
 def _committed(broker: Broker, topic: str) -> list[bytes]:

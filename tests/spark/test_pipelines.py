@@ -20,10 +20,11 @@ from typer.testing import CliRunner
 from headwater import api
 from headwater.adapter import catalog, replacement
 from headwater.api import Database
+from headwater.base.clock import ManualClock
 from headwater.base.errors import HeadwaterError
 from headwater.cli.main import app
 from headwater.compute.declared.elements import MistakeInProject
-from headwater.pipelines import sinks, spec
+from headwater.pipelines import feeds, sinks, spec
 from headwater.pipelines.ledger import FLOWS
 from headwater.pipelines.plan import Selection
 from headwater.pipelines.run import Pipeline
@@ -137,6 +138,11 @@ def of_orders():
 def of_files():
     return spark.readStream.schema("k BIGINT, region STRING").csv("files/log", header=True)
 
+@dp.table
+def ticks():
+    told = spark.readStream.format("rate").option("rowsPerSecond", 2).load()
+    return told.where("value > 0").selectExpr("value", "unix_millis(timestamp) AS ms")
+
 @dp.temporary_view
 def large():
     return spark.table("orders").where(f.col("k") >= least)
@@ -153,7 +159,9 @@ CREATE MATERIALIZED VIEW busiest AS SELECT max(n) AS n FROM totals;
 """
 
 
-def test_a_project_of_every_kind_of_dataset(world: World) -> None:
+def test_a_project_of_every_kind_of_dataset(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ManualClock(1_000)
+    monkeypatch.setattr(feeds, "SystemClock", lambda: clock)
     world.write("spark-pipeline.yml", SPEC)
     world.write("definitions/a.py", PYTHON)
     world.write("definitions/more/b.sql", SQL)
@@ -167,6 +175,7 @@ def test_a_project_of_every_kind_of_dataset(world: World) -> None:
     assert first == {
         "raw": ("create", 3),
         "log": ("create", 4),
+        "ticks": ("create", 0),
         "by_region": ("create", 2),
         "totals": "create",
         "busiest": "create",
@@ -191,11 +200,13 @@ def test_a_project_of_every_kind_of_dataset(world: World) -> None:
     sql("DELETE FROM orders WHERE k = 1")
     sql("UPDATE orders SET region = 'us' WHERE k = 2")
     sql("INSERT INTO orders VALUES (4, 'eu')")
+    clock.set(3_999)
     world.write("files/log/2.csv", "k,region\n51,us\n52,us\n")
     world.write("files/regions/1.csv", "region,name\neu,Europe\nus,USA\n")
     assert world.run() == {
         "raw": ("append", 2),
         "log": ("append", 4),
+        "ticks": ("append", 3),
         "by_region": ("maintain", 2),
         "totals": "maintain",
         "busiest": "maintain",
@@ -204,6 +215,7 @@ def test_a_project_of_every_kind_of_dataset(world: World) -> None:
     assert world.rows("raw") == [(1, "eu"), (2, "eu"), (2, "us"), (3, "us"), (4, "eu")]
     assert world.rows("by_region") == [("Europe", 1), ("USA", 3)]
     assert world.rows("totals") == [("eu", 4), ("us", 4)]
+    assert world.rows("ticks") == [(1, 1_500), (2, 2_000), (3, 2_500)]
 
     # Another definition: replaced, and what reads it with it; the rest is left alone.
     sql("CREATE INDEX by_name ON totals (region)")
@@ -211,6 +223,7 @@ def test_a_project_of_every_kind_of_dataset(world: World) -> None:
     assert world.run(Selection(refresh=("totals",))) == {
         "raw": "skip",
         "log": "skip",
+        "ticks": "skip",
         "by_region": "skip",
         "totals": "replace",
         "busiest": "rebuild",
@@ -226,7 +239,8 @@ def test_a_project_of_every_kind_of_dataset(world: World) -> None:
         "definitions/more/b.sql",
         SQL.replace("AS n FROM sales", "AS m FROM sales").replace("max(n)", "max(m)"),
     )
-    done = world.run(Selection(refresh=("totals", "busiest"), full=("raw", "log")))
+    done = world.run(Selection(refresh=("totals", "busiest"), full=("raw", "log", "ticks")))
+    assert done["ticks"] == ("refill", 0), "it begins again with now"
     assert done["raw"] == ("refill", 3)
     assert done["log"] == ("refill", 6)
     assert (done["totals"], done["busiest"]) == ("replace", "rebuild")
@@ -445,8 +459,22 @@ MISTAKES = [
         "a left join that keeps rows",
     ),
     (
-        "@dp.table\ndef a():\n    return spark.readStream.format('rate').load()",
-        "only files and relations of Headwater are read as streams",
+        (
+            "@dp.table\ndef a():\n    numbers = spark.readStream.format('rate-micro-batch')\n"
+            "    return numbers.option('rowsPerBatch', 1).load()"
+        ),
+        "files, Kafka, rate and relations of Headwater are read as streams",
+    ),
+    (
+        "@dp.table\ndef a():\n    return spark.readStream.format('kafka').load()",
+        "it lacks the option 'kafka.bootstrap.servers'",
+    ),
+    (
+        (
+            "r = spark.readStream.format('rate')\n@dp.table\ndef a():\n    return r.load()\n"
+            "@dp.table\ndef b():\n    return r.option('rampUpTime', '0s').load()"
+        ),
+        "the same stream is read elsewhere in the project with other options",
     ),
     (
         (

@@ -25,9 +25,13 @@ from headwater.api import Database
 from headwater.api.database import quoted
 from headwater.api.values import rows_of
 from headwater.compute.declared.arrivals import appended, contents, inserted
+from headwater.compute.declared.feeds import Feed
 from headwater.compute.declared.guarded import streamed
 from headwater.compute.declared.outside import File, Outside
+from headwater.persist.spark import arrow_frame
 from headwater.persist.state import State
+from headwater.pipelines import feeds
+from headwater.pipelines.feeds import Position
 from headwater.pipelines.graph import Dataset, FlowQuery
 from headwater.pipelines.ledger import Ledger
 
@@ -49,8 +53,11 @@ def news(database: Database | None, ledger: Ledger, dataset: Dataset) -> str:
     for flow in dataset.flows:
         reached = ledger.reached(key_of(dataset, flow))
         for stream in flow.streams:
-            relation = streamed(stream)
-            if relation is None:
+            relation, feed = streamed(stream), flow.query.feeds.get(stream)
+            if feed is not None:
+                if _is_further(feed, position(reached, stream)):
+                    return f"{stream} has new rows"
+            elif relation is None:
                 new = _new_files(ledger, dataset, flow, flow.query.outside[stream])
                 if new:
                     return f"{len(new)} new file{'s' * (len(new) > 1)} of {stream}"
@@ -59,6 +66,23 @@ def news(database: Database | None, ledger: Ledger, dataset: Dataset) -> str:
             elif database is not None and is_updated(database.state(), relation, reached[relation]):
                 return f"{relation} has new rows"
     return ""
+
+
+def position(reached: Mapping[str, int], stream: str) -> Position:
+    """Return how far a flow has taken a stream from outside; empty: it has taken nothing.
+
+    >>> position({"orders": 7, "input_rate_1/start": 5, "input_rate_1/seconds": 2}, "input_rate_1")
+    {'start': 5, 'seconds': 2}
+    """
+    prefix = f"{stream}/"
+    return {k.removeprefix(prefix): at for k, at in reached.items() if k.startswith(prefix)}
+
+
+def _is_further(feed: Feed, before: Position) -> bool:
+    if not before:
+        return True
+    with feeds.reading(feed) as stream:
+        return stream.now(before) != before
 
 
 def is_updated(state: State, relation: str, after: int) -> bool:
@@ -84,6 +108,8 @@ class _Taken:
     rows: list[pa.Table]
     reached: dict[str, int]
     files: dict[str, tuple[File, ...]]
+    fed: dict[str, pa.Table]
+    """Rows of streams from outside."""
 
 
 class Appending:
@@ -108,14 +134,16 @@ class Appending:
                 taken = self._take(dataset, flow, time, anew=anew)
                 rows += [_fitting(each, target.schema, dataset.name) for each in taken.rows]
                 if taken.reached:
-                    bookkeeping.append(ledger.moved(key_of(dataset, flow), taken.reached))
+                    moved = ledger.moved(key_of(dataset, flow), taken.reached, anew=anew)
+                    bookkeeping.append(moved)
                 for stream, files in taken.files.items():
                     reader = files_key(dataset, flow, stream)
                     before = () if anew else ledger.files(reader)
                     bookkeeping.append(ledger.taken(reader, {*before, *files}))
                 acknowledged |= {
-                    subscription(dataset, flow, relation): at
-                    for relation, at in taken.reached.items()
+                    subscription(dataset, flow, relation): taken.reached[relation]
+                    for relation in map(streamed, flow.streams)
+                    if relation in taken.reached
                 }
         new = pa.concat_tables(rows)
         # What a sink was sent is there for good; its outbox is empty.
@@ -157,12 +185,15 @@ class Appending:
             yield time
 
     def _take(self, dataset: Dataset, flow: FlowQuery, time: int, *, anew: bool) -> _Taken:
-        taken = _Taken([], {}, {})
+        taken = _Taken([], {}, {}, {})
         before = {} if anew else self._ledger.reached(key_of(dataset, flow))
         is_new = False
         for stream in flow.streams:
-            relation = streamed(stream)
-            if relation is None:
+            relation, feed = streamed(stream), flow.query.feeds.get(stream)
+            if feed is not None:
+                moved = self._feed(feed, position(before, stream), taken)
+                is_new = is_new or moved
+            elif relation is None:
                 each = flow.query.outside[stream]
                 if anew:
                     taken.files[stream] = each.files() or ()
@@ -175,26 +206,34 @@ class Appending:
                 is_new = is_new or after is None or is_updated(state, relation, after)
                 taken.reached[relation] = time
         if not is_new:
-            return _Taken([], {}, {})
-        frames = self._frames(flow, time, before, taken.files)
+            return _Taken([], {}, {}, {})
+        frames = self._frames(flow, time, before, taken)
         taken.rows.append(appended(self._session, key_of(dataset, flow), flow.query.plan, frames))
         return taken
 
+    @staticmethod
+    def _feed(feed: Feed, before: Position, taken: _Taken) -> bool:
+        """Take what has come of a stream from outside; return whether anything is to be noted."""
+        with feeds.reading(feed) as stream:
+            first = before or stream.first()
+            until = stream.now(first)
+            taken.fed[feed.name] = stream.rows(first, until)
+        taken.reached |= {f"{feed.name}/{part}": at for part, at in until.items()}
+        return until != before
+
     def _frames(
-        self,
-        flow: FlowQuery,
-        time: int,
-        before: Mapping[str, int],
-        files: Mapping[str, tuple[File, ...]],
+        self, flow: FlowQuery, time: int, before: Mapping[str, int], taken: _Taken
     ) -> dict[str, Any]:
         """Return what each relation of the flow's plan stands for in this run."""
         client, state = self._database.engine.client, self._database.state()
         frames: dict[str, Any] = {}
         for name in flow.query.plan.relations:
             outside, relation = flow.query.outside.get(name), streamed(name)
-            if name in files:
+            if name in taken.fed:
+                frames[name] = arrow_frame(self._session, taken.fed[name])
+            elif name in taken.files:
                 assert outside is not None
-                frames[name] = outside.rows_of(files[name])
+                frames[name] = outside.rows_of(taken.files[name])
             elif outside is not None:
                 frames[name] = outside.rows()
             else:

@@ -44,12 +44,12 @@ class FlowQuery:
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """The relations of its plan that are streams: of ours, or of files."""
+        """The relations of its plan that are streams: of ours, of files, or by position."""
         files = {name for name, each in self.query.outside.items() if each.kind == "file stream"}
         return tuple(
             name
             for name in self.query.plan.relations
-            if streamed(name) is not None or name in files
+            if streamed(name) is not None or name in files or name in self.query.feeds
         )
 
 
@@ -78,7 +78,7 @@ class Dataset:
             streamed(name) or name
             for flow in self.flows
             for name in flow.query.plan.relations
-            if name not in flow.query.outside
+            if name not in flow.query.outside and name not in flow.query.feeds
         )
         return tuple(dict.fromkeys(found))
 

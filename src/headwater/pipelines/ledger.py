@@ -105,10 +105,11 @@ class Ledger:
             old = [{"dataset": dataset, "pipeline": found[0], "kind": found[1]}]
             self.commit(self._write(DATASETS, old, []))
 
-    def moved(self, flow: str, reached: dict[str, int]) -> TableWrite:
-        """Return the write that says how far a flow has come."""
+    def moved(self, flow: str, reached: dict[str, int], *, anew: bool = False) -> TableWrite:
+        """Return the write that says how far a flow has come; ``anew``: and nothing else of it."""
         before = self.reached(flow)
-        old = [{"flow": flow, "input": i, "reached": before[i]} for i in reached if i in before]
+        gone = [each for each in before if anew or each in reached]
+        old = [{"flow": flow, "input": i, "reached": before[i]} for i in gone]
         new = [{"flow": flow, "input": i, "reached": time} for i, time in reached.items()]
         return self._write(FLOWS, old, new)
 

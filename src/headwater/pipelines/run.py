@@ -65,6 +65,8 @@ class Done:
 
 Tell = Callable[[str, str], None]
 """Is told which dataset is at work, and with what."""
+Count = Callable[[int, int, int], None]
+"""Is told how much is done of how much there is to do, and how many rows that moved."""
 
 
 class Pipeline:
@@ -228,7 +230,12 @@ class Pipeline:
 
     # ---- the doing -----------------------------------------------------------------------------
 
-    def run(self, selection: Selection, tell: Tell = lambda *_: None) -> tuple[Done, ...]:
+    def run(
+        self,
+        selection: Selection,
+        tell: Tell = lambda *_: None,
+        count: Count = lambda *_: None,
+    ) -> tuple[Done, ...]:
         """Bring everything up to date that was asked for."""
         database = self._database
         assert database is not None
@@ -240,11 +247,21 @@ class Pipeline:
         session = self._queries.session
         appending = flows.Appending(database, self._ledger, session)
         sending = sinks.Sending(database, self._ledger, session, self._spec.root)
-        done = [self._do(decision, appending, sending, tell) for decision in decisions]
+        views = [
+            each.name
+            for each in decisions
+            if each.kind == "materialized view" and each.action != "skip"
+        ]
+        done: list[Done] = []
+        steps, rows = len(decisions) + len(views), 0
+        for decision in decisions:
+            count(len(done), steps, rows)
+            done.append(self._do(decision, appending, sending, tell))
+            rows += done[-1].rows or 0
         self._drop_unread()
-        for each in decisions:
-            if each.kind == "materialized view" and each.action != "skip":
-                self._await(each.name, tell)
+        for awaited, name in enumerate(views, len(done)):
+            count(awaited, steps, rows)
+            self._await(name, tell)
         return tuple(done)
 
     def _let_go(self, decisions: tuple[Decision, ...], tell: Tell) -> None:

@@ -121,7 +121,8 @@ def load(file: Path) -> Spec:
     try:
         text = file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidUsage(f"{file} cannot be read: {error}; check --spec") from None
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InvalidUsage(f"{file} cannot be read: {reason}; check --spec") from None
     try:
         given = yaml.safe_load(text)
     except yaml.YAMLError as error:

@@ -8,6 +8,8 @@ columns; it cannot be given rows. While it runs, therefore
 - a name that is qualified by the pipeline's catalog and database means the name alone;
 - ``spark.readStream.table(name)`` and ``STREAM name`` in SQL mean :func:`stream_of` that name,
   which is a relation of its own: what is inserted into ``name``;
+- ``spark.readStream`` of a format that is read by position (``feeds.py``) is the relation of that
+  stream;
 - ``SparkSession.active()`` and ``SparkSession.builder.getOrCreate()`` are this session.
 
 The methods are replaced on pyspark's classes, as pyspark's own pipelines do it, because the project
@@ -25,6 +27,7 @@ from pyspark.sql.classic.dataframe import DataFrame
 from pyspark.sql.streaming import DataStreamReader
 
 from headwater.base.errors import InvalidUsage
+from headwater.compute.declared.feeds import Feed, recording
 
 STREAM: Final = "__stream__"
 
@@ -64,12 +67,15 @@ def streamed(relation: str) -> str | None:
 
 @contextmanager
 def guarded(
-    session: Any, named: Callable[[str], str], rewritten: Callable[[str], str]
+    session: Any,
+    named: Callable[[str], str],
+    rewritten: Callable[[str], str],
+    known: Callable[[Feed], str],
 ) -> Iterator[None]:
     """Have code run as the module says.
 
     ``named`` returns what a name of a relation means, ``rewritten`` the text of a query over names
-    of ours.
+    of ours, ``known`` the relation of a stream from outside.
     """
     read, table, sql = DataFrameReader.table, SparkSession.table, SparkSession.sql
 
@@ -82,13 +88,16 @@ def guarded(
     def stream_table(_: Any, tableName: str) -> Any:  # noqa: N803
         return table(session, _quoted(stream_of(named(tableName))))
 
+    def fed(feed: Feed) -> Any:
+        return table(session, _quoted(known(feed)))
+
     def session_sql(self: Any, sqlQuery: str, *args: Any, **named_args: Any) -> Any:  # noqa: N803
         return sql(self, rewritten(sqlQuery), *args, **named_args)
 
     with (
         _replaced(DataFrameReader, {"table": read_table}),
         _replaced(SparkSession, {"table": session_table, "sql": session_sql}),
-        _replaced(DataStreamReader, {"table": stream_table}),
+        _replaced(DataStreamReader, {"table": stream_table, **recording(DataStreamReader, fed)}),
         _replaced(DataFrame, {action: _refusal(action) for action in ACTIONS}),
         _active(session),
     ):

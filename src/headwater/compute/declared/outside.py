@@ -108,7 +108,7 @@ def found_in(
         if says["kind"] == "stream" or "StreamingRelationV2" in says["kind"]:
             raise Refused(
                 f"readStream.format({says.get('format', '?')!r})",
-                "only files and relations of Headwater are read as streams",
+                "files, Kafka, rate and relations of Headwater are read as streams, nothing else",
                 hint="make it a source with CREATE SOURCE and read that by its name",
             )
         path = says.get("option path")

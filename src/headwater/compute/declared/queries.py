@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ from headwater.base.errors import InvalidUsage
 from headwater.compute.catalyst.compiler import Workspace, compile_frame
 from headwater.compute.declared import outside
 from headwater.compute.declared.elements import Flow, MistakeInProject, Where
+from headwater.compute.declared.feeds import Feed
 from headwater.compute.declared.guarded import guarded, stream_of
 from headwater.compute.declared.outside import Outside
 from headwater.compute.declared.project import Registry, authors_mistakes, import_file, inside
@@ -50,6 +51,7 @@ class Query:
     plan: Plan
     schema: pa.Schema
     outside: Mapping[str, Outside]
+    feeds: Mapping[str, Feed] = field(default_factory=dict)
 
 
 Provide = Callable[[str], None]
@@ -72,6 +74,7 @@ class Queries:
         self._named = named
         self._rewritten = rewritten
         self._schemas: dict[str, pa.Schema] = {}
+        self._feeds: dict[str, Feed] = {}
 
     @property
     def session(self) -> Any:
@@ -90,6 +93,19 @@ class Queries:
                 self._workspace.add(each, schema)
                 self._schemas[each] = schema
 
+    def _known(self, feed: Feed) -> str:
+        """Make a stream from outside known; return its name."""
+        if self._feeds.get(feed.name, feed) != feed:
+            raise Refused(
+                f"readStream.format({feed.format!r})",
+                "the same stream is read elsewhere in the project with other options",
+                hint="read it once, in a temporary view",
+            )
+        if feed.name not in self._feeds:
+            self._workspace.add(feed.name, feed.schema)
+            self._schemas[feed.name], self._feeds[feed.name] = feed.schema, feed
+        return feed.name
+
     def define(self, name: str, frame: DataFrame) -> None:
         """Make a temporary view known: whoever reads it reads its query."""
         for each in (name, stream_of(name)):
@@ -97,7 +113,7 @@ class Queries:
 
     def import_file(self, file: Path, registry: Registry) -> None:
         """Run a Python file of the project, whose elements the registry is told."""
-        with self._placed(), guarded(self.session, self._named, self._rewritten):
+        with self._guarded():
             import_file(file, self._root, self.session, registry)
 
     def frame(self, flow: Flow, provide: Provide) -> DataFrame:
@@ -138,7 +154,7 @@ class Queries:
     def _surrounded(self, flow: Flow) -> Iterator[None]:
         settings = self.session.conf
         before = {key: settings.get(key, None) for key in flow.settings}
-        with self._placed(), guarded(self.session, self._named, self._rewritten):
+        with self._guarded():
             try:
                 for key, value in flow.settings.items():
                     _set(self.session, key, value, str(flow.where))
@@ -149,6 +165,12 @@ class Queries:
                         settings.unset(key)
                     else:
                         settings.set(key, value)
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        names = (self._named, self._rewritten, self._known)
+        with self._placed(), guarded(self.session, *names):
+            yield
 
     @contextmanager
     def _placed(self) -> Iterator[None]:
@@ -175,7 +197,8 @@ class Queries:
             kept = compiled(self._compiling, plan, known).plan
         except (Refused, NotUnderstood, InvalidUsage) as error:
             raise MistakeInProject(flow.where, f"the query of {flow.name!r}: {error}") from error
-        return Query(kept, output_schema(kept), read)
+        feeds = {name: self._feeds[name] for name in kept.relations if name in self._feeds}
+        return Query(kept, output_schema(kept), read, feeds)
 
     def declared_schema(self, given: Any, where: Where) -> pa.Schema:
         """Return the columns that an output is declared with."""

@@ -61,6 +61,9 @@ OUTPUT: Final = "messages"
 TOPIC: Final = "topic "
 """What the name of the row for the topic itself begins with; partitions are numbers."""
 
+TIMESTAMP_TYPE: Final = "timestamp type"
+"""Who stamped a message: 0 its producer, 1 the broker, -1 nobody; where it is asked for."""
+
 REQUEST_TIMEOUT_S: Final = 10.0
 PIECE_MESSAGES: Final = 200_000
 
@@ -112,7 +115,7 @@ class Kafka:
     ) -> None:
         if "bootstrap.servers" not in options:
             raise InvalidUsage("a Kafka source needs 'bootstrap.servers', the address of a broker")
-        unknown = set(include) - {TIMESTAMP, HEADERS}
+        unknown = set(include) - {TIMESTAMP, TIMESTAMP_TYPE, HEADERS}
         if unknown:
             raise InvalidUsage(f"a message carries {TIMESTAMP} and {HEADERS}, not {unknown}")
         self.name = name
@@ -311,6 +314,9 @@ class Kafka:
             if TIMESTAMP in self._include:
                 stamps = pa.array([m.timestamp()[1] for m in messages], pa.timestamp("ms", "UTC"))
                 payload = payload.append_column(TIMESTAMP, stamps.cast(pa.timestamp("us", "UTC")))
+            if TIMESTAMP_TYPE in self._include:
+                types = [m.timestamp()[0] - 1 for m in messages]  # As Kafka's own clients count.
+                payload = payload.append_column(TIMESTAMP_TYPE, pa.array(types, pa.int32()))
             if HEADERS in self._include:
                 payload = payload.append_column(HEADERS, _headers(messages))
             tables.append(placed(str(partition), offsets, payload))
