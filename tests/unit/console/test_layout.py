@@ -5,7 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.console.layout import placed
+from headwater.console.layout import Placed, laid_out
+
+
+def placed(ids: list[str], edges: list[tuple[str, str]]) -> tuple[Placed, ...]:
+    return laid_out(ids, edges).nodes
 
 
 def test_a_diamond_keeps_its_shape() -> None:
@@ -27,7 +31,11 @@ def test_nothing_is_nowhere() -> None:
 @given(st.sets(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=25))
 def test_data_flows_to_the_right(pairs: set[tuple[int, int]]) -> None:
     edges = [(f"n{a}", f"n{b}") for a, b in sorted(pairs) if a < b]
-    places = {p.id: p for p in placed([f"n{n}" for n in range(10)], edges)}
-    assert len({(p.column, p.row) for p in places.values()}) == 10
+    found = laid_out([f"n{n}" for n in range(10)], edges)
+    places = {p.id: p for p in found.nodes}
+    crossed = [place for way in found.ways.values() for place in way]
+    assert len({(p.column, p.row) for p in (*found.nodes, *crossed)}) == 10 + len(crossed)
     for source, target in edges:
-        assert places[source].column < places[target].column
+        way = [places[source], *found.ways[source, target], places[target]]
+        assert [p.column for p in way] == list(range(way[0].column, way[-1].column + 1))
+        assert way[0].column < way[-1].column

@@ -8,7 +8,7 @@ one the system's is taken.
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib import resources
@@ -112,6 +112,15 @@ def moment(time_ms: int | None) -> str:
     return f"{day} {clock(time_ms)}"
 
 
+def counted(number: int, what: str) -> str:
+    """Return a number of things.
+
+    >>> counted(1, "row"), counted(1_200, "row")
+    ('1 row', '1,200 rows')
+    """
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def object_path(name: str) -> str:
     """Return the address of an object's page."""
     return f"/object?name={quote(name)}"
@@ -119,9 +128,21 @@ def object_path(name: str) -> str:
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object | None]]) -> str:
     """Return rows as a table of HTML, with every text of theirs escaped."""
-    head = "".join(f"<th scope=col>{html.escape(name)}</th>" for name in columns)
+    head = "".join(
+        f"<th scope=col{_NUMBER * _is_number(row[place] for row in rows)}>{html.escape(name)}</th>"
+        for place, name in enumerate(columns)
+    )
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
     return f"<table class=hw-table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+_NUMBER: Final = " class=hw-number"
+
+
+def _is_number(values: Iterable[object | None]) -> bool:
+    """Whether a column has numbers, and nothing else but NULLs."""
+    found = [value for value in values if value is not None]
+    return bool(found) and all(type(value) is int for value in found)
 
 
 def _cell(value: object | None) -> str:
@@ -130,7 +151,7 @@ def _cell(value: object | None) -> str:
     if isinstance(value, Sign):
         way = "plus" if value.diff > 0 else "minus"
         return f"<td class=hw-{way}>{value.diff:+d}</td>"
-    number = " class=hw-number" if isinstance(value, int) and not isinstance(value, bool) else ""
+    number = _NUMBER if type(value) is int else ""
     text = f"{value:,}" if number else str(value)
     return f"<td{number}>{html.escape(text)}</td>"
 

@@ -12,9 +12,9 @@ from typing import Final
 from fastapi import Request
 from nicegui import ui
 
-from headwater.console.layout import placed
+from headwater.console.layout import Layout, Placed, laid_out
 from headwater.console.model import Health, Node, Picture, duration, size
-from headwater.console.pages.frame import REFRESH_SECONDS, clock, frame, object_path
+from headwater.console.pages.frame import REFRESH_SECONDS, clock, counted, frame, object_path
 from headwater.console.sight import Sight
 
 WIDTH, HEIGHT, ACROSS, DOWN, MARGIN = 232, 92, 84, 22, 12
@@ -49,7 +49,7 @@ def _summary(picture: Picture) -> str:
         return ""
     slowest = max(picture.nodes, key=lambda node: node.behind_ms)
     wrong = [node.name for node in picture.nodes if node.health is Health.STALLED]
-    told = f"{len(picture.nodes)} objects"
+    told = counted(len(picture.nodes), "object")
     if wrong:
         return f"{told}, {', '.join(wrong)} stalled"
     if slowest.behind_ms == 0:
@@ -85,36 +85,39 @@ class _Graph:
                 )
                 ui.link("Open the SQL page", "/sql")
             return
-        spots = placed([node.id for node in picture.nodes], picture.edges)
-        corner = {
-            spot.id: (
-                MARGIN + spot.column * (WIDTH + ACROSS),
-                MARGIN + int(spot.row * (HEIGHT + DOWN)),
-            )
-            for spot in spots
-        }
-        width = max(x for x, _ in corner.values()) + WIDTH + MARGIN
-        height = max(y for _, y in corner.values()) + HEIGHT + MARGIN
+        layout = laid_out([node.id for node in picture.nodes], picture.edges)
+        crossed = (place for way in layout.ways.values() for place in way)
+        corners = [_corner(place) for place in (*layout.nodes, *crossed)]
+        width = max(x for x, _ in corners) + WIDTH + MARGIN
+        height = max(y for _, y in corners) + HEIGHT + MARGIN
         self._place.style(f"height: {height + 4}px")
         by_id = {node.id: node for node in picture.nodes}
         with self._place:
-            ui.html(_edges(picture, corner, width, height), sanitize=False)
-            for spot in sorted(spots, key=lambda each: (each.column, each.row)):
-                x, y = corner[spot.id]
-                self._nodes[spot.id] = _NodeCard(by_id[spot.id], x, y)
+            ui.html(_edges(layout, width, height), sanitize=False)
+            for spot in sorted(layout.nodes, key=lambda each: (each.column, each.row)):
+                self._nodes[spot.id] = _NodeCard(by_id[spot.id], *_corner(spot))
 
 
-def _edges(picture: Picture, corner: dict[str, tuple[int, int]], width: int, height: int) -> str:
+def _corner(place: Placed) -> tuple[int, int]:
+    return MARGIN + place.column * (WIDTH + ACROSS), MARGIN + int(place.row * (HEIGHT + DOWN))
+
+
+def _edges(layout: Layout, width: int, height: int) -> str:
+    places = {place.id: place for place in layout.nodes}
     paths = []
-    for source, target in picture.edges:
-        x, y = corner[source]
-        to_x, to_y = corner[target]
-        x, y, to_y = x + WIDTH, y + HEIGHT // 2, to_y + HEIGHT // 2
-        bend = max(30, (to_x - x) // 2)
-        paths.append(
-            f'<path d="M{x} {y} C{x + bend} {y} {to_x - bend} {to_y} {to_x - 6} {to_y}" '
-            'marker-end="url(#hw-arrow)"/>'
-        )
+    for (source, target), way in layout.ways.items():
+        x, y = _corner(places[source])
+        x, y = x + WIDTH, y + HEIGHT // 2
+        drawn = [f"M{x} {y}"]
+        for place in (*way, places[target]):
+            to_x, to_y = _corner(place)
+            to_y += HEIGHT // 2
+            bend, end = max(30, (to_x - x) // 2), to_x - (6 if place.id == target else 0)
+            drawn.append(f"C{x + bend} {y} {to_x - bend} {to_y} {end} {to_y}")
+            x, y = to_x + WIDTH, to_y
+            if place.id != target:
+                drawn.append(f"L{x} {y}")
+        paths.append(f'<path d="{" ".join(drawn)}" marker-end="url(#hw-arrow)"/>')
     arrow = (
         '<defs><marker id="hw-arrow" viewBox="0 0 8 8" refX="5" refY="4" markerWidth="7" '
         'markerHeight="7" orient="auto"><path d="M0 0 L8 4 L0 8 z"/></marker></defs>'
@@ -160,9 +163,9 @@ def _how(node: Node, why: str) -> str:
 def _where(node: Node) -> str:
     if node.delivery is not None:
         done = node.delivery.rows_stored + node.delivery.rows_deleted
-        return f"{node.delivery.transactions:,} transactions, {done:,} rows"
+        return f"{counted(node.delivery.transactions, 'transaction')}, {counted(done, 'row')}"
     if node.ingestion is not None and not node.stored:
-        return f"{node.ingestion.kind}, {node.ingestion.statistics.messages:,} messages"
+        return f"{node.ingestion.kind}, {counted(node.ingestion.statistics.messages, 'message')}"
     if node.since is None:
         return "computed when it is read"
     upper = "closed" if node.upper is None else f"upper {clock(node.upper)}"

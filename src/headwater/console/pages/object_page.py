@@ -23,6 +23,7 @@ from headwater.console.pages.frame import (
     REFRESH_SECONDS,
     Sign,
     clock,
+    counted,
     frame,
     moment,
     object_path,
@@ -221,6 +222,8 @@ def _readable(name: str, value: object) -> object | None:
             return size(value)
         if name in ("last_transaction", "delivered", "since", "upper"):
             return clock(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return "" if value is None else value
 
 
@@ -318,5 +321,6 @@ class _Sample:
         self._told.classes(remove="hw-error")
         more = len(answer.rows) > SAMPLE_ROWS
         rows = answer.rows[:SAMPLE_ROWS]
-        self._told.set_text(f"the first {len(rows)} rows" if more else f"all {len(rows)} rows")
+        told = counted(len(rows), "row")
+        self._told.set_text(f"the first {told}" if more else f"all {told}" if rows[1:] else told)
         self._table.set_content(table(answer.columns, rows))
