@@ -31,6 +31,7 @@ from headwater.algebra.frontier import Frontier
 from headwater.base.errors import HeadwaterError, InvalidUsage
 from headwater.base.ids import GlobalId
 from headwater.collection.capability import ReadCapability, from_text, new_token
+from headwater.collection.schema import type_of
 from headwater.materialize.definition import Definition, Was
 from headwater.persist import evolution
 from headwater.persist.commands import Command, OpenReader
@@ -125,16 +126,14 @@ def check_columns(
         if binding.collection not in swapped:
             continue
         old, new = (
-            {f.name: f.type for f in evolution.from_bytes(collection_of(state, gid).schemas[-1])}
+            {f.name: f for f in evolution.from_bytes(collection_of(state, gid).schemas[-1])}
             for gid in (binding.collection, swapped[binding.collection])
         )
-        lost = [name for name, kind in old.items() if new.get(name) != kind]
-        if lost:
-            raise CannotGoOn(
-                binding.name,
-                f"delivers the column {lost[0]!r}, which would "
-                f"{'be of another type' if lost[0] in new else 'go'}",
-            )
+        for name, field in old.items():
+            other = new.get(name)
+            if other is None or other.type != field.type:
+                fate = "go" if other is None else f"be {type_of(other)}, no longer {type_of(field)}"
+                raise CannotGoOn(binding.name, f"delivers the column {name!r}, which would {fate}")
 
 
 def moved(

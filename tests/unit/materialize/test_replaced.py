@@ -177,6 +177,9 @@ def test_what_cannot_go_on_is_refused(client: Client, tmp_path: Path) -> None:
     _install(running, old, tmp_path / "e.db")
     with pytest.raises(CannotBeMoved, match="delivers the column 'w', which would go"):
         _replace(client, running, old, new)
+    other = Made(client, "other", SCHEMA.append(pa.field("w", pa.decimal128(9, 2))))
+    with pytest.raises(CannotBeMoved, match=r"would be numeric\(9,2\), no longer bigint"):
+        _replace(client, running, old, other)
     running.drop("m")
     more = {"append_only": True, "reduce": (("w", "maximize"),)}
     _install(running, old, tmp_path / "f.db", **more)
