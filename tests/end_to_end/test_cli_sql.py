@@ -54,7 +54,7 @@ def test_statements_and_their_answers(address: str, tmp_path: Path) -> None:
     status, out, _ = run("sql", "--server", address, "--file", file)
     assert status == 0
     assert "│ 1 │ 2.50 │ NULL │" in out
-    assert "1 rows" in out
+    assert "1 row " in out
 
 
 def test_json_is_a_line_for_each_answer(address: str) -> None:
@@ -70,10 +70,14 @@ def test_json_is_a_line_for_each_answer(address: str) -> None:
 
 def test_what_cannot_be_is_one_sentence(address: str, tmp_path: Path) -> None:
     status, out, err = run("sql", "--server", address, "SELECT 1; SELECT * FROM absent; SELECT 2")
-    assert (status, out.count("rows")) == (ExitStatus.FAILED, 1)
+    assert (status, out.count("1 row")) == (ExitStatus.FAILED, 1)
     assert err == 'headwater: relation "absent" does not exist (42P01)\n'
     for arguments, status, told in (
-        (("--server", "127.0.0.1:1", "SELECT 1"), ExitStatus.CANNOT_OPEN, "headwater serve --data"),
+        (
+            ("--server", "127.0.0.1:1", "SELECT 1"),
+            ExitStatus.CANNOT_OPEN,
+            "headwater: no server answers at 127.0.0.1:1: Connection refused; start one with",
+        ),
         (("--server", "here", "SELECT 1"), ExitStatus.CANNOT_OPEN, "HOST:PORT"),
         (("--data", tmp_path, "SELECT 1"), ExitStatus.CANNOT_OPEN, "no log.db"),
         (("--file", tmp_path / "absent"), ExitStatus.CANNOT_OPEN, "cannot be read"),

@@ -6,21 +6,19 @@ they made. A backup is a directory; it can be looked at with ``inspect`` as it i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
 
 from headwater.base.errors import HeadwaterError, InvalidUsage
 from headwater.cli.exit_status import CannotOpen
+from headwater.cli.fsck import show_check
 from headwater.cli.location import BlobAddress, ConsensusAddress, Json, Location, ports
+from headwater.cli.progress import bar
 from headwater.collection.run_layout import LAYOUTS
 from headwater.persist.backup import Copied, Progress, copy
 from headwater.persist.client import open_ports
@@ -70,19 +68,15 @@ def _copied(objects: Any, log: Any, to: Path | None, blob: str, consensus: str) 
     except HeadwaterError as error:
         raise CannotOpen(str(error)) from error
     try:
-        with _bar("copying") as show:
-            copied = copy(objects, log, to_blob, to_log, show)  # type: ignore[arg-type]
-        with _bar("checking") as show:
-            wrong = [
-                found
-                for found in check(
-                    to_blob,
-                    to_log,
-                    Layouts(*LAYOUTS),
-                    lambda p: show(Progress(p.parts_done, p.parts_total, p.bytes_done)),
-                )
-                if found.severity == "error"
-            ]
+        with bar("copying", "objects") as show:
+
+            def copying(progress: Progress) -> None:
+                show("", progress.objects_done, progress.objects_total, progress.rows_done)
+
+            copied = copy(objects, log, to_blob, to_log, copying)  # type: ignore[arg-type]
+        with bar("checking", "parts") as show:
+            checked = check(to_blob, to_log, Layouts(*LAYOUTS), partial(show_check, show))
+            wrong = [found for found in checked if found.severity == "error"]
     finally:
         to_blob.close()
         to_log.close()
@@ -96,13 +90,3 @@ def _tell(copied: Copied, sentence: str, as_json: bool) -> None:
         typer.echo(msgspec.json.encode(asdict(copied)).decode())
     else:
         typer.echo(f"{copied.objects} objects and {copied.entries} log entries copied; {sentence}")
-
-
-@contextmanager
-def _bar(what: str) -> Iterator[Callable[[Progress], None]]:
-    """Show a bar on a terminal's standard error."""
-    console = Console(stderr=True)
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda p: bar.update(task, completed=p.objects_done, total=p.objects_total)

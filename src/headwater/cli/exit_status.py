@@ -30,7 +30,7 @@ class ExitStatus(IntEnum):
 def of(error: HeadwaterError) -> ExitStatus:
     """Return the status for an error that ended a command."""
     match error:
-        case CannotOpen() | NewerFormat() | CannotStart() | InvalidConfiguration():
+        case CannotOpen() | CannotAsk() | NewerFormat() | CannotStart() | InvalidConfiguration():
             return ExitStatus.CANNOT_OPEN
         case Fenced():
             return ExitStatus.FENCED
@@ -38,6 +38,10 @@ def of(error: HeadwaterError) -> ExitStatus:
             return ExitStatus.LOCKED
         case _:
             return ExitStatus.FAILED
+
+
+class CannotAsk(HeadwaterError):
+    """Statements that cannot be read, or a server for them that cannot be reached."""
 
 
 class CannotOpen(HeadwaterError):

@@ -21,10 +21,10 @@ from rich.console import Console
 from rich.table import Table
 
 from headwater.cli.location import BlobAddress, ConsensusAddress, Json
+from headwater.cli.progress import Show, bar
 
 if TYPE_CHECKING:
     from headwater.pipelines.plan import Decision, Selection
-    from headwater.pipelines.run import Tell
     from headwater.pipelines.spec import Spec
 
 SpecFile = Annotated[
@@ -100,7 +100,7 @@ def run(
     location = place.location(loaded)
     _require_machine(location, write=True)
     with (
-        _status("starting Spark …") as tell,
+        _status("starting Spark …") as shown,
         api.open(
             location or "",
             writable=True,
@@ -111,9 +111,9 @@ def run(
         ) as database,
     ):
         pipeline = Pipeline(loaded, database, database.engine.spark)
-        tell("", "reading the project …")
+        shown.tell("", "reading the project …")
         pipeline.load()
-        done = pipeline.run(selection, tell)
+        done = pipeline.run(selection, shown.tell, shown.count)
         forgotten = pipeline.forgotten()
     rows = {each.decision.name: each.rows for each in done}
     _print([each.decision for each in done], rows, forgotten, loaded, location, as_json)
@@ -143,7 +143,7 @@ def check(
     place = _Place(data, blob, consensus)
     location = place.location(loaded)
     _require_machine(location, write=False)
-    with _status("starting Spark …") as tell:
+    with _status("starting Spark …") as shown:
         database = None
         if location is None or (location / "log.db").is_file() or consensus:
             database = api.open(
@@ -152,7 +152,7 @@ def check(
         spark = LazySpark() if database is None else database.engine.spark
         try:
             pipeline = Pipeline(loaded, database, spark)
-            tell("", "reading the project …")
+            shown.tell("", "reading the project …")
             pipeline.load()
             decisions = pipeline.decisions(selection)
             forgotten = pipeline.forgotten()
@@ -191,15 +191,32 @@ def _require_machine(location: Path | None, *, write: bool) -> None:
     check_java(os.environ.get("JAVA_HOME", ""), os.environ.get("PATH", ""))
 
 
+@dataclass(slots=True)
+class _Shown:
+    """What a person sees of a run: which dataset is at work, and how far all of it is."""
+
+    show: Show
+    at: str = ""
+    done: int = 0
+    steps: int = 0
+    rows: int = 0
+
+    def tell(self, name: str, what: str) -> None:
+        """Say what is at work."""
+        self.at = f"{name}: {what}" if name else what
+        self.show(self.at, self.done, self.steps, self.rows)
+
+    def count(self, done: int, steps: int, rows: int) -> None:
+        """Say how far it is."""
+        self.done, self.steps, self.rows = done, steps, rows
+        self.show(self.at, done, steps, rows)
+
+
 @contextmanager
-def _status(first: str) -> Iterator[Tell]:
+def _status(first: str) -> Iterator[_Shown]:
     """Show on a terminal's standard error what is being done."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda *_: None
-        return
-    with console.status(first) as status:
-        yield lambda name, what: status.update(f"{name}: {what}" if name else what)
+    with bar(first, "steps", patience_seconds=0) as show:
+        yield _Shown(show)
 
 
 def _print(

@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from headwater.base.errors import HeadwaterError, InvalidUsage
-from headwater.cli.exit_status import CannotOpen
+from headwater.cli.exit_status import CannotAsk, CannotOpen
 
 PIPE_WIDTH: Final = 200
 
@@ -84,8 +84,10 @@ def _text(text: str | None, file: Path | None) -> str:
             raise InvalidUsage("give statements or --file, not both")
         try:
             return file.read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise CannotOpen(f"{file} cannot be read: {error}") from None
+        except OSError as error:
+            raise CannotAsk(f"{file} cannot be read: {error.strerror}; check --file") from None
+        except UnicodeDecodeError as error:
+            raise CannotAsk(f"{file} cannot be read: {error}; write it in UTF-8") from None
     if text is None or text == "-":
         if sys.stdin.isatty() and text is None:
             raise InvalidUsage("which statements? give them in quotes, with --file, or by a pipe")
@@ -115,11 +117,7 @@ def _server(address: str, user: str) -> Iterator[Execute]:
             host=where.host, port=where.port, user=user, dbname="headwater", autocommit=True
         )
     except psycopg.OperationalError as error:
-        reason = str(error).strip().splitlines()[-1]
-        raise CannotOpen(
-            f"no server answers at {where}: {reason}; start one with `headwater serve --data DIR`, "
-            "or name its address with --server"
-        ) from None
+        raise _unreachable(str(error), where, user) from None
 
     def execute(statement: str) -> Answered:
         try:
@@ -139,6 +137,27 @@ def _server(address: str, user: str) -> Iterator[Execute]:
 
     with connection:
         yield execute
+
+
+def _unreachable(said: str, where: object, user: str) -> CannotAsk:
+    """Return what to do about a server that does not let us in, or that is not there.
+
+    >>> str(_unreachable('to "h", port 1 failed: FATAL:  no such user', "h:1", "ann"))[:44]
+    "the server at h:1 refuses 'ann': no such use"
+    """
+    # What libpq adds to its reason begins with a tab.
+    reasons = [line for line in said.splitlines() if line.strip() and not line.startswith("\t")]
+    reason = reasons[-1].rpartition("failed: ")[2]
+    if reason.startswith("FATAL:"):
+        why = reason.removeprefix("FATAL:").strip()
+        return CannotAsk(
+            f"the server at {where} refuses {user!r}: {why}; name a user of its file with --user, "
+            "and put the password into PGPASSWORD"
+        )
+    return CannotAsk(
+        f"no server answers at {where}: {reason}; start one with `headwater serve --data DIR`, "
+        "or name its address with --server"
+    )
 
 
 @contextmanager
@@ -168,7 +187,8 @@ def _print(answer: Answered, as_json: bool) -> None:
         typer.echo(answer.tag)
         return
     console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
-    table = Table(caption=f"{len(answer.rows):,} rows", caption_justify="left")
+    count = len(answer.rows)
+    table = Table(caption=f"{count:,} row{'s' * (count != 1)}", caption_justify="left")
     numbers = [
         all(isinstance(row[place], int | float | Decimal) for row in answer.rows)
         for place in range(len(answer.columns))

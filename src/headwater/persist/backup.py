@@ -18,6 +18,7 @@ Pure of clocks and of Spark. Kept by: :func:`copy`. Relied on by: ``headwater ba
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -25,6 +26,7 @@ from typing import Final, Protocol
 from headwater.base.errors import InvalidUsage
 from headwater.base.ids import SeqNo
 from headwater.persist import log
+from headwater.persist.batch import Segment
 from headwater.persist.encoding import decode_entry, decode_state
 from headwater.persist.errors import Corrupt
 from headwater.persist.location import Blob, Consensus, LogEntry
@@ -32,6 +34,8 @@ from headwater.persist.state import State, apply
 
 TURNS_MAX: Final = 20
 SCAN_LIMIT: Final = 1024
+
+_Tell = Callable[[str, int, int, int], None]
 
 
 class NotEmpty(InvalidUsage):
@@ -63,6 +67,7 @@ class Progress:
     objects_done: int
     objects_total: int
     bytes_done: int
+    rows_done: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +100,7 @@ def copy(
         try:
             entries, state = _read(blob, consensus)
             keys = sorted({*state.references, *(rollup.key for rollup in state.rollups)})
-            size = _copy_objects(blob, to_blob, keys, present, on_progress)
+            size = _copy_objects(blob, to_blob, keys, present, _told(state, on_progress))
         except _Gone as gone:
             if missing == str(gone):
                 raise Corrupt("the location", missing) from None
@@ -136,24 +141,36 @@ def _read(blob: Blob, consensus: Consensus) -> tuple[tuple[LogEntry, ...], State
     return tuple(entries) or newest, state
 
 
+def _told(state: State, on_progress: Callable[[Progress], None]) -> _Tell:
+    """Return who is told each object that is done, and tells how far all of it is."""
+    rows: Counter[str] = Counter()
+    for collection in state.collections.values():
+        for part in collection.parts():
+            if isinstance(part.where, Segment):
+                rows[part.where.key] += part.rows
+    told = 0
+
+    def tell(key: str, done: int, total: int, size: int) -> None:
+        nonlocal told
+        told += rows[key]
+        on_progress(Progress(done, total, size, told))
+
+    return tell
+
+
 def _copy_objects(
-    blob: Blob,
-    to_blob: Blob,
-    keys: list[str],
-    present: set[str],
-    on_progress: Callable[[Progress], None],
+    blob: Blob, to_blob: Blob, keys: list[str], present: set[str], tell: _Tell
 ) -> int:
     size = 0
-    for done, key in enumerate(keys):
-        on_progress(Progress(done, len(keys), size))
-        if key in present:
-            continue
-        data = blob.get(key)
-        if data is None:
-            raise _Gone(f"object {key} is missing")
-        if not to_blob.create(key, data) and to_blob.get(key) != data:
-            raise NotEmpty
-        present.add(key)
-        size += len(data)
-    on_progress(Progress(len(keys), len(keys), size))
+    tell("", 0, len(keys), size)
+    for done, key in enumerate(keys, 1):
+        if key not in present:
+            data = blob.get(key)
+            if data is None:
+                raise _Gone(f"object {key} is missing")
+            if not to_blob.create(key, data) and to_blob.get(key) != data:
+                raise NotEmpty
+            present.add(key)
+            size += len(data)
+        tell(key, done, len(keys), size)
     return size

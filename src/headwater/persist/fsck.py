@@ -48,6 +48,7 @@ class Progress:
     parts_total: int
     bytes_done: int
     bytes_total: int
+    rows_done: int = 0
 
 
 def _unseen(progress: Progress) -> None:
@@ -114,9 +115,9 @@ def _check_parts(
     total = sum(same[0].part.size_bytes for same in groups)
     by_object: dict[str, list[Segment]] = {}
     missing: dict[str, list[Use]] = {}
-    done = 0
+    done = rows = 0
     for number, same in enumerate(groups):
-        on_progress(Progress(number, len(groups), done, total))
+        on_progress(Progress(number, len(groups), done, total, rows))
         where = same[0].part.where
         if isinstance(where, Segment):
             by_object.setdefault(where.key, []).append(where)
@@ -125,7 +126,8 @@ def _check_parts(
         except MissingObject as gone:
             missing.setdefault(gone.key, []).extend(same)
         done += same[0].part.size_bytes
-    on_progress(Progress(len(groups), len(groups), done, total))
+        rows += same[0].part.rows
+    on_progress(Progress(len(groups), len(groups), done, total, rows))
     for key, users in missing.items():
         if _refers(key, blob, consensus):
             names = ", ".join(sorted({repr(use.collection.name) for use in users}))
