@@ -153,7 +153,7 @@ def _facts(node: Node) -> str:
     if node.delivery is not None:
         done = node.delivery
         facts = [
-            ("behind the timeline", duration(node.behind_ms)),
+            ("behind the timeline", duration(node.behind_ms) if node.upper is not None else "-"),
             ("delivered up to", moment(node.upper)),
             ("transactions", f"{done.transactions:,}"),
             ("rows stored", f"{done.rows_stored:,}"),
