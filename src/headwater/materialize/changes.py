@@ -44,22 +44,32 @@ OP_FIELD: Final = pa.field(OP, pa.string(), nullable=False)
 class NotUnique(InvalidUsage):
     """Two rows have the same key at one time."""
 
-    def __init__(self, binding: int, key: Sequence[str], packed: bytes) -> None:
+    def __init__(self, binding: int | str, key: Sequence[str], packed: bytes) -> None:
+        self.key, self.packed = tuple(key), packed
         super().__init__(
             f"binding {binding}: two rows have the key {unpack(packed)}, and {list(key)} must be "
             "unique; choose key columns that identify a row, or say which row is delivered: "
             "WITH (DUPLICATE_KEYS 'first') or 'last'"
         )
 
+    def of(self, binding: str) -> NotUnique:
+        """Return the same of a binding that has a name."""
+        return NotUnique(binding, self.key, self.packed)
+
 
 class NullKey(InvalidUsage):
     """A row whose key has no value."""
 
-    def __init__(self, binding: int, column: str) -> None:
+    def __init__(self, binding: int | str, column: str) -> None:
+        self.column = column
         super().__init__(
             f"binding {binding}: a row has NULL in its key column {column!r}; choose key columns "
             "without NULLs, or filter such rows out in a view"
         )
+
+    def of(self, binding: str) -> NullKey:
+        """Return the same of a binding that has a name."""
+        return NullKey(binding, self.column)
 
 
 _Longs = np.ndarray[tuple[int], np.dtype[np.int64]]

@@ -18,7 +18,15 @@ import msgspec
 import pyarrow as pa
 
 from headwater.base.errors import HeadwaterError
-from headwater.materialize.changes import changes, deltas, packed_keys, with_document, with_op
+from headwater.materialize.changes import (
+    NotUnique,
+    NullKey,
+    changes,
+    deltas,
+    packed_keys,
+    with_document,
+    with_op,
+)
 from headwater.materialize.definition import Binding
 from headwater.materialize.documents import to_documents, to_rows
 from headwater.materialize.duplicates import Duplicates, chosen_updates
@@ -139,6 +147,14 @@ class Bound:
         what their keys have at the end; ``None``: nothing but the updates.
         """
         self.check_columns(updates.column_names)
+        try:
+            return self._ordered(updates, upper, key_range, standing)
+        except (NotUnique, NullKey) as error:
+            raise error.of(self.binding.shown) from None
+
+    def _ordered(
+        self, updates: pa.Table, upper: int, key_range: KeyRange, standing: pa.Table | None
+    ) -> pa.Table:
         if self._reducing is not None:
             return self._reducing.ordered(updates, upper, key_range)
         if self.chooses:

@@ -8,6 +8,7 @@ the location starts all of them again; each resumes from its checkpoint.
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -193,15 +194,16 @@ class Materializations:
         except BaseException:
             stream.abort()
             raise
+        called = _called(bindings)
         guarantees = tuple(
-            (b.name, guarantee(endpoint.driver, last_write_wins=b.last_write_wins))
-            for b in bindings
+            (named, guarantee(endpoint.driver, last_write_wins=b.last_write_wins))
+            for named, b in zip(called, bindings, strict=True)
         )
         return DryRun(
             actions,
             tuple(
-                (binding.name, field, constraint)
-                for binding, answer in zip(bindings, validated.bindings, strict=True)
+                (named, field, constraint)
+                for named, answer in zip(called, validated.bindings, strict=True)
                 for field, constraint in constraints_of(answer)
             ),
             guarantees,
@@ -419,6 +421,12 @@ def _naming(name: str) -> Iterator[None]:
         yield
     except HeadwaterError as error:
         raise CannotBeMoved(name, error) from error
+
+
+def _called(bindings: Sequence[Binding]) -> list[str]:
+    """Return what tells bindings apart: the collection's name, and its target if it has several."""
+    names = Counter(binding.name for binding in bindings)
+    return [b.name if names[b.name] == 1 else f"{b.name} AS {b.target}" for b in bindings]
 
 
 def _forgetting(known: Definition) -> Definition:

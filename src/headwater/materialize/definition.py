@@ -162,6 +162,11 @@ class Binding(msgspec.Struct, frozen=True):
     """Others before it, the oldest first, as long as the endpoint may have rows of them."""
 
     @property
+    def shown(self) -> str:
+        """What it is called where it is spoken of: a collection may have several."""
+        return f"{self.name!r} into {self.target!r}"
+
+    @property
     def last_write_wins(self) -> bool:
         """Whether storing a document again changes nothing."""
         strategies = self.strategies().values()

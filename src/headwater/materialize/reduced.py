@@ -167,7 +167,7 @@ class Reducing:
         if rows < 0:
             raise FewerThanNone(self._binding.name, packed, rows)
         if self._single and rows > 1:
-            raise NotUnique(self._index, self._binding.key, packed)
+            raise NotUnique(self._binding.shown, self._binding.key, packed)
 
 
 def _times(value: Json, diff: int) -> Json:

@@ -8,7 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headwater.materialize.changes import NotUnique, changes
+from headwater.base.ids import GlobalId
+from headwater.materialize.changes import NotUnique, NullKey, changes
+from headwater.materialize.combine import Bound
+from headwater.materialize.definition import Binding
 from headwater.materialize.key_range import KeyRange
 from headwater.materialize.tuples import pack
 from headwater.persist.evolution import updates_schema
@@ -64,3 +67,14 @@ def test_integers_are_ordered_as_their_packed_bytes_are() -> None:
     assert set(store.rows["v"].to_pylist()) == {"new"}
     assert store.exists.to_pylist() == [True] * len(keys)
     assert store.delete.to_pylist() == [False] * len(keys)
+
+
+def test_who_cannot_be_delivered_is_called_by_name() -> None:
+    binding = Binding("orders", GlobalId(1), "public.orders", ("k",))
+    bound = Bound(0, binding, "x", pa.schema(list(SCHEMA)[:3]))
+    twice: list[Update] = [("a", 1, "v", 1, 1), ("a", 2, "w", 1, 1)]
+    with pytest.raises(NotUnique, match=r"binding 'orders' into 'public\.orders': .* \('a',\)"):
+        bound.combined(_table(twice), 10, FULL)
+    none: list[Any] = [(None, 1, "v", 1, 1)]
+    with pytest.raises(NullKey, match=r"binding 'orders' into 'public\.orders': .* 'k'"):
+        bound.combined(_table(none), 10, FULL)

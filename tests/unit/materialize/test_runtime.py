@@ -423,6 +423,10 @@ def test_a_dry_run_says_what_would_be_and_changes_nothing(client: Client, tmp_pa
     assert ("c", "k") in [(binding, field) for binding, field, _ in would.constraints]
     assert would.guarantees == (("c", Guarantee.EXACTLY_ONCE), ("sums", Guarantee.EXACTLY_ONCE))
     assert not would.warnings
+    # A collection with two targets is told apart by them.
+    twice = (_binding(read), msgspec.structs.replace(sums, name="c"))
+    would = Materializations(client).dry_run("m", _endpoint(endpoint), twice)
+    assert [named for named, _ in would.guarantees] == [f"c AS {b.target}" for b in twice]
     assert client.core.state.seqno == before
     with closing(sqlite3.connect(endpoint)) as db:
         assert db.execute("SELECT name FROM sqlite_master").fetchall() == []
