@@ -17,7 +17,9 @@ rows of one group (more than that is an error, never a wrong sum):
 
 With ``DISTINCT`` the rows are gone and the values themselves are in their order. In a window it is
 the last key of the order, except where ties must stay ties (``rank``, a ``RANGE`` frame): there a
-function that depends on position is asked by the row's number in its partition.
+function that depends on position is asked by the row's number in its partition. A ``RANGE`` frame
+of whole numbers is one of decimals, so that it may reach beyond the ends of their type, as in
+PostgreSQL; Spark adds its width to the value, which may not fit.
 """
 
 from __future__ import annotations
@@ -30,7 +32,13 @@ from weakref import WeakSet
 from headwater.collection.order import order_by_sql
 from headwater.compute.catalyst import rounding
 from headwater.compute.catalyst.select import select
-from headwater.compute.ir.expression import AggregateCall, Column, SortKey, WindowCall
+from headwater.compute.ir.expression import (
+    AggregateCall,
+    Column,
+    Expression,
+    SortKey,
+    WindowCall,
+)
 from headwater.compute.ir.functions import FLOATING, ORDERED, POSITIONAL, RANKING
 from headwater.compute.ir.node import Aggregate, Window
 
@@ -60,6 +68,11 @@ _EXTREMES: Final = frozenset(
 _WIDENED: Final = re.compile(r"CAST\((\w+) AS DECIMAL\((?:19|2\d|3\d),0\)\)")
 """A column in a decimal that has every BIGINT; its group is the column."""
 _WHOLE_NUMBERS: Final = ("tinyint", "smallint", "int", "bigint")
+
+_BETWEEN_ROWS: Final = re.compile(
+    r"RANGE BETWEEN (?:UNBOUNDED PRECEDING|CURRENT ROW) AND (?:UNBOUNDED FOLLOWING|CURRENT ROW)"
+)
+"""A frame from row to row: it adds nothing to the value that rows are in the order of."""
 
 _registered: Final[WeakSet[Any]] = WeakSet()
 
@@ -143,7 +156,7 @@ def _over(node: Window, call: WindowCall, partition: Sequence[str], ties: str) -
     # A whole partition has no edge that ties could cross, except for what asks for a position.
     positions = call.frame != WHOLE or call.function in POSITIONAL - ORDERED
     total_order = call.function not in RANKING and call.frame.startswith("ROWS") and positions
-    order = _keys(node.order, ties if total_order else "")
+    order = _keys(_widened(node.order, call.frame), ties if total_order else "")
     parts = [
         f"PARTITION BY {', '.join(partition)}" if partition else "",
         f"ORDER BY {order}" if order else "",
@@ -151,6 +164,18 @@ def _over(node: Window, call: WindowCall, partition: Sequence[str], ties: str) -
         call.frame if order or call.frame != WHOLE else "",
     ]
     return f" OVER ({' '.join(part for part in parts if part)})"
+
+
+def _widened(order: Sequence[SortKey], frame: str) -> Sequence[SortKey]:
+    """Return an order in which a frame may reach beyond the ends of a type of whole numbers."""
+    if not frame.startswith("RANGE") or _BETWEEN_ROWS.fullmatch(frame):
+        return order
+    (key,) = order
+    value = key.expression
+    if value.type not in _WHOLE_NUMBERS:
+        return order
+    wide = Expression(f"CAST({value.text} AS DECIMAL(20,0))", "decimal(20,0)", True, value.columns)
+    return (SortKey(wide, key.descending, key.nulls_first),)
 
 
 def _needs_rank(function: str, distinct: bool) -> bool:

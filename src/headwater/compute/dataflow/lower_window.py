@@ -40,7 +40,7 @@ from headwater.compute.dataflow.flow import (
 )
 from headwater.compute.dataflow.graph import BEFORE, PLACE, UNTIL, VERSION_OF, Laned
 from headwater.compute.dataflow.lower_group import Inputs, by_field, has_rule
-from headwater.compute.dataflow.lower_overflow import judged
+from headwater.compute.dataflow.lower_overflow import guards, judged
 from headwater.compute.dataflow.needs import depends_on_whole_rows, names
 from headwater.compute.dataflow.passage import mentioned
 from headwater.compute.ir.expression import (
@@ -326,6 +326,7 @@ def _over_columns(inputs: Inputs, columns: Sequence[Column], call: WindowCall) -
     those of the rows that the call is about.
     """
     named: dict[str, str] = {}
+    guarded = guards(call)
 
     def as_column(expression: Expression) -> Expression:
         by = _SORTED.fullmatch(expression.text)
@@ -333,6 +334,7 @@ def _over_columns(inputs: Inputs, columns: Sequence[Column], call: WindowCall) -
         if not expression.columns:
             return expression
         value = Expression(text, expression.type, True, expression.columns)
+        value = guarded.get(text, value)
         name = named[text] = inputs.column(value, "argument")
         return Expression(name + direction, expression.type, True, (name,))
 
