@@ -202,10 +202,25 @@ def test_filters_and_computed_columns_of_an_input_move_above_the_join_in_their_o
         (reference(column("x_1")), named("q_4", "(1 / y_1)", "double", "y_1")),
     )
     flow = dataflow(inner(left, B, ("x_1", "x_2")))
-    assert isinstance(only(flow, DeltaJoin).inputs[0], Scanned)
-    (edge,) = flow.edges
+    join = only(flow, DeltaJoin)
+    assert isinstance(join.inputs[0], Scanned)
+    (edge,) = (edge for edge in flow.edges if edge.source == join.output)
     chain = [type(n).__name__ for n in edge.chain()]
     assert chain.index("Filter") > chain.index("Project"), "what a filter protects stays protected"
+
+
+def test_rows_without_a_partner_are_given_to_what_may_fail_on_them() -> None:
+    fails = where("((10 / y_1) > 1)", "y_1")
+    for kind in ("inner", "semi", "anti"):
+        for condition, reads in ((where("(y_1 > 1)", "y_1"), []), (fails, ["y"])):
+            flow = dataflow(inner(Filter(A, condition), B, ("x_1", "x_2"), kind=kind))
+            found = [o for o in flow.operators if isinstance(o, Read)]
+            assert [f.field for one in found for f in one.of.fields] == reads
+            edges = [edge for edge in flow.edges if edge.target == output(flow)]
+            assert len(edges) == 1 + len(found) or kind != "inner"
+    unused = Project(A, (reference(column("x_1")), named("q_4", "(1 / y_1)", "double", "y_1")))
+    flow = dataflow(ir.keep(inner(unused, B, ("x_1", "x_2")), ["z_2"]))
+    assert not [o for o in flow.operators if isinstance(o, Read)], "computed for nobody"
 
 
 def test_a_cast_that_keeps_the_form_of_a_key_does_not_stand_in_the_way() -> None:

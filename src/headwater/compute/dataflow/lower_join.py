@@ -30,6 +30,8 @@ from headwater.compute.dataflow.flow import (
     ONE,
     Context,
     Flow,
+    Piece,
+    columns_of,
     computed,
     is_key,
 )
@@ -41,6 +43,7 @@ from headwater.compute.dataflow.raw import (
     Keep,
     Raw,
     Step,
+    judged,
     live_before,
     raw,
     stepped,
@@ -331,7 +334,21 @@ class _Tree:
         )
         output = build.lane(columns)
         build.add(DeltaJoin(inputs, paths, output))
-        return stepped(build.flow_of(output), steps, wanted)
+        rows = stepped(build.flow_of(output), steps, wanted)
+        return (*rows, *self._judged(columns_of(rows), steps, wanted))
+
+    def _judged(
+        self, shown: Sequence[Column], steps: Sequence[Step], wanted: Sequence[str]
+    ) -> Flow:
+        """Return the failures of what is to be done to single inputs, on rows without a partner."""
+        pieces: list[Piece] = []
+        for leaf in self._leaves:
+            if leaf.raw is not None and leaf.raw.steps:
+                own = set(leaf.raw.steps)
+                others = [step for step in steps if step not in own]
+                used = live_before(others, wanted)
+                pieces.extend(judged(self._context.build, leaf.raw, shown, used))
+        return tuple(pieces)
 
     def _origin(self, leaf: _Leaf, carried: frozenset[str]) -> Origin:
         if leaf.raw is not None:

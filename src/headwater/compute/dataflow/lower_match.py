@@ -58,7 +58,8 @@ from headwater.compute.dataflow.lower_group import accumulated
 from headwater.compute.dataflow.lower_join import joined
 from headwater.compute.dataflow.needs import names
 from headwater.compute.dataflow.raw import (
-    Step,
+    Raw,
+    judged,
     live_before,
     plain_keys,
     raw,
@@ -202,7 +203,8 @@ def _operator(
     for key in (*left_keys, *right_keys):
         if not is_key(key):
             raise Unruled("join", f"a {key.type} cannot be a key")
-    origin, steps, mine = _left(context, node, left_keys, wanted)
+    origin, stored, mine = _left(context, node, left_keys, wanted)
+    steps = stored.steps if stored is not None else ()
     theirs = tuple(Named(build.fresh("match"), key) for key in right_keys)
     counted = build.origin(projected(flow, theirs))
     order = sorted(range(len(mine)), key=lambda n: _field(origin, mine[n]))
@@ -221,13 +223,16 @@ def _operator(
             output=output,
         )
     )
-    return stepped(build.flow_of(output), steps, wanted)
+    rows = stepped(build.flow_of(output), steps, wanted)
+    if stored is None:
+        return rows
+    return (*rows, *judged(build, stored, columns_of(rows), wanted))
 
 
 def _left(
     context: Context, node: Node, keys: Sequence[Expression], wanted: Sequence[str]
-) -> tuple[Origin, tuple[Step, ...], list[str]]:
-    """Return what the operator reads, what is left to do after it, and the key's columns."""
+) -> tuple[Origin, Raw | None, list[str]]:
+    """Return what the operator reads, what is left to do after it if any, and the key's columns."""
     stored = raw(node)
     if stored is not None:
         types = {column.name: column.type for column in node.columns}
@@ -235,7 +240,7 @@ def _left(
         if plain is not None:
             carried = live_before(stored.steps, wanted) | set(plain)
             fields = tuple(f for f in stored.scan.fields if f.column.name in carried)
-            return Scanned(stored.scan.relation, fields), stored.steps, plain
+            return Scanned(stored.scan.relation, fields), stored, plain
     flow = context.flow(node)
     found: list[str] = []
     extra: list[Named] = []
@@ -245,7 +250,7 @@ def _left(
         else:
             extra.append(Named(context.build.fresh("key"), key))
             found.append(extra[-1].name)
-    return context.build.origin(computed(flow, extra)), (), found
+    return context.build.origin(computed(flow, extra)), None, found
 
 
 def _field(origin: Origin, name: str) -> str:

@@ -7,6 +7,10 @@ no filter, keeps every column, and is shared by all views; the steps are applied
 is right for inner joins and for the left of a semi or anti join, because filters and computations
 of one input commute with them. It is possible where the keys are columns of the collection itself.
 
+**Errors.** A row that the steps fail on is an error of the view, as it is of the plan, also if it
+has no partner and never gets to them. So where a step may fail, the rows of the collection (in a
+step, its delta) are given to the steps once more, for their failures alone (:func:`judged`).
+
 A cast which keeps the form of a key (``collection/key.py``) and every value does not stand in the
 way: INT 1 and BIGINT 1 have the same hash and are found by each other.
 
@@ -20,9 +24,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from headwater.compute.dataflow.flow import Flow, computed, filtered, is_key, kept
-from headwater.compute.ir.expression import NAME, Column, Expression, Field, Named
+from headwater.compute.dataflow.flow import (
+    Builder,
+    Flow,
+    computed,
+    filtered,
+    is_key,
+    kept,
+    projected,
+)
+from headwater.compute.ir.expression import BOOLEAN, NAME, Column, Expression, Field, Named
+from headwater.compute.ir.fallible import may_fail
 from headwater.compute.ir.node import Filter, Node, Project, Scan
+from headwater.persist.consolidate import TIME
 
 _CAST: Final = re.compile(rf"CAST\(({NAME.pattern}) AS ([A-Z]+(?:\([0-9]+,[0-9]+\))?)\)")
 _DECIMAL: Final = re.compile(r"decimal\(([0-9]+),([0-9]+)\)")
@@ -72,6 +86,36 @@ def stepped(flow: Flow, steps: Sequence[Step], wanted: Sequence[str]) -> Flow:
     return kept(flow, wanted)
 
 
+def judged(build: Builder, of: Raw, wanted: Sequence[Column], used: Iterable[str]) -> Flow:
+    """Return no rows, with the wanted columns, but the failures of the steps on every row.
+
+    ``used`` are names that are asked for after the steps: what is computed for nobody does not
+    fail. Nothing, if no step can.
+    """
+    asked = frozenset(used)
+    if not of.may_fail(asked):
+        return ()
+    # A map has no hash, so what is computed of maps is not asked for.
+    made = (step.output for step in of.steps if isinstance(step, Compute))
+    shown = [o.name for o in made if o.name in asked and not _has_no_hash(o.expression.type)]
+    live = live_before(of.steps, shown)
+    fields = tuple(field for field in of.scan.fields if field.column.name in live)
+    rows = stepped(build.scanned(Scan(of.scan.relation, fields)), of.steps, shown)
+    # Never true, which no optimizer knows: one that did would not compute what it is asked of.
+    hashed = ", ".join([TIME, *shown])
+    never = Expression(
+        f"(xxhash64({hashed}) > 9223372036854775807L)", BOOLEAN, False, tuple(sorted(shown))
+    )
+    nulls = [
+        Named(c.name, Expression(f"CAST(NULL AS {c.type})", c.type, c.nullable)) for c in wanted
+    ]
+    return projected(filtered(rows, never), nulls)
+
+
+def _has_no_hash(type_: str) -> bool:
+    return "map<" in type_ or type_ == "void"
+
+
 @dataclass(frozen=True, slots=True)
 class Raw:
     """A scan and the steps that make of it what a plan's operator yields."""
@@ -86,6 +130,22 @@ class Raw:
         """Every name that is used on the way."""
         made = (step.output.name for step in self.steps if isinstance(step, Compute))
         return frozenset((*(column.name for column in self.scan.columns), *made))
+
+    def may_fail(self, wanted: Iterable[str]) -> bool:
+        """Whether a step that these columns need may fail on a row."""
+        types = {column.name: column.type for column in self.scan.columns}
+        asked = tuple(wanted)
+        for number, step in enumerate(self.steps):
+            match step:
+                case Keep(condition):
+                    if may_fail(condition, types):
+                        return True
+                case Compute(output):
+                    needed = output.name in live_before(self.steps[number + 1 :], asked)
+                    if needed and may_fail(output.expression, types):
+                        return True
+                    types[output.name] = output.expression.type
+        return False
 
     def column(self, name: str) -> Column:
         """Return the scan's column of this name."""
