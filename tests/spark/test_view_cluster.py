@@ -1,4 +1,7 @@
-"""Views on clusters: exact at every time, also if an executor is killed in the middle of a step."""
+"""Views on clusters: exact at every time, also if an executor is killed in the middle of a step.
+
+And in another SparkContext after that one, in the same JVM.
+"""
 
 from __future__ import annotations
 
@@ -40,11 +43,14 @@ def told(folder: Path, master: str, extra: Any, pids: Sequence[int]) -> dict[str
 def check(seen: dict[str, Any]) -> None:
     assert seen["failures"] == []
     assert seen["advanced"] == ["slow", "outer", "extremes"]
-    for when in ("hydrated", "stepped", "after_the_kill", "at_the_end"):
+    for when in ("hydrated", "stepped", "after_the_kill", "at_the_end", "in_another_context"):
         assert seen[when] == [], when
     assert seen["written_by_the_dead"], "it was killed after it had written"
     assert seen["attempts"] == 2, "one attempt died and one was committed"
     assert seen["left_of_the_dead"] == [], "what the dead attempt wrote is garbage"
+    assert seen["same_jvm"], "one Spark after the other, as in a notebook"
+    assert seen["again"] == seen["advanced"]
+    assert seen["asked"] == seen["meant"]
 
 
 def test_an_executor_of_a_local_cluster_is_killed_in_a_step(tmp_path: Path) -> None:

@@ -2,8 +2,9 @@
 
 Views on a cluster of executors in processes of their own: they hydrate, take a step, and take
 another one in the middle of which the executor that runs it is killed. The middle is certain: one
-view computes for seconds between two stages, after the first one has written its object. Prints
-what was seen, as one JSON object.
+view computes for seconds between two stages, after the first one has written its object. Then that
+Spark is stopped, and the views go on in the next one of the same JVM. Prints what was seen, as one
+JSON object.
 
     view_cluster_story.py FOLDER MASTER EXTRA PIDS    EXTRA, PIDS: JSON; executors are below PIDS
 """
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyspark import SparkContext
 
 from headwater.collection.run_layout import LAYOUTS
 from headwater.compute.controller import ViewController
@@ -213,8 +215,28 @@ def main(folder: Path, master: str, extra: list[list[str]], pids: list[int]) -> 
         story.controller.run_once()
         seen["at_the_end"] = story.wrong()
         seen["failures"] = list(story.controller.failures().values())
+        close_session()
+        seen |= another_context(story)
     close_session()
     print(json.dumps(seen))
+
+
+def another_context(story: Story) -> dict[str, Any]:
+    """Go on in the next SparkContext of the same JVM, which knows nothing of what the first had."""
+    jvm = SparkContext._gateway
+    story.session = open_session(SparkSettings(master="local[2]"))
+    story.controller = ViewController(story.client, story.session)
+    story.go_on(5_000)
+    return {
+        "same_jvm": SparkContext._gateway is jvm,
+        "again": story.controller.run_once(),
+        "in_another_context": story.wrong(),
+        # Its rows are read in the JVM, by classes that each context is sent.
+        "asked": story.controller.select("SELECT count(*) AS n FROM `outer`", story.upper - 1)
+        .column("n")
+        .to_pylist(),
+        "meant": [len(list(outer(*(at(t, story.upper - 1) for t in story.tables.values()))))],
+    }
 
 
 if __name__ == "__main__":
