@@ -45,6 +45,9 @@ HASH: Final = "__hash"
 Hashes = npt.NDArray[np.int64]
 Seeds = npt.NDArray[np.uint64]
 
+BLOCK_ROWS: Final = 16 * 1024
+"""So many rows are hashed at a time: what is computed on the way stays in the processor's cache."""
+
 _SEED: Final = 42
 _PRIME_1: Final = np.uint64(0x9E3779B185EBCA87)
 _PRIME_2: Final = np.uint64(0xC2B2AE3D27D4EB4F)
@@ -100,9 +103,19 @@ def key_hash(columns: Sequence[Any]) -> Hashes:
     if not columns:
         raise InvalidUsage("a key has at least one column; arrange a single group by a constant")
     rows = len(columns[0])
+    assert all(len(column) == rows for column in columns), "key columns of different length"
+    if rows <= BLOCK_ROWS:
+        return _block_hash(columns, rows)
+    hashes = np.empty(rows, np.int64)
+    for start in range(0, rows, BLOCK_ROWS):
+        block = [column.slice(start, BLOCK_ROWS) for column in columns]
+        hashes[start : start + BLOCK_ROWS] = _block_hash(block, min(BLOCK_ROWS, rows - start))
+    return hashes
+
+
+def _block_hash(columns: Sequence[Any], rows: int) -> Hashes:
     seeds: Seeds = np.full(rows, _SEED, dtype=np.uint64)
     for position, column in enumerate(columns):
-        assert len(column) == rows, "key columns of different length"
         array = _one_array(column)
         present: npt.NDArray[np.bool_] = np.asarray(pc.is_valid(array), dtype=np.bool_)
         seeds = _hash_long(present.astype(np.uint64), seeds)

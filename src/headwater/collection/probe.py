@@ -13,8 +13,8 @@ For runs ``R1 … Rm`` and probe rows ``(k_i, t_i)``:
 - The result is ordered by (run, probe row, place in the run). It is not consolidated: an update
   and its retraction both appear.
 
-Cost: per run a binary search per key and the rows found; never the size of the run. A key with a
-long history costs its history.
+Cost: per run a binary search for each key within its range of hashes, and the rows found; never the
+size of the run. A key with a long history costs its history.
 
 Kept by: this module, against an oracle in ``tests/unit/collection/test_probe.py``.
 Relied on by: delta rules in ``compute``, upserts in ``storage``.
@@ -74,10 +74,12 @@ def probe(
     if hashes is None:
         hashes = key_hash(key_columns)
     bounds = _bounds(at, strict, ignore_from, len(hashes))
-    found = [
-        _probe_run(run, key_columns, hashes, wanted, bounds, null_safe, result) for run in runs
-    ]
-    return pa.concat_tables([result.empty_table(), *found])
+    found = [result.empty_table()]
+    for run in runs:
+        within = _within(run, hashes, wanted, bounds)
+        if len(within):
+            found.append(_probe_run(run, key_columns, hashes, within, bounds, null_safe, result))
+    return pa.concat_tables(found)
 
 
 def _check_keys(runs: Sequence[Run], keys: Sequence[Any]) -> None:
@@ -121,6 +123,22 @@ def _bounds(at: int | Longs | None, strict: bool, ignore_from: int | None, rows:
     return bounds if ignore_from is None else np.minimum(bounds, ignore_from)
 
 
+def _within(run: Run, hashes: Hashes, wanted: Longs, bounds: Longs) -> Longs:
+    """Return the probe rows that a run may answer: those of its hashes, not before its times.
+
+    A large arrangement is many runs, each a range of hashes: without this, every key would be
+    searched in every one of them.
+    """
+    extent, earliest = run.hash_range, run.min_time
+    if extent is None or earliest is None:
+        return wanted[:0]
+    if len(wanted) < len(hashes):
+        hashes, bounds = hashes[wanted], bounds[wanted]
+    possible = (hashes >= extent[0]) & (hashes <= extent[1])
+    possible &= bounds > earliest
+    return wanted if possible.all() else wanted[possible]
+
+
 def _probe_run(
     run: Run,
     keys: Sequence[Any],
@@ -130,8 +148,6 @@ def _probe_run(
     null_safe: bool | Sequence[bool],
     result: pa.Schema,
 ) -> pa.Table:
-    if run.min_time is not None:
-        wanted = wanted[bounds[wanted] > run.min_time]
     left, right = run.equal_range(hashes[wanted])
     indices, rows = _pairs(wanted, left, right)
     if len(rows):

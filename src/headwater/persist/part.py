@@ -102,7 +102,8 @@ def write_parts(
 ) -> tuple[Part, ...]:
     """Write everything, in at most one object; return a descriptor for each, in order."""
     parts: list[Part] = []
-    body = bytearray()
+    body: list[bytes] = []
+    length = 0
     for item in pending:
         assert item.updates.num_rows, "an empty part is no part"
         small = item.updates.nbytes <= INLINE_BYTES_MAX
@@ -114,9 +115,11 @@ def write_parts(
             layout = PARQUET.name if item.errors else item.layout
             data = layouts[layout].encode(item.updates, item.key)
             # Segments start on 64-byte boundaries, so that Arrow buffers stay aligned when mapped.
-            body.extend(b"\0" * (-len(body) % 64))
-            where = Segment(name.key, len(body), len(data), xxhash.xxh3_64_intdigest(data))
-            body.extend(data)
+            padding = b"\0" * (-length % 64)
+            length += len(padding)
+            where = Segment(name.key, length, len(data), xxhash.xxh3_64_intdigest(data))
+            body += [padding, data] if padding else [data]
+            length += len(data)
         times = pc.min_max(item.updates.column(TIME))
         parts.append(
             Part(
@@ -133,7 +136,8 @@ def write_parts(
             )
         )
     if body:
-        create_object(blob, name.key, bytes(body))
+        # One alone, as what is large is, is not copied by this.
+        create_object(blob, name.key, b"".join(body))
     return tuple(parts)
 
 

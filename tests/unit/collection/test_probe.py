@@ -140,6 +140,26 @@ def test_a_probe_reads_little_of_a_large_run(tmp_path: Path) -> None:
     assert run.verified_bytes < 40 * run_file.BLOCK_LENGTH < run.arrow_bytes / 20
 
 
+def test_a_probe_looks_only_into_runs_with_its_hashes(tmp_path: Path) -> None:
+    """An arrangement of many rows is one run per range of hashes."""
+    keys = np.arange(60_000)
+    hashes = key_hash([pa.array(keys)])
+    order = np.argsort(hashes)
+    runs = []
+    for number, half in enumerate(np.array_split(order, 2)):
+        rows = pa.table({"k": keys[half], TIME: np.zeros_like(half), DIFF: np.ones_like(half)})
+        path = tmp_path / f"run {number}"
+        path.write_bytes(write_run(rows, ["k"]))
+        runs.append(Run.open(path))
+    before = runs[1].verified_bytes
+    ends = keys[order[[0, 29_999, 30_000, 59_999]]]
+    assert sorted(probe(runs[:1], [pa.array(ends)])["k"].to_pylist()) == sorted(ends[:2].tolist())
+    assert probe(runs, [pa.array(ends[:2])]).num_rows == 2
+    assert runs[1].verified_bytes == before
+    assert probe(runs, [pa.array(ends)])[PROBE_INDEX].to_pylist() == [0, 1, 2, 3]
+    assert runs[1].verified_bytes > before
+
+
 @pytest.mark.parametrize("block_length", [8, 64])
 def test_a_probe_meets_the_damage_or_answers_right(
     block_length: int, monkeypatch: pytest.MonkeyPatch

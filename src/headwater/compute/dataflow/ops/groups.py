@@ -85,6 +85,7 @@ def numbered(columns: Sequence[Any], rows: int) -> tuple[Longs, Longs]:
     Returns each row's number, and the first row of each number.
     """
     numbers, size = np.zeros(rows, np.int64), 1
+    dense = True
     for column in columns:
         array = one_array(column)
         if pa.types.is_null(array.type) or not rows:
@@ -94,9 +95,11 @@ def numbered(columns: Sequence[Any], rows: int) -> tuple[Longs, Longs]:
         if size * width >= _LIMIT:
             numbers = _dense(numbers)
             size = int(numbers.max()) + 1
+        # The numbers of one column are dense already: every value has its own, as it appears.
+        dense = size == 1
         numbers = numbers * width + encoded.indices.to_numpy()
         size *= width
-    numbers = _dense(numbers)
+    numbers = numbers if dense else _dense(numbers)
     first = np.zeros(int(numbers.max(initial=-1)) + 1, np.int64)
     first[numbers[::-1]] = np.arange(rows - 1, -1, -1)
     return numbers, first
@@ -170,18 +173,25 @@ class Versions:
         return found
 
 
+def _instants(time: Longs) -> Longs:
+    """Return the distinct times, in order; in a first step it is mostly one."""
+    if len(time) and (time == time[0]).all():
+        return time[:1]
+    return np.unique(time)
+
+
 def versions(group: Longs, time: Longs, groups: int) -> Versions:
     """Return the versions of the groups ``0 … groups - 1`` that change at these times."""
-    instants = np.unique(time)
+    instants = _instants(time)
     width = len(instants) + 1
-    codes = np.unique(
-        np.concatenate(
-            [
-                np.arange(groups, dtype=np.int64) * width,
-                group * width + np.searchsorted(instants, time) + 1,
-            ]
-        )
-    )
+    firsts = np.arange(groups, dtype=np.int64) * width
+    changes = group * width + np.searchsorted(instants, time) + 1
+    if groups * width <= 8 * len(changes):  # Few enough to be marked, where sorting takes long.
+        marks = np.zeros(groups * width, np.bool_)
+        marks[firsts] = marks[changes] = True
+        codes = np.flatnonzero(marks)
+    else:
+        codes = np.unique(np.concatenate([firsts, changes]))
     of_group, place = codes // width, codes % width
     times = np.concatenate(([np.iinfo(np.int64).min], instants))[place]
     start = np.searchsorted(of_group, np.arange(groups + 1))
