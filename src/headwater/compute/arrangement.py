@@ -9,9 +9,9 @@ steps, since neither objects nor the bytes of an inline part ever change; how ma
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, lru_cache
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -27,6 +27,23 @@ from headwater.persist.spark_parts import Reading
 RUNS_OPEN_MAX: Final = 512
 INLINE_RUNS_MAX: Final = 1024
 """At 8 KiB each, some megabytes."""
+
+
+class RunsWhenProbed(Sequence[Run]):
+    """Runs that are opened, or waited for, when they are first looked at; most are not probed."""
+
+    def __init__(self, opened: Callable[[], Sequence[Run]]) -> None:
+        self._open = opened
+
+    @cached_property
+    def _runs(self) -> Sequence[Run]:
+        return self._open()
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._runs[place]
 
 
 def open_runs(reading: Reading, parts: Sequence[Part]) -> tuple[Run, ...]:

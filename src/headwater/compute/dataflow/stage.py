@@ -26,8 +26,8 @@ import pyarrow.compute as pc
 
 from headwater.base.ids import GlobalId
 from headwater.collection.run import Run, write_run
-from headwater.compute.arrangement import open_runs
-from headwater.compute.dataflow import joint
+from headwater.compute.arrangement import RunsWhenProbed, open_runs
+from headwater.compute.dataflow import aside, joint
 from headwater.compute.dataflow.chain import Chain, Placed
 from headwater.compute.dataflow.graph import (
     Arrangement,
@@ -106,8 +106,7 @@ def run(
     stage = _Stage(chain, level, task, Written(task.writing, f"{attempt}.{level}"))
     for lane, updates in found.items():
         stage.lanes.setdefault(lane, []).append(updates)
-    stage.run()
-    note = stage.note()
+    note = stage.noted()
     if note is not None:
         notes.append(encode_note(note))
     going: dict[int, pa.Table] = {NOTE: payloads(notes), FAILED: payloads(failures)}
@@ -128,12 +127,27 @@ class _Stage:
     scheduled: dict[int, int] = field(default_factory=dict)
     _whole: dict[int, pa.Table] = field(default_factory=dict)
     _read: dict[int, pa.Table] = field(default_factory=dict)
-    _shared: dict[GlobalId, tuple[Run, ...]] = field(default_factory=dict)
+    _shared: dict[GlobalId, Sequence[Run]] = field(default_factory=dict)
     _fresh: dict[GlobalId, pa.Table] = field(default_factory=dict)
     _joined: set[int] = field(default_factory=set)
     """Operators that were run already, as one with others."""
 
-    def run(self) -> None:
+    def noted(self) -> Note | None:
+        """Run all operators and write everything; return the note that says what, if there is any.
+
+        A first step may take long, and gives way to the steps beside it.
+        """
+        try:
+            if not any(view is not None and view.hydrating for view in self.task.views):
+                self._run()
+                return self._note()
+            with aside.threads(1) as thread:
+                thread.submit(self._run).result()
+                return thread.submit(self._note).result()
+        finally:
+            self.written.close()
+
+    def _run(self) -> None:
         if self.level == 0:
             for gid, shared in self.task.shared.items():
                 self._advance(gid, shared)
@@ -324,15 +338,19 @@ class _Stage:
             return self._shared_history(gid, arrangement.of, arrangement.key, view)
         stored = view.stored[arrangement.name]
         key, schema = arrangement.key, update_schema(arrangement.of.columns)
-        runs = list(open_runs(stored.reading, stored.parts))
         delta = self.lane(self._number(placed.view, arrangement.of.lane))
-        if delta.num_rows:
-            if self._first_to_probe(placed, arrangement):
-                self._keep(stored, delta)
-            # What is large was written by now, here or by an earlier operator of this stage.
+        if delta.num_rows and self._first_to_probe(placed, arrangement):
+            self._keep(stored, delta)
+
+        def opened() -> tuple[Run, ...]:
+            # What is large is written by then, from here or from an earlier operator of this stage.
             known = self.written.already(stored.id)
-            runs += open_runs(stored.reading, known) or (Run.open(write_run(delta, key)),)
-        return History(runs, key, schema, view.upper)
+            fresh = open_runs(stored.reading, known)
+            if delta.num_rows and not fresh:
+                fresh = (Run.open(write_run(delta, key)),)
+            return open_runs(stored.reading, stored.parts) + fresh
+
+        return History(RunsWhenProbed(opened), key, schema, view.upper)
 
     def _first_to_probe(self, placed: Placed, arrangement: Arrangement) -> bool:
         for other in self.chain.operators:
@@ -350,9 +368,8 @@ class _Stage:
         schema = update_schema(origin.columns)
         return RenamedHistory(runs, key, schema, view.upper, floor, fields=fields)
 
-    def _shared_runs(self, gid: GlobalId, shared: Shared) -> tuple[Run, ...]:
-        runs = self._shared.get(gid)
-        if runs is None:
+    def _shared_runs(self, gid: GlobalId, shared: Shared) -> Sequence[Run]:
+        def opened() -> tuple[Run, ...]:
             stored = shared.stored
             runs = open_runs(stored.reading, stored.parts)
             known = self.written.already(gid)
@@ -362,8 +379,9 @@ class _Stage:
                 fresh = self._since(gid, shared)
                 if fresh.num_rows:
                     runs = (*runs, Run.open(write_run(fresh, stored.target.key)))
-            self._shared[gid] = runs
-        return runs
+            return runs
+
+        return self._shared.setdefault(gid, RunsWhenProbed(opened))
 
     def _since(self, gid: GlobalId, shared: Shared) -> pa.Table:
         known = self._fresh.get(gid)
@@ -383,8 +401,7 @@ class _Stage:
     def _keep(self, stored: Stored, updates: pa.Table) -> None:
         self.written.add(stored.id, stored.target, updates)
 
-    def note(self) -> Note | None:
-        """Write everything that is not yet; return the note that says what, if there is any."""
+    def _note(self) -> Note | None:
         parts = self.written.finished()
         if not parts and not self.errors and not self.rows_read:
             return None
