@@ -431,6 +431,38 @@ def test_decimals_of_all_sizes(postgres: Postgres) -> None:
     place.close()
 
 
+@pytest.mark.parametrize("wire", [None, Codec.JSON], ids=["in process", "json"])
+def test_nothing_is_rounded(postgres: Postgres, wire: Codec | None) -> None:
+    """A table made by somebody else has fewer digits: a value is there as it is, or not at all."""
+    schema = pa.schema(
+        [
+            pa.field("k", pa.int64(), nullable=False),
+            pa.field("d", pa.decimal128(20, 3)),
+            pa.field("at", pa.timestamp("us")),
+        ]
+    )
+    noon = dt.datetime(2026, 1, 1, 12, 0, 0, 123_456)  # noqa: DTZ001 - local, as the column is
+    place = PostgresPlace(postgres.dsn, wire)
+    place.execute("CREATE TABLE target (k bigint PRIMARY KEY, d numeric(7,1), at timestamp(3))")
+    with pytest.raises(FieldRefused, match=r"at.*timestamp\(3\)"):
+        prepared(place, [BINDING], [schema])
+    place.execute("ALTER TABLE target ALTER at TYPE timestamp(6)")
+    delivery = _open(place, prepared(place, [BINDING], [schema]))
+
+    def transact(upper: int, *triples: tuple[Row, int, int]) -> None:
+        store = changes(0, ["k"], _updates(schema, *triples), upper, FULL)
+        delivery.transact(Transaction.of([store], Position(upper)))
+
+    first, second = (1, Decimal("12.300"), noon), (1, Decimal("45.600"), noon)
+    transact(2, (first, 1, 1))
+    transact(3, (first, 2, -1), (second, 2, 1))
+    with pytest.raises(Determinate, match=r"column d does not fit numeric\(7,1\)"):
+        transact(4, ((2, Decimal("12.340"), noon), 3, 1))
+    place.kill()
+    assert place.select(["k", "d", "at"], "target") == [(1, Decimal("45.6"), noon)]
+    place.close()
+
+
 def test_a_value_that_does_not_fit_changes_nothing(place: Place) -> None:
     delivery = _open(place, _spec(place))
     _transact(delivery, 2, ((1, "a", 1), 1, 1))

@@ -29,7 +29,7 @@ from headwater.base.errors import Determinate, Indeterminate
 from headwater.materialize.checkpoint import to_text
 from headwater.materialize.drivers.columns import Column, Existing, Kind
 from headwater.materialize.drivers.fences import Installed
-from headwater.materialize.drivers.postgres_copy import encoded
+from headwater.materialize.drivers.postgres_copy import encoded, fitting
 from headwater.materialize.drivers.sql import (
     CHECKPOINTS,
     HARD_DELETE_SCHEMA,
@@ -70,6 +70,9 @@ _ALSO_HOLDS: Final[Mapping[Kind, frozenset[str]]] = {
     Kind.TEXT: frozenset({"varchar"}),
     Kind.JSON: frozenset({"json"}),
 }
+_ROUNDED: Final = frozenset({"time", "timestamp", "timestamptz"})
+"""Of these, one that says its digits has fewer than our microseconds, and would round them."""
+
 _PARSED: Final[Mapping[Kind, pa.DataType]] = {
     Kind.DATE: pa.date32(),
     Kind.TIME: pa.time64("us"),
@@ -160,7 +163,10 @@ class PostgresDriver(SqlDriver):
             return self._db.execute(query).fetchone() is not None
 
     def _holds(self, native: str, kind: Kind) -> bool:
-        return native == _NATIVE[kind] or native in _ALSO_HOLDS.get(kind, ())
+        name, limited, _ = native.partition("(")
+        if limited and name in _ROUNDED:
+            return False
+        return name == _NATIVE[kind] or name in _ALSO_HOLDS.get(kind, ())
 
     @property
     def _checkpoints(self) -> sql.Identifier:
@@ -327,10 +333,10 @@ class PostgresDriver(SqlDriver):
         if index not in self._natives:
             existing = self._existing(path)
             self._natives[index] = tuple(existing[column.name].native for column in columns)
-        names = [sql.Identifier(c.name) for c in columns]
-        names += [sql.Identifier(name) for name, _ in flags]
+        written = [sql.Identifier(c.name) for c in columns]
+        written += [sql.Identifier(name) for name, _ in flags]
         statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT BINARY)").format(
-            into, sql.SQL(", ").join(names)
+            into, sql.SQL(", ").join(written)
         )
         natives = self._natives[index]
         content = encoded(list(zip(columns, natives, strict=True)), rows, flags)
@@ -339,8 +345,12 @@ class PostgresDriver(SqlDriver):
                 for piece in content:
                     copy.write(piece)
                 return
-            copy.set_types([*natives, *("bool" for _ in flags)])
-            values = [_values(c, rows.column(c.name)) for c in columns]
+            names = [native.partition("(")[0] for native in natives]
+            copy.set_types([*names, *("bool" for _ in flags)])
+            values = [
+                _values(c, native, rows.column(c.name))
+                for c, native in zip(columns, natives, strict=True)
+            ]
             values += [flag.to_pylist() for _, flag in flags]
             for row in zip(*values, strict=True):
                 copy.write_row(row)
@@ -360,8 +370,11 @@ class PostgresDriver(SqlDriver):
             raise Indeterminate(f"commit to PostgreSQL: {str(error).strip()}") from error
 
 
-_COLUMNS: Final = """
-SELECT a.attname, t.typname, coalesce(a.attnum = ANY (p.indkey), false),
+_COLUMNS: Final = r"""
+SELECT a.attname,
+       t.typname || coalesce(
+           nullif(substring(format_type(a.atttypid, a.atttypmod) FROM '\([-0-9,]+\)'), '(6)'), ''),
+       coalesce(a.attnum = ANY (p.indkey), false),
        a.attnotnull AND NOT a.atthasdef AND a.attidentity = ''
 FROM pg_attribute a
 JOIN pg_type t ON t.oid = a.atttypid
@@ -453,13 +466,14 @@ def _array(flags: pa.BooleanArray | pa.ChunkedArray) -> pa.BooleanArray:
     return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined
 
 
-def _values(column: Column, values: pa.ChunkedArray) -> list[Any]:
+def _values(column: Column, native: str, values: pa.ChunkedArray) -> list[Any]:
     """Return values as psycopg writes them; what came over a wire is texts."""
     if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
         if column.kind in _PARSED:
             values = values.cast(_PARSED[column.kind])
         elif column.kind in (Kind.DECIMAL, Kind.WHOLE):
-            return [None if v is None else Decimal(v) for v in values.to_pylist()]
+            texts = values.to_pylist()
+            return [None if v is None else fitting(column, native, Decimal(v)) for v in texts]
     listed: list[Any] = values.to_pylist()
     if column.kind is Kind.JSON:
         nested = pa.types.is_nested(values.type)

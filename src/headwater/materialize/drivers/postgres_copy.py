@@ -5,12 +5,17 @@ as the table's own type of it. What came over a wire is texts, and is parsed her
 decimal of which nobody says how many digits it has cannot be given a type: then :func:`encoded`
 returns nothing, and the rows are written one by one.
 
+A table made by somebody else may have columns of fewer digits than our values: PostgreSQL would
+round, and we refuse the value (:func:`fitting` where rows are written one by one).
+
 Kept by: :func:`encoded`; tests let values of every type go through a real server.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, Final
 
 import pyarrow as pa
@@ -38,6 +43,7 @@ _ARROW: Final[Mapping[str, pa.DataType]] = {
 """By PostgreSQL's name of a type, what is written as it."""
 
 _WHOLE: Final = pa.decimal128(38, 0)
+_NUMERIC: Final = re.compile(r"numeric(?:\(\d+,(-?\d+)\))?")
 
 
 def encoded(
@@ -47,7 +53,7 @@ def encoded(
 ) -> Iterator[bytes] | None:
     """Return rows, and flags behind them, in pieces of COPY's stream; ``None`` if they cannot be.
 
-    Raises what Arrow says of a value that does not fit.
+    Raises ``OverflowError`` for a value that does not fit.
     """
     arrays: list[pa.Array] = []
     for column, native in columns:
@@ -56,7 +62,12 @@ def encoded(
         if kind is None:
             return None
         # JSON is written of what has parts; a packed tuple has the same text.
-        arrays.append((packable(array) if pa.types.is_nested(array.type) else array).cast(kind))
+        parted = packable(array) if pa.types.is_nested(array.type) else array
+        try:
+            arrays.append(parted.cast(kind))
+        except pa.ArrowInvalid as error:
+            reason = f"a value of column {column.name} does not fit {native}: {error}"
+            raise OverflowError(reason) from error
     fields = [pa.field(c.name, a.type) for (c, _), a in zip(columns, arrays, strict=True)]
     fields += [pa.field(name, pa.bool_()) for name, _ in flags]
     schema = pa.schema(fields)
@@ -82,14 +93,36 @@ def _encoder(schema: pa.Schema, natives: Sequence[str]) -> ArrowToPostgresBinary
     return ArrowToPostgresBinaryEncoder.new_with_encoders(schema, builders)
 
 
+def fitting(column: Column, native: str, value: Decimal) -> Decimal:
+    """Return a number that a column of this type holds as it is, or raise ``OverflowError``."""
+    scale = _scale(native)
+    exponent = value.normalize().as_tuple().exponent
+    if scale is not None and isinstance(exponent, int) and -exponent > scale:
+        reason = f"a value of column {column.name} does not fit {native}: {value} would be rounded"
+        raise OverflowError(reason)
+    return value
+
+
 def _type(column: Column, native: str, array: pa.Array) -> pa.DataType | None:
-    if native != "numeric":
-        return _ARROW.get(native)
+    if not _NUMERIC.fullmatch(native):
+        return _ARROW.get(native.partition("(")[0])
     if pa.types.is_decimal128(array.type):
-        return array.type
-    if pa.types.is_integer(array.type):
-        return _WHOLE
-    return None if column.digits is None else pa.decimal128(*column.digits)
+        ours: pa.DataType = array.type
+    elif pa.types.is_integer(array.type):
+        ours = _WHOLE
+    elif column.digits is not None:
+        ours = pa.decimal128(*column.digits)
+    else:
+        return None
+    scale = _scale(native)
+    # Too many digits before the point are refused by the server, behind it by the cast to this.
+    return ours if scale is None or ours.scale <= scale else pa.decimal128(38, scale)
+
+
+def _scale(native: str) -> int | None:
+    """Return how many digits a type has behind the point, if that is limited."""
+    numeric = _NUMERIC.fullmatch(native)
+    return None if numeric is None or numeric[1] is None else int(numeric[1])
 
 
 def _array(column: pa.ChunkedArray) -> pa.Array:
