@@ -173,7 +173,7 @@ def test_as_a_user_writes_it(place: MySqlPlace) -> None:
             f't AS "{place.database}.log" KEY (k) DELTA UPDATES) WITH (SHARDS 2)'
         )
         found = sql(f"VALIDATE MATERIALIZATION m {into}")
-        assert ("guarantee", "t", None, "exactly once") in found
+        assert ("guarantee", f"t AS {place.database}.rows", None, "exactly once") in found
         with pytest.raises(pymysql.err.ProgrammingError):
             place.select(["k"], "rows")
         sql(f"CREATE MATERIALIZATION m {into}")

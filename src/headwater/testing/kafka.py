@@ -157,13 +157,13 @@ class Broker(OwnProcess):
     def create_topic(
         self, name: str, partitions: int = 1, settings: Mapping[str, str] | None = None
     ) -> None:
-        """Make a topic and wait until clients see it.
+        """Make a topic and wait until clients can use it.
 
         A broker whose heartbeat was late, as on a machine with much else to do, is told so by its
         controller, and takes no topics until the next one.
         """
-        from confluent_kafka import KafkaError, KafkaException
-        from confluent_kafka.admin import NewTopic
+        from confluent_kafka import KafkaError, KafkaException, TopicPartition
+        from confluent_kafka.admin import NewTopic, OffsetSpec
 
         admin = self.admin()
         topic = NewTopic(name, partitions, 1, config=dict(settings or {}))
@@ -179,6 +179,18 @@ class Broker(OwnProcess):
             time.sleep(0.1)
         while len(admin.list_topics(name, timeout=5).topics[name].partitions) != partitions:
             time.sleep(0.02)
+        # A partition is told of before its leader knows that it is the leader.
+        asked = {TopicPartition(name, number): OffsetSpec.latest() for number in range(partitions)}
+        while True:
+            try:
+                for answer in admin.list_offsets(asked).values():
+                    answer.result()
+            except KafkaException:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.02)
+            else:
+                return
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and wait until it is gone."""
