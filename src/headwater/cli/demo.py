@@ -204,6 +204,8 @@ class _Story:
                     measured.freshness_ms.clear()
                 live.update(_picture(rows, measured))
                 self._stopping.wait(REFRESH_SECONDS)
+        if not self._screen.is_terminal:
+            self._screen.print()  # Only on a terminal the last picture ends with a new line.
         return first
 
     def _closing(

@@ -4,6 +4,9 @@ Each Python stage of a step is a process of its own, forked by this daemon. A wo
 Arrow and our operators by itself spends a second or two of CPU before its first row, and holds all
 of it in memory of its own; one that is forked from here has both already, in shared pages.
 
+A worker whose JVM has gone has nobody to tell: it ends in silence, where Spark's would print a
+stack for each worker at every Ctrl+C.
+
 ``gc.freeze``: a worker collects garbage after every task (PySpark does), which otherwise walks over
 every imported module each time.
 
@@ -14,10 +17,10 @@ from __future__ import annotations
 
 import gc
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
 
 import pyspark.worker  # noqa: F401
-from pyspark.daemon import manager
+from pyspark import daemon
 
 IMPORTED: Final = (
     "pandas",
@@ -38,9 +41,20 @@ IMPORTED: Final = (
 )
 """Not those that start threads or open anything: a fork has neither."""
 
+_worker: Final = daemon.worker
+
+
+def _silent_worker(sock: Any, authenticated: bool) -> int:
+    try:
+        return int(_worker(sock, authenticated))
+    except (BrokenPipeError, ConnectionResetError):
+        return 1
+
+
 if __name__ == "__main__":
+    daemon.worker = _silent_worker
     for name in IMPORTED:
         import_module(name)
     gc.collect()
     gc.freeze()
-    manager()
+    daemon.manager()
