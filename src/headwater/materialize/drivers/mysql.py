@@ -50,6 +50,7 @@ from headwater.materialize.drivers.sql import (
     KeyTaken,
     SqlDriver,
     decide_fence,
+    table_config,
 )
 from headwater.materialize.drivers.typed_rows import typed_keys
 from headwater.materialize.key_range import KeyRange
@@ -79,15 +80,7 @@ class MySqlDriver(SqlDriver):
             "hardDelete": HARD_DELETE_SCHEMA,
         },
     }
-    resource_schema: ClassVar[Mapping[str, Any]] = {
-        "type": "object",
-        "required": ["table"],
-        "properties": {
-            "database": {"type": "string", "title": "Database", "x-schema-name": True},
-            "table": {"type": "string", "title": "Table", "x-collection-name": True},
-            "delta_updates": {"type": "boolean", "x-delta-updates": True},
-        },
-    }
+    resource_schema: ClassVar[Mapping[str, Any]] = table_config("database")
 
     def __init__(self) -> None:
         super().__init__()

@@ -38,6 +38,7 @@ from headwater.materialize.drivers.sql import (
     KeyTaken,
     SqlDriver,
     decide_fence,
+    table_config,
 )
 from headwater.materialize.key_range import KeyRange
 from headwater.materialize.projections import OP
@@ -94,15 +95,7 @@ class PostgresDriver(SqlDriver):
             "hardDelete": HARD_DELETE_SCHEMA,
         },
     }
-    resource_schema: ClassVar[Mapping[str, Any]] = {
-        "type": "object",
-        "required": ["table"],
-        "properties": {
-            "schema": {"type": "string", "title": "Schema", "x-schema-name": True},
-            "table": {"type": "string", "title": "Table", "x-collection-name": True},
-            "delta_updates": {"type": "boolean", "x-delta-updates": True},
-        },
-    }
+    resource_schema: ClassVar[Mapping[str, Any]] = table_config("schema")
 
     def __init__(self) -> None:
         super().__init__()

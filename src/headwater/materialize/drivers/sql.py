@@ -100,6 +100,20 @@ HARD_DELETE_SCHEMA: Final = {
 }
 
 
+def table_config(place: str = "") -> dict[str, Any]:
+    """Return what a table's configuration has; ``place``: the database's word for a name space."""
+    within = {place: {"type": "string", "title": place.capitalize(), "x-schema-name": True}}
+    return {
+        "type": "object",
+        "required": ["table"],
+        "properties": {
+            **(within if place else {}),
+            "table": {"type": "string", "title": "Table", "x-collection-name": True},
+            "delta_updates": {"type": "boolean", "x-delta-updates": True},
+        },
+    }
+
+
 class Fenced(FencedOff):
     """Another session has opened our key range, or a part of it; nothing was written."""
 

@@ -30,6 +30,7 @@ from headwater.materialize.drivers.sql import (
     KeyTaken,
     SqlDriver,
     decide_fence,
+    table_config,
 )
 from headwater.materialize.key_range import KeyRange
 from headwater.materialize.projections import OP, packable
@@ -79,14 +80,7 @@ class SqliteDriver(SqlDriver):
             "hardDelete": HARD_DELETE_SCHEMA,
         },
     }
-    resource_schema: ClassVar[Mapping[str, Any]] = {
-        "type": "object",
-        "required": ["table"],
-        "properties": {
-            "table": {"type": "string", "title": "Table", "x-collection-name": True},
-            "delta_updates": {"type": "boolean", "x-delta-updates": True},
-        },
-    }
+    resource_schema: ClassVar[Mapping[str, Any]] = table_config()
 
     def __init__(self) -> None:
         super().__init__()
