@@ -11,28 +11,22 @@ import multiprocessing
 import pickle
 import re
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 import pytest
 
 from headwater.adapter.errors import AdapterError
 from headwater.base.clock import ManualClock, SystemClock
 from headwater.collection.run_layout import LAYOUTS
-from headwater.compute.declared.feeds import Feed, feed_of
 from headwater.persist.blob.memory import MemoryBlob
 from headwater.persist.client import Client, open_location
 from headwater.persist.consensus.memory import MemoryConsensus
 from headwater.persist.state import violations
-from headwater.pipelines.feeds import FeedFailed, reading
-from headwater.pipelines.sink_kafka import write_messages
 from headwater.storage.dead_letters import Policy
 from headwater.storage.decode import Included
 from headwater.storage.envelope import Plain, Upsert
@@ -49,6 +43,7 @@ from headwater.testing.kafka import Broker
 from headwater.testing.sql_server import SqlServer
 from tests.integration.docs_pages import typed
 from tests.integration.kafka_killed import ingest_until_killed, ingestions, open_writer
+from tests.integration.kafka_world import World, numbers
 from tests.unit.storage.conformance import CHECKS, Rig, flat
 
 pytestmark = pytest.mark.server
@@ -56,63 +51,6 @@ pytestmark = pytest.mark.server
 SEED = 20261115
 KEY = pa.schema([pa.field("k", pa.int64(), nullable=False)])
 VALUE = pa.schema([pa.field("n", pa.int64())])
-
-
-numbers = itertools.count()
-
-
-class World:
-    """A topic that grows: plain messages, transactions committed and aborted, new partitions."""
-
-    snapshots = False
-
-    def __init__(self, broker: Broker, partitions: int = 2) -> None:
-        self.broker = broker
-        self.topic = f"t{next(numbers)}"
-        self.partitions = partitions
-        broker.create_topic(self.topic, partitions)
-        self.plain = broker.producer()
-        self.transactional = broker.producer(transactional_id=self.topic)
-        self.transactional.init_transactions()
-        self.values = itertools.count()
-
-    def source(self, **options: Any) -> Kafka:
-        return Kafka({"bootstrap.servers": self.broker.bootstrap}, self.topic, **options)
-
-    def produce(self, producer: Any, partition: int, count: int = 1) -> list[bytes]:
-        values = [b"%d" % next(self.values) for _ in range(count)]
-        for value in values:
-            producer.produce(self.topic, value, partition=partition)
-        producer.flush()
-        return values
-
-    def transaction(self, random: Random, *, commit: bool) -> None:
-        self.transactional.begin_transaction()
-        self.produce(self.transactional, random.randrange(self.partitions), random.randrange(1, 4))
-        self.produce(self.transactional, random.randrange(self.partitions), random.randrange(1, 4))
-        if commit:
-            self.transactional.commit_transaction()
-        else:
-            self.transactional.abort_transaction()
-
-    def grow(self, random: Random) -> None:
-        self.produce(self.plain, random.randrange(self.partitions), random.randrange(1, 9))
-        self.transaction(random, commit=random.random() < 0.5)
-        if random.random() < 0.3:
-            self.more_partitions()
-
-    def more_partitions(self) -> None:
-        from confluent_kafka.admin import NewPartitions
-
-        self.partitions += 1
-        wanted = NewPartitions(self.topic, self.partitions)
-        admin = self.broker.admin()  # Kept: its answers end with it.
-        admin.create_partitions([wanted])[self.topic].result()
-        for producer in (self.plain, self.transactional):  # Each has its own idea of the topic.
-            while len(producer.list_topics(self.topic).topics[self.topic].partitions) < (
-                self.partitions
-            ):
-                pass
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
@@ -551,110 +489,3 @@ def test_a_topic_by_sql(broker: Broker) -> None:
         ):
             with pytest.raises(AdapterError):
                 sql(f"CREATE SOURCE x FROM KAFKA CONNECTION kafka {refused}")
-
-
-# ---- messages that a pipeline sends ------------------------------------------------------------
-
-
-def test_a_batch_of_a_sink_is_sent_once(broker: Broker) -> None:
-    world = World(broker, partitions=1)
-    options = {"kafka.bootstrap.servers": broker.bootstrap, "topic": world.topic}
-
-    def send(number: int, *values: str) -> None:
-        header = [{"key": "h", "value": b"x"}]
-        rows = pa.table(
-            {
-                "key": pa.array(["k"] * len(values)),
-                "value": pa.array(values),
-                "headers": pa.array([header] * len(values)),
-            }
-        )
-        write_messages("s", options, rows, "token", number)
-
-    send(1, "a", "b")
-    send(1, "a", "b")
-    # One that died in the middle: what it began is ended by the next, and never seen.
-    died = broker.producer(transactional_id="headwater-token")
-    died.init_transactions()
-    died.begin_transaction()
-    died.produce(world.topic, b"lost")
-    died.flush()
-    send(2, "c")
-    send(1, "a", "b")
-    world.plain.produce(world.topic, b"end")
-    world.plain.flush()
-    assert _committed(broker, world.topic) == [b"a", b"b", b"c", b"end"]
-
-
-# ---- messages that a pipeline takes ------------------------------------------------------------
-
-
-def test_a_flow_takes_the_messages_between_two_positions(broker: Broker) -> None:
-    world = World(broker, partitions=2)
-
-    def feed(**options: str) -> Feed:
-        there = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": world.topic}
-        found = feed_of("kafka", {**there, **options})
-        assert found is not None
-        return found
-
-    world.plain.produce(world.topic, b"a", key=b"k", partition=0, timestamp=5, headers={"h": b"x"})
-    world.plain.flush()
-    with reading(feed()) as stream:
-        assert stream.now(stream.first()) == stream.first(), "as in Spark, the first takes nothing"
-    with reading(feed(startingOffsets="earliest", includeHeaders="true")) as stream:
-        begin = stream.first()
-        until = stream.now(begin)
-        (row,) = stream.rows(begin, until).to_pylist()
-        assert row == {
-            "key": b"k",
-            "value": b"a",
-            "topic": world.topic,
-            "partition": 0,
-            "offset": 0,
-            "timestamp": datetime.fromtimestamp(0.005, UTC),
-            "timestampType": 0,
-            "headers": [{"key": "h", "value": b"x"}],
-        }
-        assert stream.now(until) == until
-        world.plain.produce(world.topic, b"b", partition=1)
-        world.plain.flush()
-        later = stream.now(until)
-        assert stream.rows(until, later).column("value").to_pylist() == [b"b"]
-    offsets = msgspec.json.encode({world.topic: {"0": -1, "1": -2}}).decode()
-    with reading(feed(startingOffsets=offsets)) as stream:
-        begin = stream.first()
-        assert stream.rows(begin, later).column("value").to_pylist() == [b"b"]
-    broker.delete_topic(world.topic)
-    broker.create_topic(world.topic, 2)
-    with reading(feed()) as stream, pytest.raises(FeedFailed, match="--full-refresh"):
-        stream.now(later)
-    jaas = feed(**{"kafka.sasl.jaas.config": "…"})
-    with reading(jaas) as stream, pytest.raises(FeedFailed, match="JAAS"):
-        stream.first()
-
-
-def _committed(broker: Broker, topic: str) -> list[bytes]:
-    """What a reader of committed messages sees, up to the one that says end."""
-    from confluent_kafka import Consumer
-
-    consumer = Consumer(
-        {
-            "bootstrap.servers": broker.bootstrap,
-            "group.id": f"reader-of-{topic}",
-            "auto.offset.reset": "earliest",
-            "isolation.level": "read_committed",
-        }
-    )
-    consumer.subscribe([topic])
-    found: list[bytes] = []
-    deadline = time.monotonic() + 120
-    try:
-        while b"end" not in found:
-            assert time.monotonic() < deadline, found
-            message = consumer.poll(1.0)
-            if message is not None and message.error() is None:
-                found.append(message.value())
-    finally:
-        consumer.close()
-    return found

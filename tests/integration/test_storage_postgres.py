@@ -20,6 +20,7 @@ from headwater.storage.ingestion import Ingestion
 from headwater.storage.offsets import NOTHING, Offsets
 from headwater.storage.source import Source
 from headwater.storage.sources import pg_changes
+from headwater.storage.sources.pg_estimate import rows_of
 from headwater.storage.sources.pg_types import lsn, lsn_text
 from headwater.storage.sources.postgres import (
     LOG,
@@ -105,6 +106,23 @@ def test_the_server_is_stopped_and_started(world: World, server: Server) -> None
 
 def test_the_server_is_killed_under_load(world: World) -> None:
     followed.server_killed_under_load(world, SEED, 4)
+
+
+def test_about_how_many_rows_there_are(world: World) -> None:
+    """Of tables that nobody ever analysed, of one that has grown since, and of partitions."""
+    source = world.source()
+    assert source.estimate(NOTHING) == 10
+    world.execute(f"ANALYZE {world.name}.a")
+    rows = "SELECT n, 1, repeat('x', 500) FROM generate_series(6, 20000) n"
+    world.execute(f"INSERT INTO {world.name}.a {rows}")
+    assert 10_000 < source.estimate(NOTHING) < 40_000
+    world.execute(f"INSERT INTO {world.name}.b {rows}")
+    assert 20_000 < source.estimate(NOTHING) < 80_000
+    world.execute(f"TRUNCATE {world.name}.a, {world.name}.b")
+    world.execute(f"CREATE TABLE {world.name}.p (n int) PARTITION BY LIST (n)")
+    world.execute(f'CREATE TABLE {world.name}."P 1" PARTITION OF {world.name}.p DEFAULT')
+    world.execute(f"INSERT INTO {world.name}.p SELECT generate_series(1, 7)")
+    assert rows_of(world.connection, [f"{world.name}.{table}" for table in "abp"]) == 7
 
 
 def test_what_is_written_between_probe_and_snapshot_is_not_in_it(world: World) -> None:

@@ -57,6 +57,7 @@ from headwater.storage.sources import pgoutput
 from headwater.storage.sources.misfit import Misfit
 from headwater.storage.sources.pg_changes import Changes, Relations
 from headwater.storage.sources.pg_copy import copied
+from headwater.storage.sources.pg_estimate import rows_of
 from headwater.storage.sources.pg_stream import HeldSnapshot, Stream
 from headwater.storage.sources.pg_types import (
     SESSION,
@@ -377,17 +378,10 @@ class Postgres:
         yield from self._copied(self._held, last - 1)
 
     def estimate(self, upper: Offsets) -> int:
-        """Return how many rows the server believes the tables to have."""
+        """Return about how many rows the tables have."""
         del upper
         with self._connected() as connection:
-            rows = connection.execute(
-                "SELECT coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint FROM pg_class c "
-                "JOIN pg_namespace n ON n.oid = c.relnamespace "
-                "WHERE n.nspname || '.' || c.relname = ANY(%s)",
-                (list(self._tables),),
-            ).fetchone()
-        assert rows is not None
-        return int(rows[0])
+            return rows_of(connection, self._tables)
 
     # ---- committing --------------------------------------------------------------------------
 
