@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
+from pathlib import Path
 
 import psycopg
 import pytest
 
+from headwater.testing.datadriven import collect, run_file
 from tests.end_to_end.client_door import Door, open_door
+from tests.logic.story import WireStory
 
 pytestmark = pytest.mark.server
+
+LOGIC = Path(__file__).resolve().parents[1] / "logic" / "portable_with_shadow"
 
 
 @pytest.fixture(scope="module")
@@ -114,3 +119,12 @@ def test_sparks_dialect_over_the_wire(door: Door) -> None:
         session.execute("RESET dialect")
         assert session.execute("SELECT k / 2 FROM t WHERE k = 1").fetchall() == [(0,)]
     assert "(1 row)" in door.psql("SET dialect = spark", 'SELECT `g` FROM t WHERE g = "q"')
+
+
+@pytest.mark.parametrize("path", collect(LOGIC), ids=lambda path: path.stem)
+def test_what_only_postgresql_evaluates(door: Door, path: Path) -> None:
+    story = WireStory(conninfo=f"postgresql://headwater@{door.url}")
+    try:
+        run_file(path, story.handle)
+    finally:
+        story.close()

@@ -14,7 +14,11 @@ from tests.logic.story import WireStory
 pytestmark = pytest.mark.server
 
 LOGIC = Path(__file__).resolve().parents[1] / "logic"
-PATHS = [*collect(LOGIC / "portable"), *collect(LOGIC / "portable_on_spark")]
+PATHS = [
+    path
+    for folder in ("portable", "portable_on_spark", "portable_with_shadow")
+    for path in collect(LOGIC / folder)
+]
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)

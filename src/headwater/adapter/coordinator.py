@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from headwater.adapter import catalog, replacement, subscribe, subscriptions, writes
 from headwater.adapter import reads as reading
+from headwater.adapter.calculations import Calculations
 from headwater.adapter.catalog import Sources
 from headwater.adapter.catalog_queries import CatalogQueries, CatalogUnavailable, passed
 from headwater.adapter.clients import Clients
@@ -99,6 +100,7 @@ class Coordinator:
         self._views = views
         self.timeline = timeline
         self.catalog_queries = catalog_queries
+        self.calculations = Calculations(catalog_queries)
         self.holds = Holds()
         keyed = KeyedReads(client.core)
         self.clients = Clients()
@@ -286,7 +288,8 @@ class Coordinator:
         gid = state.names[found.collection]
         collection = collection_of(state, gid)
         schema = evolution.from_bytes(collection.schemas[-1])
-        return Target(gid, name, schema, collection.key, defaults(found.sql))
+        default = defaults(found.sql)
+        return Target(gid, name, schema, collection.key, default, self.calculations)
 
     def read_by(
         self, statement: Insert | Update | Delete, target: Target, state: State | None = None

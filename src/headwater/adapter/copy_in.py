@@ -54,8 +54,7 @@ class TableCopy:
             if field.name in self._names:
                 column = rows.column(field.name)
             else:
-                default = target.defaults.get(field.name)
-                column = pa.chunked_array([pa.array([default] * rows.num_rows, field.type)])
+                column = target.default(field.name, rows.num_rows)
             if not field.nullable and column.null_count:
                 raise NotNullViolation(field.name, target.name)
             columns.append(column)

@@ -54,6 +54,7 @@ from headwater.adapter.sql.source_statements import CreateSource, TurnSource
 from headwater.adapter.sql.statements import (
     Acknowledge,
     AlterRetention,
+    Calculated,
     CommentOn,
     CreateIndex,
     CreateMaterializedView,
@@ -484,7 +485,7 @@ def _add_with_users(state: State, each: catalog.Object, gone: dict[str, catalog.
 
 
 @lru_cache(maxsize=1024)
-def defaults(create_sql: str) -> dict[str, Value]:
+def defaults(create_sql: str) -> dict[str, Value | Calculated]:
     """Return the defaults of a table, as its definition says them."""
     (statement,) = parse(create_sql)
     assert isinstance(statement, CreateTable)

@@ -31,6 +31,7 @@ from headwater.adapter.sql.names import SYSTEM_SCHEMA
 from headwater.adapter.sql.parse import parse
 from headwater.adapter.sql.query import folded
 from headwater.adapter.sql.statements import (
+    Calculated,
     CreateMaterializedView,
     CreateTable,
     CreateView,
@@ -170,14 +171,14 @@ def _defaults(created: Statement | None) -> dict[str, str]:
     if not isinstance(created, CreateTable):
         return {}
     return {
-        column.name: _literal(column.default)
+        column.name: _default(column.default)
         for column in created.columns
         if column.default is not None
     }
 
 
-def _literal(value: Value) -> str:
-    return literals.Literal(value).as_string(None)
+def _default(value: Value | Calculated) -> str:
+    return value.sql if isinstance(value, Calculated) else literals.Literal(value).as_string(None)
 
 
 # --- the query of a view --------------------------------------------------------------------------

@@ -46,6 +46,7 @@ from headwater.adapter.sql.names import exact
 from headwater.adapter.sql.statements import (
     Begin,
     Commit,
+    CreateTable,
     CreateTableAs,
     Delete,
     Dialect,
@@ -377,6 +378,8 @@ class ClientSession:
 
     def _define(self, statement: Definition, sql: str) -> Result:
         definitions, transaction = self._coordinator.definitions, self._transaction
+        if isinstance(statement, CreateTable):
+            self._coordinator.calculations.check(statement)
         if transaction is None:
             return Result(definitions.execute(statement, sql))
         transaction.admit_definition()

@@ -1,11 +1,12 @@
-"""From a statement that writes to the updates it means. Pure, over the rows it matched.
+"""From a statement that writes to the updates it means, over the rows it matched.
 
     INSERT   +row for each row given           (ON CONFLICT DO UPDATE: -old +new if there is one)
     UPDATE   -old +new for each row matched
     DELETE   -old for each row matched
 
 Values are stored by PostgreSQL's assignment casts (``sql/values.py``); defaults, NOT NULL and the
-width of rows are checked here, primary keys when the write commits (``adapter/group_commit.py``).
+width of rows are checked here, expressions calculated (``adapter/calculations.py``), and primary
+keys checked when the write commits (``adapter/group_commit.py``).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.adapter.calculations import Calculations, calculated
 from headwater.adapter.errors import (
     AffectedTwice,
     NoSuchConstraint,
@@ -30,6 +32,7 @@ from headwater.adapter.pgwire.backend import Result
 from headwater.adapter.sql.dml import NEW, PLACE
 from headwater.adapter.sql.statements import (
     Assignment,
+    Calculated,
     Computed,
     Constant,
     Delete,
@@ -53,7 +56,17 @@ class Target:
     name: str
     schema: pa.Schema
     key: tuple[str, ...]
-    defaults: Mapping[str, Value]
+    defaults: Mapping[str, Value | Calculated]
+    calculations: Calculations
+
+    def default(self, name: str, count: int) -> Any:
+        """Return the column of ``count`` rows that leave it out."""
+        type_, default = self.schema.field(name).type, self.defaults.get(name)
+        if isinstance(default, Calculated):
+            return pa.chunked_array(
+                [pa.array(self.calculations.column(default, type_, count), type_)]
+            )
+        return _repeated(default, type_, count)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,7 +98,8 @@ class Planned:
 def given_rows(statement: Insert, target: Target, selected: pa.Table | None) -> pa.Table:
     """Return the rows that an INSERT gives, as the table stores them."""
     if statement.query is None:
-        batch = as_batch(statement, target.schema, target.defaults)
+        insert = calculated(statement, target.schema, target.defaults, target.calculations)
+        batch = as_batch(insert, target.schema, target.defaults)
         return pa.Table.from_batches([batch])
     assert selected is not None, "its query was evaluated"
     named = statement.columns
@@ -101,7 +115,7 @@ def given_rows(statement: Insert, target: Target, selected: pa.Table | None) -> 
         if field.name in named:
             column = assign_column(selected.column(named.index(field.name)), field.type)
         else:
-            column = _repeated(target.defaults.get(field.name), field.type, selected.num_rows)
+            column = target.default(field.name, selected.num_rows)
         columns.append(column)
     return _checked(columns, target)
 
@@ -213,7 +227,7 @@ def _assigned_rows(
                 assert matched is not None, f"{sql} was evaluated"
                 new = assign_column(matched.column(NEW.format(number)), type_)
             case _:
-                new = _repeated(target.defaults.get(each.column), type_, old.num_rows)
+                new = target.default(each.column, old.num_rows)
         columns[each.column] = new
     return _checked([columns[name] for name in target.schema.names], target)
 

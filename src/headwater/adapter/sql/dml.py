@@ -24,7 +24,7 @@ from headwater.adapter.sql.trees import (
     strip_as_of,
     tree_of,
 )
-from headwater.adapter.sql.values import cast_to_text, evaluate
+from headwater.adapter.sql.values import cast_to_text, evaluate, value_of
 
 NEW = "__new_{}"
 """The name of the column with the n-th new value, of :func:`matching` and :func:`conflicting`."""
@@ -45,7 +45,7 @@ def insert(source: Source) -> statements.Statement:
         columns = tuple(query.folded(column) for column in target.expressions)
         target = target.this
     name = relation(target, "INSERT")
-    rows: tuple[tuple[statements.Value | statements.Keyword, ...], ...] = ()
+    rows: tuple[tuple[statements.Written, ...], ...] = ()
     selected = None
     if tree.args.get("default"):
         columns, rows = (), ((),)
@@ -71,10 +71,10 @@ def insert(source: Source) -> statements.Statement:
     )
 
 
-def _row_value(value: Any) -> statements.Value | statements.Keyword:
+def _row_value(value: Any) -> statements.Written:
     if isinstance(value, exp.Var) and value.name.upper() == "DEFAULT":
         return statements.DEFAULT
-    return evaluate(value)
+    return value_of(value)
 
 
 def _selected(tree: Any) -> statements.Select:

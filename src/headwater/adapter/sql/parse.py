@@ -42,7 +42,7 @@ from headwater.adapter.sql.names import quoted_name
 from headwater.adapter.sql.tokens import Cursor, Source, is_word, split, syntax_error
 from headwater.adapter.sql.trees import only, parse_tree, relation, strip_as_of, time_of, tree_of
 from headwater.adapter.sql.types import arrow_type
-from headwater.adapter.sql.values import assign, evaluate
+from headwater.adapter.sql.values import assign, value_of
 
 
 def parse(sql: str) -> tuple[statements.Statement, ...]:
@@ -326,7 +326,7 @@ def _column(part: Any) -> tuple[statements.ColumnDef, bool]:
         raise SqlSyntaxError(name, detail=f'Column "{name}" has no type.')
     type_ = arrow_type(part.args["kind"])
     nullable, is_key = True, False
-    default: statements.Value = None
+    default: statements.Value | statements.Calculated = None
     for constraint in part.args.get("constraints") or ():
         if isinstance(constraint.kind, exp.NotNullColumnConstraint):
             nullable = bool(constraint.kind.args.get("allow_null"))
@@ -334,7 +334,11 @@ def _column(part: Any) -> tuple[statements.ColumnDef, bool]:
             is_key = True
         elif isinstance(constraint.kind, exp.DefaultColumnConstraint):
             # Kept as it will be stored: a default of a wrong type is refused here.
-            default = assign(evaluate(constraint.kind.this), type_)
+            written = value_of(constraint.kind.this)
+            if isinstance(written, statements.Calculated):
+                default = written
+            else:
+                default = assign(written, type_)
         else:
             raise Unsupported(f"the column constraint {constraint.sql(dialect='postgres')}")
     return statements.ColumnDef(name, type_, nullable, default), is_key

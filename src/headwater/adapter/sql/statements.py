@@ -89,6 +89,16 @@ Value = None | bool | int | Decimal | float | str | bytes | date | datetime
 """A literal. A ``str`` is of unknown type until it meets its column, as in PostgreSQL."""
 
 
+@dataclass(frozen=True, slots=True)
+class Calculated:
+    """An expression that reads no relation, where a value stands: ``now()``, ``2 * 3``."""
+
+    sql: str
+    """In PostgreSQL's dialect."""
+    is_steady: bool
+    """Whether it has one value in one statement; ``random()`` has one in every row."""
+
+
 class Keyword(enum.Enum):
     """A word that stands where a value does."""
 
@@ -98,6 +108,9 @@ class Keyword(enum.Enum):
 DEFAULT: Final = Keyword.DEFAULT
 """The column's default."""
 
+Written = Value | Keyword | Calculated
+"""What may stand in a row of VALUES."""
+
 
 @dataclass(frozen=True, slots=True)
 class ColumnDef:
@@ -106,8 +119,8 @@ class ColumnDef:
     name: str
     type: pa.DataType
     nullable: bool = True
-    default: Value = None
-    """What a row that leaves it out gets; a literal."""
+    default: Value | Calculated = None
+    """What a row that leaves it out gets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +197,7 @@ class Insert:
 
     table: str
     columns: tuple[str, ...] | None
-    rows: tuple[tuple[Value | Keyword, ...], ...]
+    rows: tuple[tuple[Written, ...], ...]
     query: Select | None = None
     on_conflict: OnConflict | None = None
     returning: tuple[Returned, ...] | None = None

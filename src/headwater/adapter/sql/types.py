@@ -157,6 +157,11 @@ _ARROW = {
 }
 
 
+def arrow_of_oid(oid: int) -> pa.DataType | None:
+    """The Arrow type of what PostgreSQL has under ``oid``; None: there is none."""
+    return _ARROW.get(oid)
+
+
 def arrow_of_wire(wire: WireType) -> pa.DataType:
     """The Arrow type under which a parameter sent as ``wire`` is read."""
     return _ARROW[wire.oid]

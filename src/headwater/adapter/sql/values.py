@@ -1,7 +1,8 @@
 """Literals, and the rows of an ``INSERT`` as one Arrow batch.
 
-- :func:`evaluate`: a literal expression → :data:`~.statements.Value`. Constants only: nothing is
-  computed here, so that the meaning of an expression has one home, Spark.
+- :func:`evaluate`: a literal expression → :data:`~.statements.Value`. Nothing is computed here.
+- :func:`value_of`: the same, or a :class:`~.statements.Calculated` that PostgreSQL itself will
+  evaluate (``adapter/calculations.py``), of an expression that reads no relation.
 - :func:`assign`: a value → the value its column stores, by PostgreSQL's *assignment* casts: a
   string of unknown type is read by the type's input function, numbers are rounded (numeric half
   away from zero, float half to even) and range-checked, and what has no such cast is refused.
@@ -31,7 +32,7 @@ from headwater.adapter.errors import (
     WrongRowWidth,
 )
 from headwater.adapter.sql import text
-from headwater.adapter.sql.statements import Insert, Keyword, Value
+from headwater.adapter.sql.statements import Calculated, Insert, Keyword, Value
 from headwater.adapter.sql.types import arrow_type, wire_type
 
 _DIGITS_MAX = 2_000  # Enough for every finite double written out; a bound on the work per literal.
@@ -62,8 +63,25 @@ def evaluate(expression: Any) -> Value:
         return assign(evaluate(expression.this), arrow_type(expression.to))
     raise Unsupported(
         f"the expression {expression.sql(dialect='postgres')} in VALUES",
-        detail="A row of VALUES holds literals: numbers, strings, NULL, booleans and their casts.",
+        detail="A row of VALUES reads nothing: it holds literals, and expressions of them.",
+        hint="Write INSERT … SELECT.",
     )
+
+
+_READS = (exp.Column, exp.Query, exp.Star, exp.Parameter, exp.Placeholder, exp.Window)
+_UNSTEADY = (exp.Anonymous, exp.Rand, exp.Randn, exp.Uuid)
+"""What has another value each time, or is not known to have one."""
+
+
+def value_of(expression: Any) -> Value | Calculated:
+    """The value of a literal, or what it takes to calculate one."""
+    try:
+        return evaluate(expression)
+    except Unsupported:
+        if expression.find(*_READS) is not None:
+            raise
+    is_steady = expression.find(*_UNSTEADY) is None
+    return Calculated(expression.sql(dialect="postgres"), is_steady)
 
 
 def _number(written: str) -> int | Decimal:
@@ -193,9 +211,14 @@ def _to_timestamp(value: date, *, zoned: bool) -> datetime:
 
 
 def as_batch(
-    insert: Insert, schema: pa.Schema, defaults: Mapping[str, Value] = MappingProxyType({})
+    insert: Insert,
+    schema: pa.Schema,
+    defaults: Mapping[str, Value | Calculated] = MappingProxyType({}),
 ) -> pa.RecordBatch:
-    """The rows of ``insert`` as a batch of ``schema``, the schema of its table."""
+    """The rows of ``insert`` as a batch of ``schema``, the schema of its table.
+
+    What is calculated has been (``adapter/calculations.py``).
+    """
     named = insert.columns
     if named is None:
         # As in PostgreSQL, a shorter row fills the first columns.
@@ -213,14 +236,21 @@ def as_batch(
         default = defaults.get(field.name)
         if field.name in named:
             index = named.index(field.name)
-            given = [row[index] for row in insert.rows]
-            stored = [default if isinstance(v, Keyword) else assign(v, field.type) for v in given]
+            stored = [
+                default if isinstance(given, Keyword) else assign(_known(given), field.type)
+                for given in (row[index] for row in insert.rows)
+            ]
         else:
             stored = [default] * len(insert.rows)
         if not field.nullable and None in stored:
             raise NotNullViolation(field.name, insert.table)
         arrays.append(pa.array(stored, field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _known(value: Value | Calculated) -> Value:
+    assert not isinstance(value, Calculated), f"{value.sql} was calculated"
+    return value
 
 
 def check_columns(table: str, named: Sequence[str], schema: pa.Schema) -> None:
