@@ -19,11 +19,13 @@ import pytest
 
 from headwater.materialize.controller import Materializations
 from headwater.materialize.definition import Binding, Endpoint
+from headwater.materialize.delivery import Stream
 from headwater.materialize.disclosing import Disclosing
 from headwater.materialize.drivers.sqlite import SqliteDriver
 from headwater.materialize.options import endpoint as into
 from headwater.materialize.protocol import messages as m
 from headwater.materialize.protocol.machine import ProtocolViolation
+from headwater.materialize.shards import Materialization
 from headwater.materialize.status import State
 from headwater.materialize.transport import grpc_call
 from headwater.materialize.transport.child_process import ChildProcess, ConnectorFailed
@@ -65,6 +67,13 @@ def _updates(*triples: tuple[tuple[int, str], int, int]) -> pa.Table:
     return pa.table(columns, schema=updates_schema(SCHEMA))
 
 
+def _stream(running: Materialization) -> Stream:
+    """Return the stream of the one shard's session."""
+    courier = running.shards[0].courier
+    assert courier is not None
+    return courier.stream
+
+
 def _rows(path: Path, columns: str, table: str) -> list[tuple[Any, ...]]:
     with closing(sqlite3.connect(path)) as db:
         try:
@@ -96,7 +105,7 @@ def test_a_driver_behind_a_pipe_is_killed_and_goes_on(
     assert found is not None
     write.compare_and_append(_updates(((1, "a"), 1, 1), ((2, "a"), 1, 1)), 0, 2).result()
     _eventually(lambda: found.status.checkpoint == 2)
-    stream = found.shards[0]._stream
+    stream = _stream(found)
     assert isinstance(stream, ChildProcess)
     os.kill(stream.pid, signal.SIGKILL)
     changed = _updates(((1, "a"), 2, -1), ((1, "b"), 2, 1), ((3, "a"), 2, 1))
@@ -255,7 +264,7 @@ def test_a_connector_is_told_a_secret_that_the_log_does_not_have(
         row = _updates(((time, "a"), time, 1))
         write.compare_and_append(row, write.upper, time + 1).result()
         _eventually(lambda: found.status.checkpoint == write.upper.only())
-        stream = found.shards[0]._stream
+        stream = _stream(found)
         assert isinstance(stream, Disclosing)
         assert isinstance(stream._stream, ChildProcess)
         os.kill(stream._stream.pid, signal.SIGKILL)

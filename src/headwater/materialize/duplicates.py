@@ -22,8 +22,8 @@ Relied on by:   ``gather``, which reads what the collection has at the end of an
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -34,7 +34,6 @@ from headwater.materialize.tuples import pack_columns
 from headwater.persist.compact import advance
 from headwater.persist.consolidate import consolidate
 from headwater.persist.evolution import DIFF, TIME
-from headwater.persist.interval import Interval
 
 _KEY: Final = "key"
 _ROW: Final = "row"
@@ -50,10 +49,18 @@ class Duplicates(enum.Enum):
     LAST = "last"
 
 
+class Standing(Protocol):
+    """All that a collection has at a time, to be read."""
+
+    def updates(self) -> Iterator[pa.Table]:
+        """Yield it, piece by piece."""
+        ...
+
+
 def standing(
     binding: int,
     key: Sequence[str],
-    now: Interval,
+    now: Standing,
     updates: pa.Table,
     check: Callable[[], None],
 ) -> pa.Table:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -24,7 +25,6 @@ from headwater.materialize.combine import ANY_KEY
 from headwater.materialize.gather import owned
 from headwater.materialize.key_range import KeyRange
 from headwater.materialize.spill import SPILL_BYTES, Spill
-from headwater.persist.read import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +41,21 @@ class Chunk:
         return not self.position.snapshot
 
 
+class Readable(Protocol):
+    """An input at a time, to be read; a snapshot is."""
+
+    def updates(self) -> Iterator[pa.Table]:
+        """Yield its rows as updates at that time, piece by piece."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """A binding's part of the snapshot."""
 
     state_key: str
     key: tuple[str, ...]
-    snapshot: Snapshot
+    snapshot: Readable
 
 
 def chunks(

@@ -18,20 +18,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.materialize.changes import owned_keys, same_as_before
 from headwater.materialize.combine import Bound
-from headwater.materialize.duplicates import standing
+from headwater.materialize.duplicates import Standing, standing
 from headwater.materialize.key_range import KeyRange
 from headwater.materialize.loaded import LoadedRows
 from headwater.materialize.protocol.messages import Loaded, LoadedMany, LoadMany, StoreMany
-from headwater.materialize.replaced import Difference
 from headwater.materialize.sorted_runs import PACKED, RunFile, SortedRuns
 from headwater.materialize.spill import Spill, pack_key
-from headwater.persist.interval import Interval
+
+
+class Unread(Protocol):
+    """The updates of a collection over a span of times, to be read; an interval is."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of its updates."""
+        ...
+
+    def updates(self) -> Iterator[pa.Table]:
+        """Yield the updates, piece by piece."""
+        ...
+
+    def at_end(self) -> Standing:
+        """Return all that is there at its last time."""
+        ...
 
 
 class Run:
@@ -93,7 +109,7 @@ class Run:
 
 def gather(
     bound: Bound,
-    interval: Interval | Difference,
+    interval: Unread,
     upper: int,
     key_range: KeyRange,
     limit_bytes: int,

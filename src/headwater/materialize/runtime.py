@@ -24,56 +24,36 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Final
 
-import msgspec
-import pyarrow as pa
-
-from headwater.base.errors import HeadwaterError, InvalidUsage
+from headwater.base.errors import HeadwaterError
 from headwater.collection.capability import ReadCapability
-from headwater.materialize import first
 from headwater.materialize.agreement import Agreement, BeginAnew
 from headwater.materialize.checkpoint import Position
-from headwater.materialize.combine import Bound, ColumnsChanged
+from headwater.materialize.combine import ColumnsChanged
 from headwater.materialize.combine_job import Combiner
-from headwater.materialize.definition import (
-    CONNECTOR,
-    Definition,
-    Endpoint,
-    version_of,
-)
-from headwater.materialize.delivery import Delivery, Stream, Transaction, UnexpectedResponse
+from headwater.materialize.courier import Carried, Charge, Check, Courier, Here
+from headwater.materialize.definition import Definition, version_of
+from headwater.materialize.delivery import Stream, UnexpectedResponse
 from headwater.materialize.drivers.fences import FencedOff
-from headwater.materialize.drivers.registry import driver
 from headwater.materialize.feed import Feed
-from headwater.materialize.gather import Outgoing, Run, gather
 from headwater.materialize.key_range import KeyRange
 from headwater.materialize.pace import Pace
-from headwater.materialize.protocol.messages import (
-    Applied,
-    Apply,
-)
-from headwater.materialize.protocol.specs import (
-    ConnectorState,
-    MaterializationSpec,
-)
+from headwater.materialize.protocol.messages import Applied, Apply
+from headwater.materialize.protocol.specs import ConnectorState, MaterializationSpec
 from headwater.materialize.recovery import RecoveryEntry, ShardLog
 from headwater.materialize.reduction.merge_patch import updated_state
-from headwater.materialize.replaced import Difference
 from headwater.materialize.spill import SPILL_BYTES
 from headwater.materialize.status import State, Status
-from headwater.materialize.transport.child_process import ChildProcess
-from headwater.materialize.transport.in_process import InProcess
+from headwater.materialize.streams import Streams, stream_to
 from headwater.materialize.validating import validated_spec
-from headwater.materialize.wire.framing import Codec
 from headwater.materialize.wire.protobuf import decode_value, encode_value
 from headwater.persist import errors as persist_errors
 from headwater.persist.client import Client
-from headwater.persist.interval import Interval
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -84,40 +64,9 @@ RETRY_SECONDS_MAX: Final = 30.0
 STOP_SECONDS: Final = 30.0
 
 
-Streams = Callable[[], Stream]
-"""How a session reaches its driver: each call is a new stream."""
-
-
 def open_stream(definition: Definition) -> Stream:
     """Return a new stream to the driver of a materialization."""
-    endpoint = definition.endpoint
-    if endpoint.driver != CONNECTOR:
-        return InProcess(driver(endpoint.driver).make())
-    address = endpoint.config.get("endpoint")
-    if address is not None:
-        return _dial(address, endpoint)
-    command = endpoint.config.get("command")
-    if not isinstance(command, list) or not command or not all(map(_is_text, command)):
-        raise InvalidUsage("a connector needs its command, as a list of texts")
-    codec = Codec(endpoint.config.get("codec", Codec.PROTOBUF.value))
-    return ChildProcess(command, codec)
-
-
-def _dial(address: str, endpoint: Endpoint) -> Stream:
-    try:
-        from headwater.materialize.arena.stream import ArenaStream
-        from headwater.materialize.transport.grpc_stream import GrpcStream
-        from headwater.materialize.transport.tls import ClientTls
-    except ModuleNotFoundError as error:
-        raise InvalidUsage("gRPC is an extra: install headwater[grpc] where this runs") from error
-    tls = ClientTls.of(endpoint.config)
-    if endpoint.speaks_arenas:
-        return ArenaStream(address, tls=tls)
-    return GrpcStream(address, tls=tls)
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
+    return stream_to(definition.endpoint)
 
 
 class Session:
@@ -131,17 +80,18 @@ class Session:
         key_range: KeyRange,
         stream: Stream,
         agreement: Agreement | None = None,
-        combiner: Combiner | None = None,
+        courier: Courier | None = None,
+        check: Check = lambda: None,
     ) -> None:
+        """``courier``: who carries it, if not we with the stream; ``check`` may break it off."""
         self._key_range = key_range
-        self._combiner = combiner
         self._stream = stream
         self._agreement = agreed = agreement or Agreement()
         oldest = partial(agreed.oldest, key_range)
         self._log = ShardLog(client.core, definition.name, key_range, reads, oldest)
         entry = self._log.entry
         last = decode_value(entry.applied, MaterializationSpec) if entry.applied else None
-        spec, self._bound, _ = validated_spec(client, definition, stream, last, entry.version)
+        spec, bound, _ = validated_spec(client, definition, stream, last, entry.version)
         version = version_of(spec)
         if agreed.applies(key_range):
             self._applied(spec, version, last, self._apply(spec, version, last))
@@ -149,20 +99,15 @@ class Session:
         else:
             agreed.wait_applied(version)
             self._applied(spec, version, last, None)
-        self._delivery = Delivery(
-            stream, spec, version, key_range, self._log, source=definition.source
+        spill_bytes = definition.tuning.spill_bytes or SPILL_BYTES
+        charge = Charge(
+            spec, version, definition.source, key_range, bound, spill_bytes, agreed.alone
         )
-        if self.position != self._log.entry.position:
-            # The endpoint knows better, and whoever splits or joins us looks into the log.
-            known = msgspec.structs.replace(self._log.entry, position=self.position)
-            self._log.commit(known, None)
+        self._courier = courier or Here(stream)
+        self._courier.open(charge, self._log, check)
         named = [(b.name, read) for b, read in zip(definition.bindings, reads, strict=True)]
         replaced = [binding.was for binding in definition.bindings]
-        self.feed = Feed(client, named, self._delivery.position, replaced)
-        self._first: Iterator[first.Chunk] | None = None
-        self.spill_bytes = definition.tuning.spill_bytes or SPILL_BYTES
-        self.check: Callable[[], None] = lambda: None
-        """Raises, where the session is to end in the middle of reading."""
+        self.feed = Feed(client, named, self.position, replaced)
         agreed.stands(key_range, self.position)
 
     def _apply(
@@ -210,7 +155,7 @@ class Session:
     @property
     def position(self) -> Position | None:
         """Everything before it is delivered."""
-        return self._delivery.position
+        return self._courier.position
 
     def agrees(self, target: int) -> bool:
         """Whether all shards go to a target; there is none to agree upon if nothing changed."""
@@ -227,88 +172,42 @@ class Session:
         if self.feed.first is not None:
             return self._deliver_first(status)
         with_others = self._agreement.next_target(self.feed.reached) == target
-        runs = (
-            self._gathered(bound, interval, target)
-            for bound, interval in zip(self._bound, self.feed.take(target), strict=True)
-        )
-        delivered = self._transact(Position(target), runs, status, with_others=with_others)
-        return replace(delivered, reached=target)
-
-    def _gathered(self, bound: Bound, interval: Interval | Difference, upper: int) -> Run:
-        """Combine an interval: in tasks, where that is worth it, or here."""
-        if self._combiner is not None and isinstance(interval, Interval):
-            own, limit = self._key_range, self.spill_bytes
-            run = self._combiner.run(bound, interval, upper, own, limit)
-            if run is not None:
-                return run
-        return gather(bound, interval, upper, self._key_range, self.spill_bytes, self.check)
+        taken = self.feed.take(target)
+        carried = self._courier.deliver(target, taken, with_others=with_others)
+        return replace(self._counted(carried, status), reached=target)
 
     def _deliver_first(self, status: Status) -> Status:
         """Deliver what fits into one transaction of the inputs as they are at first."""
         assert self.feed.first is not None
-        if self._first is None:
-            begun = () if self.position is None else self.position.snapshot
-            parts = [
-                first.Part(bound.state_key, bound.binding.key, snapshot)
-                for bound, snapshot in zip(self._bound, self.feed.snapshots, strict=True)
-            ]
-            self._first = first.chunks(
-                parts,
-                self.feed.first + 1,
-                dict(begun),
-                self._key_range,
-                self.spill_bytes,
-                self.check,
-            )
-        chunk = next(self._first)
-        runs = (
-            self._combined(index, updates, chunk.position.time)
-            for index, updates in chunk.updates.items()
-        )
-        delivered = self._transact(chunk.position, runs, status, with_others=chunk.is_last)
-        if not chunk.is_last:
+        carried = self._courier.first(self.feed.first, self.feed.snapshots)
+        delivered = self._counted(carried, status)
+        if carried.position.snapshot:
             return delivered
-        self._first = None
         self.feed.first_delivered()
-        return replace(delivered, reached=chunk.position.time)
+        return replace(delivered, reached=carried.position.time)
 
-    def _combined(self, index: int, updates: pa.Table, upper: int) -> Run:
-        """Combine what is in memory of one binding."""
-        ordered = self._bound[index].ordered(updates, upper, self._key_range)
-        return Run.held(self._bound[index], ordered, self.spill_bytes)
-
-    def _transact(
-        self, position: Position, runs: Iterable[Run], status: Status, *, with_others: bool
-    ) -> Status:
-        """Deliver some bindings in one transaction, unless it would be for nothing."""
-        out = Outgoing(runs, self.spill_bytes)
-        # Where others commit we do, too, be it nothing: then all stand at one checkpoint. And that
-        # a snapshot is whole is worth a transaction if it was begun.
-        begun = self.position is not None and bool(self.position.snapshot)
-        needed = begun or (with_others and not self._agreement.alone)
-        if out.empty and not needed:
+    def _counted(self, carried: Carried, status: Status) -> Status:
+        """Return the status after a transaction, if it took one."""
+        if not carried.committed:
             return status
-        loads = out.loads(self._delivery.max_key)
-        self._delivery.transact(
-            Transaction(position, out.stores, loads, out.max_keys, keep=out.keep)
-        )
         self._agreement.stands(self._key_range, self.position)
+        position = carried.position
         return replace(
             status,
             checkpoint=status.checkpoint if position.snapshot else position.time,
             transactions=status.transactions + 1,
-            rows_loaded=status.rows_loaded + out.loaded,
-            rows_stored=status.rows_stored + out.stored,
-            rows_deleted=status.rows_deleted + out.deleted,
+            rows_loaded=status.rows_loaded + carried.loaded,
+            rows_stored=status.rows_stored + carried.stored,
+            rows_deleted=status.rows_deleted + carried.deleted,
         )
 
     def settle(self) -> None:
         """Let the driver apply the last transaction."""
-        self._delivery.settle()
+        self._courier.settle()
 
     def end(self) -> None:
         """End in good order."""
-        self._delivery.end()
+        self._courier.end()
 
     def close(self) -> None:
         """Release what is held for reading."""
@@ -340,7 +239,8 @@ class Shard:
         # A driver that cannot be made stalls its own materialization, and no other.
         self._connect = connect or partial(open_stream, definition)
         self._retry_seconds = retry_seconds
-        self._stream: Stream | None = None
+        self.courier: Courier | None = None
+        """Who carries the session of now, or has carried the last one."""
         self._stopping = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name=f"headwater-{self.name}", daemon=True
@@ -365,9 +265,9 @@ class Shard:
         """Stop after the transaction in hand; one that does not end is broken off."""
         self.stopping()
         self._thread.join(STOP_SECONDS)
-        stream = self._stream
-        if self._thread.is_alive() and stream is not None:
-            stream.abort()
+        courier = self.courier
+        if self._thread.is_alive() and courier is not None:
+            courier.abort()
         self._thread.join()
 
     def _run(self) -> None:
@@ -402,7 +302,7 @@ class Shard:
         self.status = replace(self.status, state=State.STALLED, error=told)
 
     def _session(self) -> None:
-        stream = self._stream = self._connect()
+        courier = self.courier = Here(self._connect(), self._combiner)
         session: Session | None = None
         try:
             session = Session(
@@ -410,17 +310,17 @@ class Shard:
                 self._definition,
                 self._reads,
                 self.key_range,
-                stream,
+                courier.stream,
                 self._agreement,
-                self._combiner,
+                courier,
+                self._check,
             )
-            session.check = self._check
             self._deliver(session)
             session.end()
         except BaseException:
             # What failed is told; that the stream may not end here is not.
             with suppress(HeadwaterError):
-                stream.abort()
+                courier.abort()
             raise
         finally:
             if session is not None:

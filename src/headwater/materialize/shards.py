@@ -26,9 +26,10 @@ from headwater.materialize.agreement import Agreement
 from headwater.materialize.combine_job import Combiner, Tasks
 from headwater.materialize.definition import Definition
 from headwater.materialize.key_range import KeyRange
-from headwater.materialize.runtime import RETRY_SECONDS, Shard, Streams
+from headwater.materialize.runtime import RETRY_SECONDS, Shard
 from headwater.materialize.splits import next_shards, reshape, shards_of
 from headwater.materialize.status import State, Status
+from headwater.materialize.streams import Streams
 from headwater.persist import errors as persist_errors
 from headwater.persist.client import Client
 
