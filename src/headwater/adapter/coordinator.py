@@ -23,8 +23,9 @@ from headwater.adapter.calculations import Calculations
 from headwater.adapter.catalog import Sources
 from headwater.adapter.catalog_queries import CatalogQueries, CatalogUnavailable, passed
 from headwater.adapter.clients import Clients
+from headwater.adapter.column_rules import column_rules
 from headwater.adapter.connections import Connections
-from headwater.adapter.definitions import Definitions, defaults
+from headwater.adapter.definitions import Definitions
 from headwater.adapter.describing import returned_columns
 from headwater.adapter.dialect import to_spark
 from headwater.adapter.errors import SystemRelation, Unsupported, WrongKind
@@ -288,8 +289,8 @@ class Coordinator:
         gid = state.names[found.collection]
         collection = collection_of(state, gid)
         schema = evolution.from_bytes(collection.schemas[-1])
-        default = defaults(found.sql)
-        return Target(gid, name, schema, collection.key, default, self.calculations)
+        rules = column_rules(found.sql)
+        return Target(gid, name, schema, collection.key, rules, self.calculations)
 
     def read_by(
         self, statement: Insert | Update | Delete, target: Target, state: State | None = None

@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from headwater.adapter.errors import NotNullViolation
 from headwater.adapter.group_commit import TableWrite
 from headwater.adapter.pgwire.backend import Column
 from headwater.adapter.sql.values import check_columns
@@ -55,10 +54,8 @@ class TableCopy:
                 column = rows.column(field.name)
             else:
                 column = target.default(field.name, rows.num_rows)
-            if not field.nullable and column.null_count:
-                raise NotNullViolation(field.name, target.name)
             columns.append(column)
-        whole = pa.Table.from_arrays(columns, schema=target.schema)
+        whole = target.stored(columns)
         self._batches.clear()
         self._commit(TableWrite(target.id, target.name, target.key, whole, [1] * whole.num_rows))
 

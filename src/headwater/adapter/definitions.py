@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 
 import pyarrow as pa
 
@@ -49,12 +48,10 @@ from headwater.adapter.sql.materialization_statements import (
     TurnMaterialization,
 )
 from headwater.adapter.sql.names import quoted_name, schema_of
-from headwater.adapter.sql.parse import parse
 from headwater.adapter.sql.source_statements import CreateSource, TurnSource
 from headwater.adapter.sql.statements import (
     Acknowledge,
     AlterRetention,
-    Calculated,
     CommentOn,
     CreateIndex,
     CreateMaterializedView,
@@ -67,7 +64,6 @@ from headwater.adapter.sql.statements import (
     Rename,
     RenameSchema,
     SetSchema,
-    Value,
 )
 from headwater.adapter.timeline import DEFAULT
 from headwater.collection.collections import Collections
@@ -482,11 +478,3 @@ def _add_with_users(state: State, each: catalog.Object, gone: dict[str, catalog.
     gone[each.id] = each
     for user in catalog.users(state, each.id):
         _add_with_users(state, user, gone)
-
-
-@lru_cache(maxsize=1024)
-def defaults(create_sql: str) -> dict[str, Value | Calculated]:
-    """Return the defaults of a table, as its definition says them."""
-    (statement,) = parse(create_sql)
-    assert isinstance(statement, CreateTable)
-    return {column.name: column.default for column in statement.columns}

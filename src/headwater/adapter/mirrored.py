@@ -139,9 +139,14 @@ def _relation(state: State, each: catalog.Object, indexes: tuple[Index, ...]) ->
         _log.warning('"%s" is not shown: a name is longer than PostgreSQL has them', each.name)
         return None
     created = _created(each.sql)
-    defaults = _defaults(created)
+    defaults, lengths = _defaults(created), _lengths(created)
     columns = tuple(
-        Column.stored(field, each.column_comments.get(field.name), defaults.get(field.name))
+        Column.stored(
+            field,
+            each.column_comments.get(field.name),
+            defaults.get(field.name),
+            lengths.get(field.name),
+        )
         for field in schema
     )
     definition = _definition(state, each, created)
@@ -175,6 +180,11 @@ def _defaults(created: Statement | None) -> dict[str, str]:
         for column in created.columns
         if column.default is not None
     }
+
+
+def _lengths(created: Statement | None) -> dict[str, int]:
+    columns = created.columns if isinstance(created, CreateTable) else ()
+    return {column.name: column.length_max for column in columns if column.length_max}
 
 
 def _default(value: Value | Calculated) -> str:

@@ -11,7 +11,7 @@ keys checked when the write commits (``adapter/group_commit.py``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.adapter.calculations import Calculations, calculated
+from headwater.adapter.column_rules import ColumnRules
 from headwater.adapter.errors import (
     AffectedTwice,
     NoSuchConstraint,
@@ -43,7 +44,13 @@ from headwater.adapter.sql.statements import (
     Update,
     Value,
 )
-from headwater.adapter.sql.values import as_batch, assign, assign_column, check_columns
+from headwater.adapter.sql.values import (
+    as_batch,
+    assign,
+    assign_column,
+    check_columns,
+    fitted_column,
+)
 from headwater.base.ids import GlobalId
 from headwater.persist.evolution import DIFF
 
@@ -56,12 +63,22 @@ class Target:
     name: str
     schema: pa.Schema
     key: tuple[str, ...]
-    defaults: Mapping[str, Value | Calculated]
+    rules: ColumnRules
     calculations: Calculations
+
+    def stored(self, columns: Sequence[Any]) -> pa.Table:
+        """Return the rows of ``columns``, in the table's order, if it takes them."""
+        found = list(columns)
+        for place, field in enumerate(self.schema):
+            if field.name in self.rules.lengths:
+                found[place] = fitted_column(found[place], self.rules.lengths[field.name])
+            if not field.nullable and found[place].null_count:
+                raise NotNullViolation(field.name, self.name)
+        return pa.Table.from_arrays(found, schema=self.schema)
 
     def default(self, name: str, count: int) -> Any:
         """Return the column of ``count`` rows that leave it out."""
-        type_, default = self.schema.field(name).type, self.defaults.get(name)
+        type_, default = self.schema.field(name).type, self.rules.defaults.get(name)
         if isinstance(default, Calculated):
             return pa.chunked_array(
                 [pa.array(self.calculations.column(default, type_, count), type_)]
@@ -98,9 +115,10 @@ class Planned:
 def given_rows(statement: Insert, target: Target, selected: pa.Table | None) -> pa.Table:
     """Return the rows that an INSERT gives, as the table stores them."""
     if statement.query is None:
-        insert = calculated(statement, target.schema, target.defaults, target.calculations)
-        batch = as_batch(insert, target.schema, target.defaults)
-        return pa.Table.from_batches([batch])
+        defaults = target.rules.defaults
+        insert = calculated(statement, target.schema, defaults, target.calculations)
+        batch = as_batch(insert, target.schema, defaults)
+        return target.stored(pa.Table.from_batches([batch]).columns)
     assert selected is not None, "its query was evaluated"
     named = statement.columns
     if named is None:
@@ -117,7 +135,7 @@ def given_rows(statement: Insert, target: Target, selected: pa.Table | None) -> 
         else:
             column = target.default(field.name, selected.num_rows)
         columns.append(column)
-    return _checked(columns, target)
+    return target.stored(columns)
 
 
 def insert(statement: Insert, target: Target, rows: pa.Table) -> Planned:
@@ -229,18 +247,11 @@ def _assigned_rows(
             case _:
                 new = target.default(each.column, old.num_rows)
         columns[each.column] = new
-    return _checked([columns[name] for name in target.schema.names], target)
+    return target.stored([columns[name] for name in target.schema.names])
 
 
 def _repeated(value: Value, type_: pa.DataType, count: int) -> Any:
     return pa.chunked_array([pa.array([value] * count, type_)])
-
-
-def _checked(columns: Sequence[Any], target: Target) -> pa.Table:
-    for field, column in zip(target.schema, columns, strict=True):
-        if not field.nullable and column.null_count:
-            raise NotNullViolation(field.name, target.name)
-    return pa.Table.from_arrays(list(columns), schema=target.schema)
 
 
 def _returned(rows: pa.Table, returning: Sequence[Returned]) -> pa.Table:

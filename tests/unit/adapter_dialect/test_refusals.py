@@ -42,7 +42,7 @@ def refusal(sql: str) -> AdapterError:
         ("select (n / 3)::text from x", "text of a numeric", 9),
         ("select z::text from x", "text of a numeric", 8),
         ("select f::numeric from x", "cast of double precision to numeric", 8),
-        ("select s::varchar(3) from x", "type varchar(3)", None),
+        ("select s::char(3) from x", "type char(3)", None),
         ("select s::bytea from x", "cast of text to bytea", 8),
         ("select iv::text from x", "cast of interval to text", 8),
         ("select '{1}'::int[]", "a literal of type integer[]", 8),

@@ -30,6 +30,7 @@ from headwater.adapter.dialect.typed import (
     scale_is_shown,
 )
 from headwater.adapter.sql.query import folded
+from headwater.adapter.sql.types import length_max
 from headwater.collection.types import SqlType, array
 
 FUNCTIONS: Final[dict[str, Function]] = {**TEXT_FUNCTIONS, **NUMBER_FUNCTIONS, **TIME_FUNCTIONS}
@@ -308,6 +309,11 @@ class Expressions:
 
     def _cast(self, node: Any, scope: Scope) -> Typed:
         only(node, "this", "to")
+        length = length_max(node.args["to"])
+        if length is not None:
+            # What is too long is cut, unlike where it is stored.
+            text = cast(self.translate(node.this, scope), TEXT)
+            return text.of(f"substring({text.sql}, 1, {length})", TEXT)
         type_ = written_type(node, node.args["to"])
         if isinstance(node.this, exp.Array) and not node.this.expressions:
             element = cast_sql("NULL", type_.parts[0][1])

@@ -28,6 +28,7 @@ from headwater.adapter.dialect.refusal import (
 from headwater.adapter.dialect.scope import Aliases, Column, Common, Scope
 from headwater.adapter.dialect.typed import TEXT, UNKNOWN, Typed, common, scale_is_shown
 from headwater.adapter.sql.query import folded
+from headwater.adapter.sql.types import length_max
 from headwater.collection.types import SqlType
 
 ROW_NUMBER: Final = "row number"
@@ -411,6 +412,8 @@ def _name(item: Any) -> str:
 
 
 def _cast_name(node: Any) -> str:
+    if length_max(node.args["to"]) is not None:
+        return "varchar"
     written = written_type(node, node.args["to"])
     return type_name(written.parts[0][1].name if written.name == "array" else written.name)
 

@@ -47,7 +47,11 @@ class Column:
 
     @classmethod
     def stored(
-        cls, field: pa.Field, comment: str | None = None, default: str | None = None
+        cls,
+        field: pa.Field,
+        comment: str | None = None,
+        default: str | None = None,
+        length_max: int | None = None,
     ) -> Column:
         """A column as we store it.
 
@@ -60,6 +64,8 @@ class Column:
         name = "numeric" if type_.args == NUMERIC_BARE else type_.postgres
         if "record" in name:
             name = "jsonb"
+        if length_max is not None:
+            name = f"varchar({length_max})"
         return cls(field.name, name, not field.nullable, comment, default)
 
 

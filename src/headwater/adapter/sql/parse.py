@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final, Literal
 
+import pyarrow as pa
 from sqlglot import exp
 
 from headwater.adapter.errors import (
@@ -41,8 +42,8 @@ from headwater.adapter.sql import (
 from headwater.adapter.sql.names import quoted_name
 from headwater.adapter.sql.tokens import Cursor, Source, is_word, split, syntax_error
 from headwater.adapter.sql.trees import only, parse_tree, relation, strip_as_of, time_of, tree_of
-from headwater.adapter.sql.types import arrow_type
-from headwater.adapter.sql.values import assign, value_of
+from headwater.adapter.sql.types import arrow_type, length_max
+from headwater.adapter.sql.values import assign, fitted, value_of
 
 
 def parse(sql: str) -> tuple[statements.Statement, ...]:
@@ -324,7 +325,9 @@ def _column(part: Any) -> tuple[statements.ColumnDef, bool]:
     name = query.folded(part.this)
     if part.args.get("kind") is None:
         raise SqlSyntaxError(name, detail=f'Column "{name}" has no type.')
-    type_ = arrow_type(part.args["kind"])
+    kind = part.args["kind"]
+    length = length_max(kind)
+    type_ = arrow_type(kind) if length is None else pa.string()
     nullable, is_key = True, False
     default: statements.Value | statements.Calculated = None
     for constraint in part.args.get("constraints") or ():
@@ -341,7 +344,9 @@ def _column(part: Any) -> tuple[statements.ColumnDef, bool]:
                 default = assign(written, type_)
         else:
             raise Unsupported(f"the column constraint {constraint.sql(dialect='postgres')}")
-    return statements.ColumnDef(name, type_, nullable, default), is_key
+    if length is not None and isinstance(default, str):
+        default = fitted(default, length)
+    return statements.ColumnDef(name, type_, nullable, default, length), is_key
 
 
 def _identifier_of(part: Any) -> Any:

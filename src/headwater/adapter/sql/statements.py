@@ -121,6 +121,8 @@ class ColumnDef:
     nullable: bool = True
     default: Value | Calculated = None
     """What a row that leaves it out gets."""
+    length_max: int | None = None
+    """Of ``varchar(n)``: n."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 Two partial functions, neither of which guesses:
 
 - :func:`arrow_type`: a type as written in a ``CREATE TABLE`` or a cast → the Arrow type we store.
-  What we cannot hold *with its meaning* (``varchar(10)`` without the length check) is refused.
+  What we cannot hold *with its meaning* (``char(3)`` with its blanks) is refused.
+- :func:`length_max`: how long the text of a column of such a type may be, which no Arrow type says.
 - :func:`wire_type`: the Arrow type of a result column → PostgreSQL's OID, size and modifier.
 
 ``wire_type(arrow_type(t))`` names ``t`` again, up to ``varchar`` → ``text``. The widths and the
@@ -19,6 +20,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from headwater.adapter.errors import InvalidDefinition, UnknownType, Unsupported
+from headwater.adapter.value_errors import InvalidLength
 
 NUMERIC_PRECISION_MAX = 38  # Spark's and decimal128's.
 
@@ -29,6 +31,7 @@ NUMERIC_BARE = pa.decimal128(NUMERIC_PRECISION_MAX, 9)
 _REAL_BITS_MAX = 24  # float(p): p up to 24 is real, beyond it double precision.
 _DOUBLE_BITS_MAX = 53
 _TIMESTAMP_DIGITS = 6
+_VARCHAR_MAX = 10_485_760  # PostgreSQL's.
 
 _T = exp.DataType.Type
 _PLAIN: dict[Any, pa.DataType] = {
@@ -65,8 +68,18 @@ def arrow_type(written: Any) -> pa.DataType:
         return pa.float32() if modifiers[0] <= _REAL_BITS_MAX else pa.float64()
     if kind in (_T.TIMESTAMP, _T.TIMESTAMPTZ) and modifiers == (_TIMESTAMP_DIGITS,):
         return plain
-    hint = "Use text." if kind == _T.VARCHAR else None
+    hint = "Use text." if kind in (_T.VARCHAR, _T.CHAR) else None
     raise Unsupported(f"type {written.sql(dialect='postgres').lower()}", hint=hint)
+
+
+def length_max(written: Any) -> int | None:
+    """How many characters a column written ``varchar(n)`` holds; None: as many as there are."""
+    if written.this != _T.VARCHAR or len(written.expressions) != 1:
+        return None
+    length = int(written.expressions[0].name)
+    if not 1 <= length <= _VARCHAR_MAX:
+        raise InvalidLength(length, _VARCHAR_MAX)
+    return length
 
 
 def _numeric(modifiers: tuple[int, ...]) -> pa.DataType:

@@ -20,6 +20,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from sqlglot import exp
 
 from headwater.adapter.errors import (
@@ -34,6 +35,7 @@ from headwater.adapter.errors import (
 from headwater.adapter.sql import text
 from headwater.adapter.sql.statements import Calculated, Insert, Keyword, Value
 from headwater.adapter.sql.types import arrow_type, wire_type
+from headwater.adapter.value_errors import TooLong
 
 _DIGITS_MAX = 2_000  # Enough for every finite double written out; a bound on the work per literal.
 
@@ -116,6 +118,24 @@ def assign(value: Value, target: pa.DataType) -> Value:
     if pa.types.is_binary(target) and isinstance(value, bytes):
         return value
     raise _mismatch(value, target)
+
+
+def fitted(value: str, length_max: int) -> str:
+    """A text as ``varchar(length_max)`` stores it: too long by blanks alone, it loses these."""
+    if len(value) <= length_max:
+        return value
+    if value[length_max:].strip(" "):
+        raise TooLong(length_max)
+    return value[:length_max]
+
+
+def fitted_column(column: Any, length_max: int) -> Any:
+    """The same of a column."""
+    longest = pc.max(pc.utf8_length(column)).as_py()
+    if longest is None or longest <= length_max:
+        return column
+    values = [None if value is None else fitted(value, length_max) for value in column.to_pylist()]
+    return pa.chunked_array([pa.array(values, column.type)])
 
 
 def _mismatch(value: Value, target: pa.DataType) -> TypeMismatch:
