@@ -4,6 +4,9 @@ No jar is built and none is shipped: the sources are in this package, one class 
 compiled over the ones before it. They use Catalyst's internals, so they belong to the Spark version
 that the package pins; where a class is missing the compiler says which, and nothing is guessed.
 
+The first class that a JVM gets is ``Undelayed``: from then on no answer of the gateway waits for an
+acknowledgement, which would be 40 ms for each of more than 8 KB, such as what a step has written.
+
 Objects of these classes live in the driver. Where tasks are to have some, too, the classes are
 *shipped*: what was compiled is handed to Spark as a jar, and its executors fetch it.
 
@@ -45,6 +48,8 @@ class _Compiled(NamedTuple):
     code: Mapping[str, bytes]
 
 
+UNDELAYED: Final = ("Undelayed",)
+
 _lock: Final = threading.Lock()
 _made: dict[tuple[str, ...], _Compiled] = {}
 _shipped: dict[tuple[str, ...], Any] = {}
@@ -69,6 +74,8 @@ def java_object(
     """
     context = session.sparkContext
     with _lock:
+        if UNDELAYED not in _made or _made[UNDELAYED].gateway is not context._gateway:
+            _made[UNDELAYED] = _undelayed(context._gateway)
         known = _made.get(classes)
         if known is None or known.gateway is not context._gateway:
             known = _made[classes] = _compiled(context._gateway, classes, package)
@@ -77,6 +84,15 @@ def java_object(
             _ship(context, classes[-1], known.code)
             _shipped[classes] = context
         return known.made
+
+
+def _undelayed(gateway: Any) -> _Compiled:
+    from py4j.java_gateway import JavaObject
+    from py4j.protocol import GATEWAY_SERVER_OBJECT_ID
+
+    compiled = _compiled(gateway, UNDELAYED, __package__)
+    compiled.made.install(JavaObject(GATEWAY_SERVER_OBJECT_ID, gateway._gateway_client))
+    return compiled
 
 
 def _ship(context: Any, name: str, code: Mapping[str, bytes]) -> None:
