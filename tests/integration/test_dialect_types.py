@@ -19,6 +19,7 @@ from tests.unit.adapter_dialect.query_corpus import QUERIES
 
 pytestmark = pytest.mark.server
 
+TEXT, VARCHAR = 25, 1043
 SEED = random.SystemRandom().randrange(1_000_000)
 
 
@@ -34,6 +35,7 @@ def test_names_and_types_are_postgresqls(postgres: psycopg.Connection[Any]) -> N
     different = []
     for sql in (*written, *(q.lstrip("~=") for q in QUERIES)):
         names, oids, _ = ask(postgres, sql)
+        oids = [TEXT if oid == VARCHAR else oid for oid in oids]  # Clients see text.
         ours = to_spark(sql, RELATIONS).columns
         if [c.name for c in ours] != names or [c.type.oid for c in ours] != oids:
             different.append((sql, names, oids, ours))

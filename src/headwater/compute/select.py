@@ -12,6 +12,7 @@ snapshot is.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from types import MappingProxyType
@@ -178,6 +179,10 @@ def quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 
+_CONDITION: Final = re.compile(r"SparkException: \[(?P<condition>[A-Z_.]+)\] (?P<message>.*)")
+"""A condition of Spark's that PySpark does not know for one."""
+
+
 @contextmanager
 def _failures() -> Iterator[None]:
     try:
@@ -192,7 +197,11 @@ def _failures() -> Iterator[None]:
             raise QueryFailed(
                 TOO_MUCH, ResultTooLarge.condition, ResultTooLarge.sqlstate
             ) from error
-        raise QueryFailed(last_line(error), None, SYSTEM_ERROR) from error
+        said = last_line(error)
+        known = _CONDITION.search(said)
+        if known is not None:
+            raise QueryFailed(known["message"], known["condition"], SYSTEM_ERROR) from error
+        raise QueryFailed(said, None, SYSTEM_ERROR) from error
     except (ResultTooLarge, NoSpaceForResult) as error:
         raise QueryFailed(str(error), error.condition, error.sqlstate) from error
 

@@ -229,3 +229,15 @@ select id, g > all (select g from y where id < 4), g <= any (select g from y whe
 select id, i4 = all (select g from y where g = 2), i4 <> any (select g from y where g > 1) from x
 select id from x where g >= all (select z.g from y as z where z.id = x.id)
 select id, g in (select g from y where id < 6), g not in (select g from y where id < 6), g = any (select g from y where id < 0) from x
+with recursive r(n) as (select 1 union all select n + 1 from r where n < 200) select n from r
+with recursive r as (select id, g, 1 as depth from x where id < 3 union all select x.id, x.g, r.depth + 1 from r join x on x.id = r.id + 2 where r.depth < 4) select * from r
+with recursive c as (select g from y where id < 4), r as (select min(g) as low, 0 as depth from c union all select low + 1, depth + 1 from r where depth < 3) select r.*, (select count(*) from c) from r
+with recursive c as (select id from x) select count(*) from c
+select count(*) from (with recursive r as (select 1::bigint as n, 'a' as s union all select n * 2, s || 'b' from r where n < 100) select * from r) as q where length(s) > 2
+select g, count(*), sum(id) from x group by rollup(g)
+select g, b, count(*), grouping(g), grouping(g, b) from x group by cube(g, b)
+select g, b, count(*) from x group by grouping sets ((g, b), g, ())
+select g as k, b, sum(i4), max(s) from x where id < 12 group by b, rollup (k) having count(*) > 0
+select b, id % 3, count(*) from x group by grouping sets (rollup (b), (id % 3)), grouping sets ((), (b))
+select count(*) from x group by ()
+select g, b, count(*) from x group by (g, b)

@@ -70,9 +70,18 @@ def refusal(sql: str) -> AdapterError:
         ("select sum(m * m * m * m) from x", "a product of so many digits", 12),
         ("select z * z * z from x", "a product of so many digits", 8),
         # Clauses.
-        ("with recursive r as (select 1) select * from r", "WITH RECURSIVE", None),
-        ("select g from x group by rollup(g)", "rollup expression", 33),
-        ("select count(*) from x group by cube(g)", "cube expression", None),
+        (
+            "with recursive r as (select 1 as n union select n from r) select * from r",
+            "UNION in WITH RECURSIVE",
+            None,
+        ),
+        ("with recursive r as (select n from r) select * from r", "the recursive query", None),
+        (
+            "with recursive r as (select n from r union all select 1 as n) select * from r",
+            "the recursive query",
+            None,
+        ),
+        ("select count(*) from x group by distinct rollup(g)", "ALL or DISTINCT of GROUP BY", None),
         ("select id from x tablesample system (10)", "sample of table", None),
         ("select id from x for update", "locks of select", None),
         ("select id into q from x", "into of select", None),

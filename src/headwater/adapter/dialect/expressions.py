@@ -21,6 +21,7 @@ from headwater.adapter.dialect.time_functions import TIME_FUNCTIONS, extract
 from headwater.adapter.dialect.typed import (
     BOOLEAN,
     DATE,
+    INTEGER,
     TEXT,
     TIMESTAMPTZ,
     UNKNOWN,
@@ -348,6 +349,8 @@ class Expressions:
         name = calls.function_name(node)
         if name in AGGREGATES:
             return aggregate(calls.aggregate_call(self, node, scope))
+        if name == "grouping":
+            return self._grouping(node, scope)
         function = FUNCTIONS.get(name)
         if function is None:
             refuse(node, f"function {name}")
@@ -394,6 +397,16 @@ class Expressions:
         if isinstance(node, exp.CurrentDate):
             return Typed("current_date()", DATE, node)
         return Typed("current_timestamp()", TIMESTAMPTZ, node)
+
+    def _grouping(self, node: Any, scope: Scope) -> Typed:
+        """A bit for each key, the last one the least: whether the row is no group of it."""
+        if not node.expressions:
+            refuse(node, "grouping of nothing")
+        bits = [f"grouping({self.translate(key, scope).sql})" for key in node.expressions]
+        text = bits[0]
+        for bit in bits[1:]:
+            text = f"({text} * 2 + {bit})"
+        return Typed(cast_sql(text, INTEGER), INTEGER, node)
 
 
 _ARITHMETIC: Final = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}

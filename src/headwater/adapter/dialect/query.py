@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from sqlglot import exp
 
+from headwater.adapter.dialect import recursion
 from headwater.adapter.dialect.calls import coerce_known, direction, ordering
 from headwater.adapter.dialect.casts import coerce, written_type
 from headwater.adapter.dialect.expressions import Expressions
@@ -99,14 +100,14 @@ class QueryTranslator:
         if clause is None:
             return "", commons
         only(clause, "expressions", "recursive")
-        if clause.args.get("recursive"):
-            refuse(clause, "WITH RECURSIVE")
-        written = []
+        word, written = "WITH", []
         for item in clause.expressions:
             only(item, "this", "alias", "materialized")
-            text, columns = self.query(item.this, outer, commons, None, top=False)
             alias = item.args["alias"]
             name = folded(alias.this)
+            terms = recursion.terms(item.this, name) if clause.args.get("recursive") else None
+            first = item.this if terms is None else terms[0]
+            text, columns = self.query(first, outer, commons, None, top=False)
             renamed = [folded(column) for column in alias.args.get("columns") or []]
             if len(renamed) > len(columns):
                 refuse(item, f'{len(renamed)} column names for "{name}"')
@@ -116,8 +117,14 @@ class QueryTranslator:
             ) + tuple(columns[len(renamed) :])
             common_query = Common(self._with_names.fresh(name), columns)
             commons = {**commons, name: common_query}
-            written.append(f"{identifier(common_query.alias)} AS ({text})")
-        return f"WITH {', '.join(written)} ", commons
+            limit = ""
+            if terms is not None:
+                types = [column.type for column in columns]
+                further, _ = self.query(terms[1], outer, commons, types, top=False)
+                text = f"({text}) UNION ALL ({further})"
+                word, limit = "WITH RECURSIVE", f" MAX RECURSION LEVEL {recursion.LEVELS_MAX}"
+            written.append(f"{identifier(common_query.alias)}{limit} AS ({text})")
+        return f"{word} {', '.join(written)} ", commons
 
     # --- SELECT -----------------------------------------------------------------------------------
 
@@ -185,11 +192,25 @@ class QueryTranslator:
         group = node.args.get("group")
         if group is not None:
             only(group, "expressions")
-            keys = [self._group_key(item, scope, outputs) for item in group.expressions]
+            if group.args.get("all") is not None:
+                refuse(group, "ALL or DISTINCT of GROUP BY")
+            keys = [
+                # Alone, Spark takes (a, b) for one key, and () for nothing that it knows.
+                f"GROUPING SETS ({key})" if isinstance(item, exp.Tuple) else key
+                for item in group.expressions
+                for key in (self._grouping(item, scope, outputs),)
+            ]
             text += f" GROUP BY {', '.join(keys)}"
         if node.args.get("having") is not None:
             text += f" HAVING {self._expressions.condition(node.args['having'].this, scope)}"
         return text
+
+    def _grouping(self, item: Any, scope: Scope, outputs: list[Output]) -> str:
+        """A key, or sets of keys in one another."""
+        if isinstance(item, exp.Tuple | exp.Rollup | exp.Cube | exp.GroupingSets):
+            parts = (self._grouping(part, scope, outputs) for part in item.expressions)
+            return f"{_SETS.get(type(item), '')}({', '.join(parts)})"
+        return self._group_key(item, scope, outputs)
 
     def _group_key(self, item: Any, scope: Scope, outputs: list[Output]) -> str:
         if isinstance(item, exp.Literal) and not item.is_string:
@@ -400,6 +421,9 @@ def _columns(outputs: list[Output], *, top: bool) -> tuple[Column, ...]:
         )
         for output in outputs
     )
+
+
+_SETS: Final = {exp.Rollup: "ROLLUP ", exp.Cube: "CUBE ", exp.GroupingSets: "GROUPING SETS "}
 
 
 def _name(item: Any) -> str:
