@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import tempfile
 from collections import Counter
 from collections.abc import Iterable
 from decimal import Decimal
@@ -15,6 +16,8 @@ import pytest
 
 from headwater.collection.run import Run
 from headwater.compute.columns import frame as columns
+from headwater.compute.columns import settled as settling
+from headwater.compute.columns.settled import SettledRuns
 from headwater.compute.select import QueryFailed, select
 from headwater.persist.batch import Segment
 from headwater.persist.client import Client
@@ -79,6 +82,7 @@ def _multiset(rows: list[dict[str, Any]]) -> Counter[str]:
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let what a test writes be large, and its changes small."""
     monkeypatch.setattr(columns, "DRIVER_ROWS_MAX", 150)
+    monkeypatch.setattr(settling, "DRIVER_ROWS_MAX", 150)
     monkeypatch.setattr(columns, "SLICE_ROWS_MIN", 100)
 
 
@@ -96,8 +100,10 @@ def many(client: Client) -> Client:
     return client
 
 
-def _rows(spark: Any, snapshot: Snapshot) -> list[dict[str, Any]]:
-    found = columns.columns_frame(spark, snapshot)
+def _rows(
+    spark: Any, snapshot: Snapshot, settled: SettledRuns | None = None
+) -> list[dict[str, Any]]:
+    found = columns.columns_frame(spark, snapshot, settled)
     assert found is not None
     rows: list[dict[str, Any]] = found.toArrow().to_pylist()
     return rows
@@ -206,3 +212,81 @@ def test_whole_files_beside_runs(
     path.write_bytes(data)
     with pytest.raises(Corrupt, match="its checksum does not match"):
         columns.columns_frame(spark, read.snapshot(0))
+
+
+def test_large_parts_that_take_away_are_settled(
+    spark: Any, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What no part can hide as it is stored: duplicates, changes of many rows, files."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    seed = Random().randrange(2**32)
+    print(f"seed {seed}")
+    random = Random(seed)
+    write, read = client.create_or_load("c", SCHEMA)
+    present = [n % 300 for n in range(400)]
+    history = [[(_row(n), 0, 1) for n in present]]
+    for time, changed in enumerate((200, 20, 100), start=1):
+        random.shuffle(present)
+        present, gone = present[changed:], present[:changed]
+        come = [random.randrange(400) for _ in range(changed)]
+        present += come
+        updates = [(_row(n), time, -1) for n in gone] + [(_row(n), time, 1) for n in come]
+        history.append(updates)
+    settled = SettledRuns()
+    files = []
+    for time, updates in enumerate(history):
+        write.compare_and_append(updates, time, time + 1).result()
+        snapshot = read.snapshot(time)
+        expected = _multiset(snapshot.to_table().to_pylist())
+        # The 20 changes of time 2 are hidden in what was settled at 1: nothing new is made.
+        if time != 2:
+            assert columns.columns_frame(spark, snapshot, settled) is None, f"seed {seed}"
+        found = _multiset(_rows(spark, snapshot, settled))
+        assert found == expected, f"seed {seed}, at {time}"
+        files.append(len(list(tmp_path.glob("headwater-settled-*/*"))))
+    assert files == [1, 2, 2, 3]
+    # The past is what it was, and what a window shows of it is a base of its own.
+    old = read.snapshot(1)
+    assert _multiset(_rows(spark, old, settled)) == _multiset(old.to_table().to_pylist())
+
+
+def test_settled_runs_are_bounded(
+    spark: Any, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The least lately used goes, unless it is being read; what is too large, or has less than
+    no row, is not made twice."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    schema = pa.schema([pa.field("k", pa.int64()), pa.field("s", pa.string())])
+    readers = {}
+    for name, diff in (("a", 1), ("b", 1), ("c", 1), ("less", -1)):
+        write, readers[name] = client.create_or_load(name, schema)
+        rows = [({"k": n, "s": "s" * 20}, 0, 2) for n in range(500)]
+        write.compare_and_append([*rows, ({"k": -1, "s": name}, 0, diff)], 0, 1).result()
+
+    def asked(settled: SettledRuns, name: str) -> Snapshot | None:
+        """Ask twice; return the snapshot if there is a frame of it."""
+        snapshot = readers[name].snapshot(0)
+        columns.columns_frame(spark, snapshot, settled)
+        found = columns.columns_frame(spark, snapshot, settled)
+        return None if found is None else snapshot
+
+    def files() -> int:
+        return len(list(tmp_path.glob("headwater-settled-*/*")))
+
+    settled = SettledRuns()
+    assert asked(settled, "less") is None
+    assert asked(settled, "a") is not None
+    (file,) = tmp_path.glob("headwater-settled-*/*")
+    settled = SettledRuns(bytes_max=2 * file.stat().st_size)
+    first = asked(settled, "a")
+    assert asked(settled, "b") is not None
+    assert first is not None
+    assert asked(settled, "c") is not None
+    assert files() == 2
+    # The one that was being read is still there; the other has gone.
+    assert settled.serving(first) is not None
+    assert settled.serving(readers["b"].snapshot(0)) is None
+    small = SettledRuns(bytes_max=10)
+    assert asked(small, "a") is None
+    monkeypatch.setattr(small, "_make", None)
+    assert asked(small, "a") is None

@@ -33,6 +33,7 @@ from headwater.collection.capability import ReadCapability, WriteCapability
 from headwater.compute import definition, describe, maintained, recompute, renew
 from headwater.compute import select as queries
 from headwater.compute.catalyst.compiler import Workspace
+from headwater.compute.columns.settled import SettledRuns
 from headwater.compute.definition import Definition
 from headwater.compute.describe import ViewDescription
 from headwater.compute.explain_query import explained_query
@@ -90,6 +91,7 @@ class ViewController:
         """The validate form of :meth:`maintain_view`."""
         self._stepping = threading.Lock()
         self._stalled: dict[GlobalId, _Stalled] = {}
+        self._settled = SettledRuns()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -399,7 +401,9 @@ class ViewController:
         """
         known = self._relations(relations)
         given = local or {}
-        return queries.select(self._client, self._session, sql, as_of, known, given, group)
+        return queries.select(
+            self._client, self._session, sql, as_of, known, given, group, self._settled
+        )
 
     def cancel(self, group: str) -> None:
         """End the jobs of this name that run now: their query fails. From any thread."""

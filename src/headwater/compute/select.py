@@ -32,6 +32,7 @@ from headwater.compute.catalyst.compiler import Workspace
 from headwater.compute.catalyst.render import execute
 from headwater.compute.catalyst.user_functions import has_functions, session_of
 from headwater.compute.columns.frame import columns_frame
+from headwater.compute.columns.settled import SettledRuns
 from headwater.compute.ir.node import Scan, walk
 from headwater.compute.ir.plan import Plan
 from headwater.compute.ir.refusal import NotUnderstood, Refused
@@ -67,15 +68,16 @@ def select(
     relations: Mapping[str, str],
     local: Mapping[str, pa.Table] = MappingProxyType({}),
     group: str = "",
+    settled: SettledRuns | None = None,
 ) -> pa.Table:
     """Return the rows of the query, in its order. ``local`` are relations besides collections.
 
-    ``group`` names its jobs, for :func:`cancel`.
+    ``group`` names its jobs, for :func:`cancel`; ``settled`` is what queries before have settled.
     """
     with or_ended(session):
         own = session_of(session)
         with job_group(own, group, "query") if group else nullcontext():
-            return _selected(client, own, sql, as_of, relations, local)
+            return _selected(client, own, sql, as_of, relations, local, settled)
 
 
 def cancel(session: Any, group: str) -> None:
@@ -92,6 +94,7 @@ def _selected(
     as_of: int,
     relations: Mapping[str, str],
     local: Mapping[str, pa.Table],
+    settled: SettledRuns | None,
 ) -> pa.Table:
     # Kept until the query has run: they keep what it reads from being collected.
     snapshots: dict[str, Snapshot] = {}
@@ -101,7 +104,7 @@ def _selected(
         for name in known if plan is None else set(plan.relations) - set(local):
             snapshots[name] = client.reader(relations[name]).snapshot(as_of)
         read = {} if plan is None else _fields(plan)
-        frames = {n: _rows(own, each, read.get(n)) for n, each in snapshots.items()}
+        frames = {n: _rows(own, each, read.get(n), settled) for n, each in snapshots.items()}
         frames.update((name, arrow_frame(own, rows)) for name, rows in local.items())
         if plan is not None:
             small = is_small(plan, snapshots, local)
@@ -111,8 +114,10 @@ def _selected(
         return rows_of(own, own.sql(sql), small=False)
 
 
-def _rows(session: Any, snapshot: Snapshot, fields: set[str] | None) -> Any:
-    found = columns_frame(session, snapshot)
+def _rows(
+    session: Any, snapshot: Snapshot, fields: set[str] | None, settled: SettledRuns | None
+) -> Any:
+    found = columns_frame(session, snapshot, settled)
     return rows_frame(session, snapshot, fields) if found is None else found
 
 

@@ -38,6 +38,7 @@ from headwater.collection.run import Run
 from headwater.collection.run_layout import RunLayout
 from headwater.compute.catalyst.jvm import java_object
 from headwater.compute.columns.files import files_frame, path_of
+from headwater.compute.columns.settled import SettledRuns
 from headwater.persist.batch import Part, Segment
 from headwater.persist.consolidate import consolidate
 from headwater.persist.evolution import DIFF
@@ -108,47 +109,86 @@ class Slice(NamedTuple):
     hidden: list[int]
 
 
+class Sides(NamedTuple):
+    """A snapshot: files and runs that have every row once, and the rest, which is little."""
+
+    files: list[tuple[Part, str]]
+    sources: list[Source]
+    rest: list[Part]
+
+
 def java_side(session: Any) -> Any:
     """Return the object of ``RunTables.java``; compiles it if this JVM has not."""
     return java_object(session, CLASSES, __package__, shipped=True)
 
 
-def columns_frame(session: Any, snapshot: Snapshot) -> Any | None:
-    """Return the rows of a snapshot, each as often as it is there; ``None``: not in this way."""
+def columns_frame(
+    session: Any, snapshot: Snapshot, settled: SettledRuns | None = None
+) -> Any | None:
+    """Return the rows of a snapshot, each as often as it is there; ``None``: not in this way.
+
+    ``settled`` has, or makes, what stands for parts in which nothing can be hidden.
+    """
     place = place_of(snapshot._core)
     local = session.sparkContext.master.startswith("local")
     if place is None or not local or snapshot.narrowing != EVERYTHING:
         return None
     parts = [part for part in snapshot.parts if not part.errors]
-    blob = place.blob(read_only=True)
+    # What is small altogether is read by whoever asks: a task costs more.
+    if sum(part.rows for part in parts) <= DRIVER_ROWS_MAX:
+        return None
+    if not _has_columns(snapshot.schema, snapshot.schema):
+        return None
+    require_no_errors(snapshot)
+    reading = Reading.of(place, snapshot.collection)
+    found = None if settled is None else settled.serving(snapshot)
+    if found is None:
+        stored = _as_stored(snapshot, parts, place.blob(read_only=True))
+        frame = _frame(session, snapshot, reading, stored)
+        old = any(is_upgraded(part, snapshot.collection, snapshot._codec) for part in parts)
+        # What an older version of the codec wrote, only the codec knows how to read.
+        if frame is not None or settled is None or old:
+            return frame
+        found = settled.made(session, snapshot, reading)
+    if found is None:
+        return None
+    source = Source(found.run, found.path, 0)
+    return _frame(session, snapshot, reading, Sides([], [source], found.rest))
+
+
+def _as_stored(snapshot: Snapshot, parts: Sequence[Part], blob: Blob) -> Sides | None:
+    """Return the sides of a snapshot as its parts are; ``None`` if they have no such columns."""
     plain = [part for part in parts if _is_plain(part, snapshot)]
     paths = ((part, path_of(part, blob)) for part in plain if part.rows > FILE_ROWS_MIN)
     files = [(part, path) for part, path in paths if path is not None]
     runs = [part for part in plain if part.layout == RunLayout.name]
     rest = [part for part in parts if part not in runs and part not in [p for p, _ in files]]
-    # What is small altogether is read here, too: a task costs more.
-    all_rows, rest_rows = (sum(part.rows for part in some) for some in (parts, rest))
-    if all_rows <= DRIVER_ROWS_MAX or rest_rows > DRIVER_ROWS_MAX:
+    if sum(part.rows for part in rest) > DRIVER_ROWS_MAX:
         return None
     sources = opened(blob, runs, snapshot.schema)
-    if sources is None or not _has_columns(snapshot.schema, snapshot.schema):
+    return None if sources is None else Sides(files, sources, rest)
+
+
+def _frame(session: Any, snapshot: Snapshot, reading: Reading, sides: Sides | None) -> Any | None:
+    """Return the rows of both sides; ``None`` if not all that the rest takes away can be hidden."""
+    if sides is None:
         return None
-    require_no_errors(snapshot)
-    names, reading = snapshot.schema.names, Reading.of(place, snapshot.collection)
+    names = snapshot.schema.names
     empty = reading.schema.empty_table()
     little = consolidate(
-        pa.concat_tables([empty, *map(reading.updates, rest)]).select([*names, DIFF])
+        pa.concat_tables([empty, *map(reading.updates, sides.rest)]).select([*names, DIFF])
     )
     added = pc.greater(little.column(DIFF), 0)
-    hidden = hidden_rows([source.run for source in sources], little.filter(pc.invert(added)), names)
+    runs = [source.run for source in sides.sources]
+    hidden = hidden_rows(runs, little.filter(pc.invert(added)), names)
     if hidden is None:
         return None
     frames = []
-    if files:
-        frames.append(files_frame(session, files, snapshot.schema))
-    if sources:
-        tasks = background_slots(session)
-        said = described(snapshot, sources, shares([s.run.rows for s in sources], hidden, tasks))
+    if sides.files:
+        frames.append(files_frame(session, sides.files, snapshot.schema))
+    if runs:
+        tasks = shares([run.rows for run in runs], hidden, background_slots(session))
+        said = described(snapshot, sides.sources, tasks)
         java = java_side(session).frame(session._jsparkSession, said)
         frames.append(DataFrame(java, session))
     more = repeat_rows(little.filter(added), snapshot.name).select(names)
