@@ -63,7 +63,7 @@ def test_psql_lists_what_there_is(door: Door) -> None:
     )
     assert re.search(r"public \| orders +\| table +\| headwater", printed)
     assert re.search(r"public \| paid_orders +\| view +\| headwater", printed)
-    assert re.search(r"headwater +\| headwater_admin \| UTF8", printed)
+    assert re.search(r"headwater +\| headwater \| UTF8", printed)
     assert re.search(r"public +\| headwater", printed)
     assert re.search(r"orders_pkey \| index", printed)
     assert re.search(r"by_who +\| index", printed)

@@ -83,6 +83,9 @@ def shadow() -> Iterator[Shadow]:
         yield running
 
 
+USERS = "select rolname from pg_roles where rolname !~ '^pg_' order by 1"
+
+
 def rows(shadow: Shadow, sql: str, *parameters: str | None) -> list[tuple[str | None, ...]]:
     return list(shadow.run_catalog_query(sql, parameters).rows)
 
@@ -97,15 +100,26 @@ def oid(shadow: Shadow, name: str) -> str | None:
 def test_its_life() -> None:
     """One directory through everything that can befall it."""
     with place() as directory:
-        with Shadow(directory) as first:
+        odd = [
+            "ada",
+            'Odd "One"',
+            "headwater",
+            "headwater_reader",
+            "pg_monitor",
+            "public",
+            "x" * 64,
+        ]
+        with Shadow(directory, odd) as first:
             first.mirror(OBJECTS)
             known = oid(first, "t")
+            assert rows(first, USERS) == [('Odd "One"',), ("ada",), ("headwater",)]
 
         # Stopped and started, it shows what it showed; killed, its lock files stay.
         again = Shadow(directory)
         assert again.start() is False
         assert again.mirror(OBJECTS) == ()
         assert oid(again, "t") == known
+        assert rows(again, USERS) == [("headwater",)]
         pid = again.instance.postmaster_pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
@@ -114,8 +128,9 @@ def test_its_life() -> None:
         # A lock with the number of a living stranger (us) is stale all the same.
         (directory / "data" / "postmaster.pid").write_text(f"{os.getpid()}\n{directory}/data\n")
         (directory / ".s.PGSQL.5432.lock").write_text(f"{os.getpid()}\n")
-        third = Shadow(directory)
+        third = Shadow(directory, ["eve"])
         assert third.start() is False
+        assert rows(third, USERS) == [("eve",), ("headwater",)]
         assert third.mirror(OBJECTS) == ()
         third.stop()
 
@@ -309,10 +324,12 @@ def test_keys_comments_and_types_are_there(shadow: Shadow) -> None:
         (r"\d+ v", ["SELECT a,", "FROM t;"]),
         (r"\d m", ['"m_b" UNIQUE, btree (b)']),
         (r'\d sales."Odd Name"', ["x      | bigint"]),
-        (r"\l", ["headwater | headwater_admin", "template0"]),
+        (r"\l", ["headwater | headwater |", "(1 row)"]),
         (r"\dn", ["public | headwater", "sales  | headwater"]),
         (r"\df", ["(0 rows)"]),
-        (r"\du", [" headwater  "]),
+        (r"\du", [" headwater | \n\n"]),
+        ("SELECT rolname FROM pg_roles WHERE rolname !~ '^pg_'", ["(1 row)"]),
+        ("SELECT usename FROM pg_user", [" headwater", "(1 row)"]),
     ],
 )
 def test_psql_shows_what_its_user_expects(

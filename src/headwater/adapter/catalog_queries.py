@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -65,10 +65,16 @@ class CatalogUnavailable(AdapterError):
 
 
 class CatalogQueries:
-    """The shadow of one server, under ``directory``; ``current`` is the state of the location."""
+    """The shadow of one server, under ``directory``; ``current`` is the state of the location.
 
-    def __init__(self, directory: Path, current: Callable[[], State]) -> None:
+    ``users`` are those who may connect to the server: its roles, to clients.
+    """
+
+    def __init__(
+        self, directory: Path, current: Callable[[], State], users: Collection[str] = ()
+    ) -> None:
         self._directory = directory
+        self._users = users
         self._current = current
         self._shadow: Shadow | None = None
         self._stopped = False
@@ -148,7 +154,7 @@ class CatalogQueries:
 
     def _start(self) -> Shadow:
         try:
-            shadow = Shadow(self._directory)
+            shadow = Shadow(self._directory, self._users)
             shadow.start()
         except (HeadwaterError, OSError, ImportError, LookupError) as error:
             self._refused = f"the shadow PostgreSQL does not start: {error}"

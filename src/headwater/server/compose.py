@@ -98,7 +98,9 @@ class Server:
         tell("the location is open", epoch=self.client.core.epoch, **config.shown())
         self.timeline = Timeline(self.client, clock)
         self.catalog_queries = CatalogQueries(
-            config.data / "shadow", lambda: self.client.core.state
+            config.data / "shadow",
+            lambda: self.client.core.state,
+            () if self._users is None else self._users.names,
         )
         self.session = WarmingSession(settings)
         undo.callback(self.session.close)

@@ -58,6 +58,11 @@ class UserList:
         """What is kept of the user's password."""
         return self._verifiers.get(name)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Who they are."""
+        return tuple(self._verifiers)
+
     def admits(self, name: str, password: str) -> bool:
         """Whether this is the user's password: where it is told, and not proved."""
         kept = self._verifiers.get(name)

@@ -15,6 +15,7 @@ Strings are compared by code point and folded by Unicode's full rules, as UTF8_B
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import psycopg
@@ -27,6 +28,7 @@ READER: Final = "headwater_reader"
 RECORD_SCHEMA: Final = "pg_headwater"
 """Where the record is. Clients take ``pg_…`` for the system's and do not list it."""
 
+NAME_BYTES_MAX: Final = 63
 STATEMENT_TIMEOUT_MS: Final = 5_000
 
 INITDB_OPTIONS: Final = (
@@ -133,16 +135,22 @@ FORBIDDEN_FUNCTIONS: Final = (
 """Revoked from everybody: those that wait, signal, lock, run text, or write."""
 
 
+INITIAL_DATABASE: Final = "template1"
+"""What there is before :data:`DATABASE`, and no longer when a shadow is whole."""
+
+ROLE_VIEWS: Final = ("pg_roles", "pg_shadow")
+"""Of PostgreSQL's own, over which its others are: what clients learn of roles, they learn here."""
+
+
 def make_database(connection: psycopg.Connection[Any]) -> None:
-    """Roles and the database, from ``template1``. Nothing else may be connected to."""
+    """Roles and the database, from :data:`INITIAL_DATABASE`. Nobody may be connected to another."""
     run = connection.execute
     owner, reader, database = map(sql.Identifier, (OWNER, READER, DATABASE))
     run(sql.SQL("CREATE ROLE {} LOGIN").format(owner))  # "Cannot login" would puzzle in \\du
     run(sql.SQL("CREATE ROLE {} LOGIN").format(reader))
-    run(sql.SQL("CREATE DATABASE {} OWNER {}").format(database, sql.Identifier(ADMIN)))
+    run(sql.SQL("CREATE DATABASE {} OWNER {}").format(database, owner))
     run("DROP DATABASE postgres")
-    for name in (DATABASE, "template1"):
-        run(sql.SQL("REVOKE ALL ON DATABASE {} FROM PUBLIC").format(sql.Identifier(name)))
+    run(sql.SQL("REVOKE ALL ON DATABASE {} FROM PUBLIC").format(database))
     run(sql.SQL("GRANT CONNECT ON DATABASE {} TO {}").format(database, reader))
     run(sql.SQL("GRANT CREATE, CONNECT ON DATABASE {} TO {}").format(database, owner))
     for name, value in READER_SETTINGS.items():
@@ -189,4 +197,44 @@ def make_rights(connection: psycopg.Connection[Any]) -> None:
             " (key text PRIMARY KEY, place int NOT NULL, drops text NOT NULL, digest text NOT NULL)"
         ).format(schema)
     )
+    hide_what_is_ours(connection)
     run("RESET allow_system_table_mods")
+
+
+def hide_what_is_ours(connection: psycopg.Connection[Any]) -> None:
+    """Leave what a client expects to be listed: the one database, and no role of our own making."""
+    run = connection.execute
+    run("UPDATE pg_database SET datistemplate = false")
+    for name in ("template0", INITIAL_DATABASE):
+        run(sql.SQL("DROP DATABASE {}").format(sql.Identifier(name)))
+    for view in ROLE_VIEWS:
+        found = run("SELECT pg_get_viewdef(%s::regclass)", [view]).fetchone()
+        assert found is not None, "an aggregate has a row"
+        name = "rolname" if view == "pg_roles" else "usename"
+        run(
+            sql.SQL("CREATE OR REPLACE VIEW pg_catalog.{} AS SELECT * FROM ({}) AS r").format(
+                sql.Identifier(view), sql.SQL(found[0].rstrip(";"))
+            )
+            + sql.SQL(" WHERE {} NOT IN ({}, {})").format(
+                sql.Identifier(name), sql.Literal(ADMIN), sql.Literal(READER)
+            )
+        )
+
+
+def show_users(connection: psycopg.Connection[Any], users: Iterable[str]) -> None:
+    """Let roles of these names be listed, and no others besides :data:`OWNER`.
+
+    They are names: nobody comes in by them (:data:`ACCESS`), and they may do nothing.
+    """
+    # What PostgreSQL keeps for itself, or cannot hold, cannot be shown.
+    wanted = {name for name in users if not name.startswith("pg_") and _fits(name)}
+    told = connection.execute("SELECT rolname FROM pg_authid WHERE rolname !~ '^pg_'").fetchall()
+    there = {name for (name,) in told}
+    for name in sorted(wanted - there):
+        connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(name)))
+    for name in sorted(there - wanted - {ADMIN, OWNER, READER}):
+        connection.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(name)))
+
+
+def _fits(name: str) -> bool:
+    return len(name.encode()) <= NAME_BYTES_MAX and name not in ("public", "none", "")

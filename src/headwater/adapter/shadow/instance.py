@@ -37,7 +37,7 @@ from headwater.base.decoding import from_json
 
 _log = logging.getLogger(__name__)
 
-LAYOUT: Final = 1
+LAYOUT: Final = 2
 """Version of what :mod:`.bootstrap` makes: another one is thrown away and made again."""
 
 MEMORY_KILOBYTES_MAX: Final = 768 * 1024
@@ -164,8 +164,8 @@ class Instance:
         unforced = bootstrap.UNFORCED if _boot() else ""
         (self.data / "postgresql.conf").write_text(bootstrap.CONFIGURATION + unforced)
         (self.data / "pg_hba.conf").write_text(bootstrap.ACCESS)
-        self._run()
-        with self.connect(bootstrap.ADMIN, dbname="template1") as connection:
+        self._run(bootstrap.INITIAL_DATABASE)
+        with self.connect(bootstrap.ADMIN, dbname=bootstrap.INITIAL_DATABASE) as connection:
             bootstrap.make_database(connection)
         with self.connect(bootstrap.ADMIN) as connection:
             bootstrap.make_rights(connection)
@@ -203,7 +203,7 @@ class Instance:
 
     # --- its process ------------------------------------------------------------------------------
 
-    def _run(self) -> None:
+    def _run(self, database: str = bootstrap.DATABASE) -> None:
         command = [
             *("/bin/sh", "-c", _KEEPER, "sh", str(MEMORY_KILOBYTES_MAX)),
             *(str(self._binaries / "postgres"), "-D", str(self.data)),
@@ -222,7 +222,7 @@ class Instance:
         deadline = time.monotonic() + START_SECONDS
         while True:
             try:
-                self.connect(bootstrap.ADMIN, dbname="template1", connect_timeout=5).close()
+                self.connect(bootstrap.ADMIN, dbname=database, connect_timeout=5).close()
                 return
             except psycopg.OperationalError as error:
                 if time.monotonic() > deadline or self._has_ended():

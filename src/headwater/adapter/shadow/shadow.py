@@ -11,7 +11,7 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Self, TypeVar
@@ -41,8 +41,9 @@ _RENAMED: Final = re.compile(rf"\b(?:{'|'.join(RENAMED)})\b")
 class Shadow:
     """The shadow PostgreSQL of one server, under ``directory``."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, users: Collection[str] = ()) -> None:
         self.instance = Instance(directory)
+        self._users = users
         self._sessions = Sessions(lambda: self.instance.connect(bootstrap.READER))
         self._admin: psycopg.Connection[Any] | None = None
         self._shown: tuple[Mirrored, ...] = ()
@@ -53,7 +54,14 @@ class Shadow:
         """Start; return whether it is new, and shows nothing until :meth:`mirror` is called."""
         with self._lock:
             self._stopped = False
-            return self.instance.start()
+            return self._started()
+
+    def _started(self) -> bool:
+        new = self.instance.start()
+        if self._users or not new:
+            with self.instance.connect(bootstrap.ADMIN) as connection:
+                bootstrap.show_users(connection, self._users)
+        return new
 
     def stop(self) -> None:
         """Stop the process and close every session."""
@@ -123,7 +131,7 @@ class Shadow:
                     _log.warning("the shadow PostgreSQL is gone, and is started again")
                     self._close()
                     self.instance.stop()
-                    self.instance.start()
+                    self._started()
                     self._show(self._shown)
             return ask()
 
