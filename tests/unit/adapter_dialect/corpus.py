@@ -541,6 +541,9 @@ def _expressions() -> Iterator[str]:
     ):
         for column in ("d", "ts", "tz"):
             yield f"date_trunc('{unit}', {column})"
+    for column in ("d", "ts", "tz"):
+        yield f"to_char({column}, 'YYYY-MM-DD\"T\"HH24:MI:SS.US')"
+        yield f"to_char({column}, 'Dy, DD Mon YYYY HH12.MI AM \"it''s\" MS')"
     yield from (
         *("d + 1", "d - 1", "1 + d", "d + g", "d - d", "d - '2000-01-01'", "d - date '2000-01-01'"),
         *("d + interval '1 day'", "d - interval '36 hours'", "ts + interval '1 day'", "ts - ts"),

@@ -23,7 +23,7 @@ def refusal(sql: str) -> AdapterError:
     [
         # Functions and overloads.
         ("select initcap(s) from x", "function initcap", 8),
-        ("select id, to_char(d, 'YYYY') from x", "function to_char", 12),
+        ("select id, to_date(s, 'YYYY') from x", "function to_date", 12),
         ("select random()", "function random", 8),
         ("select chr(65)", "function chr", 8),
         ("select regexp_replace(s, 'a', 'b') from x", "function regexp_replace", 8),
@@ -66,6 +66,8 @@ def refusal(sql: str) -> AdapterError:
         ("select ts at time zone 'Europe/Paris' from x", "time zone 'Europe/Paris'", 8),
         ("select extract(century from d) from x", "extract of 'century'", 29),
         ("select date_part('second', ts) from x", "date_part of 'second'", 8),
+        ("select to_char(d, 'Month') from x", "'th' in a pattern of to_char", 8),
+        ("select to_char(d, w) from x", "to_char of a pattern that is no literal", 8),
         ("select date_trunc('decade', d) from x", "date_trunc to this unit", 8),
         ("select sum(m * m * m * m) from x", "a product of so many digits", 12),
         ("select z * z * z from x", "a product of so many digits", 8),

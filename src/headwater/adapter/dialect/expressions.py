@@ -18,6 +18,7 @@ from headwater.adapter.dialect.scope import Aliases, Column, Scope
 from headwater.adapter.dialect.signatures import Function, call
 from headwater.adapter.dialect.text_functions import TEXT_FUNCTIONS, trimmed
 from headwater.adapter.dialect.time_functions import TIME_FUNCTIONS, extract
+from headwater.adapter.dialect.to_char import TO_CHAR
 from headwater.adapter.dialect.typed import (
     BOOLEAN,
     DATE,
@@ -34,7 +35,12 @@ from headwater.adapter.sql.query import folded
 from headwater.adapter.sql.types import length_max
 from headwater.collection.types import SqlType, array
 
-FUNCTIONS: Final[dict[str, Function]] = {**TEXT_FUNCTIONS, **NUMBER_FUNCTIONS, **TIME_FUNCTIONS}
+FUNCTIONS: Final[dict[str, Function]] = {
+    **TEXT_FUNCTIONS,
+    **NUMBER_FUNCTIONS,
+    **TIME_FUNCTIONS,
+    "to_char": TO_CHAR,
+}
 
 STEPS_MAX: Final = 100_000
 
