@@ -9,8 +9,7 @@ disk, and is counted.
 and dropped, rows of COPY received and dropped, ``json.loads`` or fastavro on the same bytes.
 
 *MiB* is by how much the anonymous memory of the process grew at most while a backlog was ingested
-in one range: it should be that of some batches, not of the backlog. (What is told by keys is
-folded, and takes as much as the keys that the range changes.)
+in one range: it should be that of some batches, not of the backlog. (Upserts: ``upsert.py``.)
 
 Names choose some: ``storage.py formats kafka postgres mysql``.
 """

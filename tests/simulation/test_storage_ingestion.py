@@ -11,18 +11,23 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Literal
 
+import pyarrow as pa
 import pytest
 
 from headwater.base.errors import HeadwaterError
+from headwater.collection.probe import PROBE_INDEX
 from headwater.persist.client import Client
 from headwater.persist.errors import Fenced, Stopped
-from headwater.storage.envelope import Folding, Known, Lookup
+from headwater.storage import upsert_range
+from headwater.storage.envelope import Changes, Upsert
 from headwater.storage.ingestion import Ingestion
 from headwater.storage.kept import Entry
 from headwater.storage.offsets import NOTHING, Offsets
 from headwater.storage.remap import Remap
 from headwater.storage.resumption import Uppers
 from headwater.storage.stored_remap import read_remap
+from headwater.storage.told import ROW, TOLD
+from headwater.storage.upsert_range import RowsOf, folded
 from headwater.testing.crash import quiet_crashes
 from headwater.testing.stepped import stepped
 from headwater.testing.unreliable import Crash, FailNth
@@ -289,18 +294,28 @@ def _bound_late(self: Ingestion, late: Any, bind: Callable[[Ingestion, Any], boo
 
 def _upserts_from_input(patch: pytest.MonkeyPatch) -> None:
     """The state is what this process has seen of its input."""
-    changes = Folding.changes
-    seen: dict[Any, Known] = {}
+    seen: dict[Any, Any] = {}
 
-    def defective(self: Folding, lookup: Lookup) -> Any:
-        del lookup
-        told = dict(self._told)
-        found = changes(self, lambda keys: {k: seen[k] for k in keys if k in seen})
-        for key, values in told.items():
-            seen[key] = values[max(values)][2]
+    def defective(
+        envelope: Upsert, output: str, table: pa.Table, rows_of: RowsOf, errors: Any
+    ) -> Changes:
+        del rows_of, errors
+        schema = pa.schema([pa.field(PROBE_INDEX, pa.int64()), *envelope.schema])
+
+        def of_what_was_seen(keys: Any) -> pa.Table:
+            asked = list(zip(*(column.to_pylist() for column in keys), strict=True))
+            rows = [(n, *seen[key]) for n, key in enumerate(asked) if seen.get(key)]
+            named = [dict(zip(schema.names, row, strict=True)) for row in rows]
+            return pa.Table.from_pylist(named, schema=schema)
+
+        found = folded(envelope, output, table, of_what_was_seen, {})
+        for row in table.to_pylist():  # In the order of time, key by key.
+            there = tuple(row[name] for name in envelope.schema.names)
+            key = tuple(row[name] for name in envelope.key)
+            seen[key] = there if row[TOLD] == ROW else None
         return found
 
-    patch.setattr(Folding, "changes", defective)
+    patch.setattr(upsert_range, "folded", defective)
     start = World.start
 
     def fresh(world: World, client: Client) -> Ingestion:

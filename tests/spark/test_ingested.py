@@ -18,7 +18,7 @@ from headwater.persist.errors import CollectionHasErrors
 from headwater.storage import tasks
 from headwater.storage.dead_letters import Policy
 from headwater.storage.decode import Included
-from headwater.storage.envelope import Debezium, Envelope, Plain
+from headwater.storage.envelope import Debezium, Envelope, Plain, Upsert
 from headwater.storage.format import Json
 from headwater.storage.ingestion import Ingestion
 from headwater.storage.outputs import Definition, Output
@@ -31,6 +31,7 @@ SEED = 20261115
 ROW = pa.schema([pa.field("n", pa.int64(), nullable=False), pa.field("s", pa.string())])
 PLAIN = Plain(Json(ROW), Policy.FAIL, included=(Included("partition", "file"),))
 CHANGES = Debezium(Json(ROW), Policy.SKIP)
+NEWEST = Upsert(Json(ROW), ("n",), policy=Policy.SKIP, included=(Included("offset", "at"),))
 
 
 def write_lines(folder: Path, random: Random) -> None:
@@ -72,7 +73,7 @@ def ingested(root: Path, envelope: Envelope, session: Any, name: str) -> Any:
         return (*contents(client, "o"), counts)
 
 
-@pytest.mark.parametrize("envelope", [PLAIN, CHANGES], ids=["none", "debezium"])
+@pytest.mark.parametrize("envelope", [PLAIN, CHANGES, NEWEST], ids=["none", "debezium", "upsert"])
 def test_tasks_make_the_same_collection(
     spark: Any, tmp_path: Path, envelope: Envelope, monkeypatch: pytest.MonkeyPatch
 ) -> None:

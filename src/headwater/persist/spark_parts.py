@@ -23,6 +23,7 @@ from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
+import xxhash
 
 from headwater.base.decoding import from_msgpack
 from headwater.persist import evolution
@@ -39,6 +40,7 @@ from headwater.persist.part import (
     PartName,
     Pending,
     check_updates,
+    create_object,
     read_part,
     write_parts,
 )
@@ -184,10 +186,17 @@ class Writing:
 
     def write(self, pending: Sequence[Pending], attempt: str) -> tuple[Part, ...]:
         """Write parts as one object of this attempt; visible to nobody."""
-        name = msgspec.structs.replace(self.name, attempt=f"{self.name.attempt}.{attempt}")
-        return write_parts(
-            pending, blob=self.place.blob(read_only=False), name=name, layouts=self.place.layouts
-        )
+        blob, layouts = self.place.blob(read_only=False), self.place.layouts
+        return write_parts(pending, blob=blob, name=self._of(attempt), layouts=layouts)
+
+    def put_aside(self, data: bytes, attempt: str) -> Segment:
+        """Write what the driver is to read while the step is open; swept when it is closed."""
+        key = self._of(attempt).key
+        create_object(self.place.blob(read_only=False), key, data)
+        return Segment(key, 0, len(data), xxhash.xxh3_64_intdigest(data))
+
+    def _of(self, attempt: str) -> PartName:
+        return msgspec.structs.replace(self.name, attempt=f"{self.name.attempt}.{attempt}")
 
 
 @dataclass(frozen=True, slots=True)

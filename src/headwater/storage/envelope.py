@@ -17,13 +17,14 @@ never what this process has seen of the input. So two ingesters agree, and a res
 but the collection. With several times in a range the values follow each other in the order
 ``(time, offset, partition)``; within one time only the last counts.
 A value that cannot be decoded is the value of its key all the same: the old row goes, an error with
-the key in its context comes, and the next value of the key retracts it.
+the key in its context comes, and the next value of the key retracts it. How messages are read, and
+folded: ``storage/told.py``, ``storage/upsert_range.py``.
 """
 
 from __future__ import annotations
 
 import decimal
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -44,7 +45,6 @@ from headwater.storage.decode import (
     Columns,
     Included,
     arrays_of,
-    columns_of,
     decode_all,
     unfit_keys,
 )
@@ -79,25 +79,16 @@ class Rows:
 
 
 @dataclass(slots=True)
-class _Sides:
-    """What gathers while messages are decoded one by one."""
+class Refusals:
+    """What comes of messages that are no rows."""
 
-    rows: list[Row] = field(default_factory=list)
-    times: list[int] = field(default_factory=list)
-    diffs: list[int] = field(default_factory=list)
     errors: list[ErrorUpdate] = field(default_factory=list)
     letters: list[DeadLetter] = field(default_factory=list)
 
-    def add(self, row: Row, time: int, diff: int) -> None:
-        self.rows.append(row)
-        self.times.append(time)
-        self.diffs.append(diff)
-
     def changes(self, output: str, schema: pa.Schema) -> Changes:
-        arrays = columns_of(self.rows, schema)
-        arrays += [pa.array(self.times, pa.int64()), pa.array(self.diffs, pa.int64())]
-        updates = pa.Table.from_arrays(arrays, schema=updates_schema(schema))
-        return Changes(updates, errors_table(self.errors), letters_table(output, self.letters))
+        """Return them as changes that have no updates."""
+        nothing = updates_schema(schema).empty_table()
+        return Changes(nothing, errors_table(self.errors), letters_table(output, self.letters))
 
 
 class Message(NamedTuple):
@@ -128,19 +119,20 @@ def _refused(
     output: str, stamped: pa.Table, refused: Sequence[tuple[int, str]], policy: Policy
 ) -> tuple[pa.Table, pa.Table]:
     """Return the errors and the dead letters of the messages that are no rows."""
-    sides = _Sides()
+    found = Refusals()
     if refused:
         places = [place for place, _ in refused]
         for message, (_, reason) in zip(messages(stamped.take(places)), refused, strict=True):
-            _refuse(sides, message, reason, policy)
-    return errors_table(sides.errors), letters_table(output, sides.letters)
+            refuse(found, message, reason, policy)
+    return errors_table(found.errors), letters_table(output, found.letters)
 
 
-def _refuse(sides: _Sides, message: Message, reason: str, policy: Policy) -> None:
+def refuse(found: Refusals, message: Message, reason: str, policy: Policy) -> None:
+    """Note that a message is no row: a dead letter, and an error where the policy says so."""
     letter = message.dead(reason)
-    sides.letters.append(letter)
+    found.letters.append(letter)
     if policy is Policy.FAIL:
-        sides.errors.append(ErrorUpdate(letter.message, None, message.time, 1))
+        found.errors.append(ErrorUpdate(letter.message, None, message.time, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,19 +275,6 @@ class _Replaced(NamedTuple):
     refused: list[tuple[int, str]]
 
 
-class Known(NamedTuple):
-    """What an output has for a key just before a range: a row, or an error, or neither."""
-
-    row: Row | None = None
-    error: str | None = None
-
-
-NONE: Final = Known()
-
-Lookup = Callable[[Sequence[Row]], Mapping[Row, Known]]
-"""The output at the time before the range, asked by keys; those it has not may be missing."""
-
-
 @dataclass(frozen=True, slots=True)
 class Upsert:
     """A message is the newest value of its key.
@@ -310,8 +289,6 @@ class Upsert:
     policy: Policy = Policy.FAIL
     layout: str = "run"
     included: tuple[Included, ...] = ()
-    _key_places: tuple[int, ...] = field(init=False, repr=False, compare=False)
-    _value_places: tuple[int, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if any(each.what == "key" for each in self.included):
@@ -319,10 +296,6 @@ class Upsert:
         wanted = self.key_format.schema.names if self.key_format else self.format.schema.names
         if not self.key or any(name not in wanted for name in self.key):
             raise InvalidUsage(f"the key of an upsert is among {wanted}, not {list(self.key)}")
-        names = self.format.schema.names
-        values = tuple(n for n, name in enumerate(names) if name not in self.key)
-        object.__setattr__(self, "_key_places", tuple(wanted.index(name) for name in self.key))
-        object.__setattr__(self, "_value_places", values)
 
     @property
     def schema(self) -> pa.Schema:
@@ -333,88 +306,6 @@ class Upsert:
         values = [f for f in self.format.schema if f.name not in self.key]
         return pa.schema([*self.key_format.schema, *values, *included])
 
-    def fold(self, output: str, stamped: Iterable[pa.Table], lookup: Lookup) -> Changes:
-        """Return what all messages of a range do to the output as it was before."""
-        folding = Folding(self, output)
-        for table in stamped:
-            folding.add(table)
-        return folding.changes(lookup)
-
-    def decode(self, message: Message, sides: _Sides) -> tuple[Row, Known]:
-        """Return the key of a message, and what its key has then."""
-        if self.key_format is None:
-            if message.value is None:
-                raise Undecodable("a message without a value has no key in it")
-            row = self.format.decode(message.value)
-            key = tuple([row[place] for place in self._key_places])
-            return key, Known(row + message.included)
-        if message.key is None:
-            raise Undecodable(NO_KEY)
-        key_row = self.key_format.decode(message.key)
-        key = tuple([key_row[place] for place in self._key_places])
-        if message.value is None:
-            return key, NONE
-        try:
-            row = self.format.decode(message.value)
-        except Undecodable as why:
-            letter = message.dead(str(why))
-            sides.letters.append(letter)
-            # Whatever the policy: the old value is not the value any more.
-            return key, Known(error=letter.message)
-        values = [row[place] for place in self._value_places]
-        return key, Known((*key_row, *values, *message.included))
-
-    def replace(self, sides: _Sides, key: Row, old: Known, new: Known, time: int) -> None:
-        """Let what a key had go, and what it has come."""
-        if old == new:
-            return
-        for known, diff in ((old, -1), (new, 1)):
-            if known.row is not None:
-                sides.add(known.row, time, diff)
-            if known.error is not None and self.policy is Policy.FAIL:
-                sides.errors.append(ErrorUpdate(known.error, key_text(key), time, diff))
-
-
-class Folding:
-    """What the messages of a range do to an upsert, batch by batch.
-
-    Of each key the newest value at each time is kept, so memory is that of the keys that were told,
-    not of the messages. Batches may come in any order: newer is what has the later place.
-    """
-
-    def __init__(self, envelope: Upsert, output: str) -> None:
-        self._envelope = envelope
-        self._output = output
-        self._sides = _Sides()
-        self._told: dict[Row, dict[int, tuple[int, str, Known]]] = {}
-
-    def add(self, stamped: pa.Table) -> None:
-        """Take a batch of messages."""
-        told = self._told
-        for message in messages(stamped, self._envelope.included):
-            try:
-                key, known = self._envelope.decode(message, self._sides)
-            except Undecodable as why:
-                _refuse(self._sides, message, str(why), self._envelope.policy)
-                continue
-            values = told.get(key)
-            if values is None:
-                values = told[key] = {}
-            newest = values.get(message.time)
-            if newest is None or newest[:2] < (message.offset, message.partition):
-                values[message.time] = (message.offset, message.partition, known)
-
-    def changes(self, lookup: Lookup) -> Changes:
-        """Return what comes of them all, to an output that has what ``lookup`` says."""
-        before = lookup(list(self._told))
-        for key, values in self._told.items():
-            now = before.get(key, NONE)
-            for time in sorted(values):
-                known = values[time][2]
-                self._envelope.replace(self._sides, key, now, known, time)
-                now = known
-        return self._sides.changes(self._output, self._envelope.schema)
-
 
 def key_text(key: Row) -> str:
     """Return a key as the text under which the error side remembers it."""
@@ -424,17 +315,15 @@ def key_text(key: Row) -> str:
 Envelope = Rows | Plain | Debezium | Upsert
 
 __all__ = [
-    "NONE",
     "Changes",
     "Debezium",
     "Envelope",
-    "Folding",
-    "Known",
-    "Lookup",
     "Message",
     "Plain",
+    "Refusals",
     "Rows",
     "Upsert",
     "key_text",
     "messages",
+    "refuse",
 ]

@@ -36,7 +36,7 @@ bound by a process that died holds them until the next one has appended it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -67,9 +67,8 @@ from headwater.persist.spark_parts import Target, place_of
 from headwater.persist.state import State
 from headwater.storage import dead_letters, remap
 from headwater.storage.cleared import cleared
-from headwater.storage.envelope import Changes, Folding, Known, Lookup, Upsert
+from headwater.storage.envelope import Changes, Upsert
 from headwater.storage.following import Following
-from headwater.storage.format import Row
 from headwater.storage.kept import Entry, Kept
 from headwater.storage.keyed_changes import KEPT, Keyed
 from headwater.storage.keyed_range import KeyedRange
@@ -91,6 +90,7 @@ from headwater.storage.source import Estimated, Momentary, Source
 from headwater.storage.stamp import since, stamped
 from headwater.storage.stored_remap import read_remap
 from headwater.storage.tasks import Into, PieceTask, Tasks, Written, planned
+from headwater.storage.upsert_range import UpsertRange
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -352,7 +352,7 @@ class Ingestion:
     ) -> tuple[dict[str, list[Any]], list[Any]]:
         """Read a range batch by batch and write its parts; of each output, and of the letters.
 
-        Memory is some batches; of an upsert, the newest value of every key that the range tells.
+        Memory is some batches, however long the range is and however many keys it tells of.
         """
         by_tasks = self._written_by_tasks(step, lower, upper)
         if by_tasks is not None:
@@ -360,7 +360,7 @@ class Ingestion:
         parts: dict[str, list[Any]] = {name: [] for name in self._outputs}
         letters: list[Any] = []
         envelopes = {output.name: output.envelope for output in self.definition.outputs}
-        upserts: dict[str, Folding] = {}
+        upserts: dict[str, UpsertRange] = {}
         keyed: dict[str, KeyedRange] = {}
         for records in self.source.read(lower, upper):
             kept = self._outputs.get(records.output)
@@ -371,8 +371,9 @@ class Ingestion:
             envelope = envelopes[records.output]
             if isinstance(envelope, Upsert):
                 if records.output not in upserts:
-                    upserts[records.output] = Folding(envelope, records.output)
-                upserts[records.output].add(since(times, kept.upper))
+                    upserts[records.output] = self._upserting(kept, envelope, records.output)
+                changes = upserts[records.output].add(since(times, kept.upper))
+                self._write(step, kept, changes, parts[records.output], letters)
                 continue
             if isinstance(envelope, Keyed) and KEPT in times.column_names:
                 there = parts[records.output]
@@ -394,18 +395,17 @@ class Ingestion:
                 there = parts[records.output]
                 changes = cleared(self._core, kept.write.id, changes, there, before, at)
             self._write(step, kept, changes, parts[records.output], letters)
-        for name, folding in upserts.items():
-            kept = self._outputs[name]
-            self._write(step, kept, folding.changes(self._lookup(kept)), parts[name], letters)
-        for name, told in keyed.items():
-            for changes in told.rest():
+        ranges: dict[str, UpsertRange | KeyedRange] = {**upserts, **keyed}
+        for name, range_ in ranges.items():
+            for changes in range_.rest():
                 self._write(step, self._outputs[name], changes, parts[name], letters)
         return parts, letters
 
-    def _lookup(self, kept: Kept) -> Lookup:
-        """Return what asks an output for keys, as it is before the range."""
+    def _upserting(self, kept: Kept, envelope: Upsert, name: str) -> UpsertRange:
+        """Return what folds a range into an output as it is before."""
         assert kept.state is not None
-        return _nothing if self._is_new(kept) else partial(kept.state.at, kept.upper - 1)
+        errors = {} if self._is_new(kept) else kept.state.errors(kept.upper - 1)
+        return UpsertRange(envelope, name, partial(self._rows_of, kept, ()), errors)
 
     def _rows_of(self, kept: Kept, written: Sequence[Any], keys: Sequence[pa.Array]) -> pa.Table:
         """Return the rows that keys have: before the range, and with what is written of it."""
@@ -427,7 +427,7 @@ class Ingestion:
             )
             for output in self.definition.outputs
         }
-        pieces = planned(self.source, lambda source: source.pieces(lower, upper), into)
+        pieces = planned(self.source, lambda source: source.pieces(lower, upper))
         if pieces is None:
             return None
         tasks = self._tasks(self._core, step)
@@ -443,15 +443,25 @@ class Ingestion:
         except Exception:
             LOG.warning("source %s: tasks could not read a range", self.source.name, exc_info=True)
             return None
-        return self._gathered([from_msgpack(answer, Written) for answer in answers])
+        return self._gathered(step, [from_msgpack(answer, Written) for answer in answers])
 
-    def _gathered(self, found: Sequence[Written]) -> tuple[dict[str, list[Any]], list[Any]]:
+    def _gathered(
+        self, step: Step, found: Sequence[Written]
+    ) -> tuple[dict[str, list[Any]], list[Any]]:
         for each in found:
             self._count(each.messages, each.bytes)
             self.statistics.updates += each.updates
             self.statistics.dead_letters += each.dead_letters
         parts = {name: [p for each in found for p in each.outputs[name]] for name in self._outputs}
-        return parts, [part for each in found for part in each.letters]
+        letters = [part for each in found for part in each.letters]
+        for output in self.definition.outputs:
+            if isinstance(output.envelope, Upsert):
+                kept = self._outputs[output.name]
+                told = self._upserting(kept, output.envelope, output.name)
+                told.take(self._core.blob, [s for each in found for s in each.told[output.name]])
+                for changes in told.rest():
+                    self._write(step, kept, changes, parts[output.name], letters)
+        return parts, letters
 
     def _count(self, messages: int, size: int) -> None:
         self.statistics.messages += messages
@@ -485,11 +495,6 @@ class Ingestion:
 
 def _upper(state: State, kept: Kept) -> int:
     return state.upper(state.collections[kept.write.id]).only()
-
-
-def _nothing(_: Sequence[Row]) -> Mapping[Row, Known]:
-    """Return what an output has that nothing was ever appended to."""
-    return {}
 
 
 __all__ = ["Definition", "Ingestion", "Output", "Statistics", "read_remap"]

@@ -16,7 +16,7 @@ at a time (``storage/keyed_range.py``).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -25,13 +25,16 @@ import pyarrow as pa
 from headwater.persist.evolution import TIME, updates_schema
 from headwater.storage.dead_letters import errors_table, letters_table
 from headwater.storage.decode import columns_of
-from headwater.storage.envelope import Changes, Lookup, Rows
+from headwater.storage.envelope import Changes, Rows
 from headwater.storage.errors import DefiniteError
 from headwater.storage.format import Row
 
 CHANGE: Final = "__change"
 KEPT: Final = "__kept"
 GOES, COMES, MOVES = range(3)
+
+Lookup = Callable[[Sequence[Row]], Mapping[Row, Row]]
+"""Ask for the rows that keys have before some changes; those that have none are left out."""
 
 
 def change_schema(schema: pa.Schema) -> pa.Schema:
@@ -150,8 +153,7 @@ class KeyedFolding:
         return Changes(updates, errors_table(()), letters_table(self.output, ()))
 
     def _before(self, lookup: Lookup) -> dict[Row, Row]:
-        found = lookup([*self._told, *(self._asked - self._told.keys())])
-        return {key: known.row for key, known in found.items() if known.row is not None}
+        return dict(lookup([*self._told, *(self._asked - self._told.keys())]))
 
     def _found(self, value: Any, before: dict[Row, Row]) -> Any:
         if not isinstance(value, _Of):

@@ -27,7 +27,7 @@ from headwater.collection.probe import PROBE_INDEX
 from headwater.persist.consolidate import consolidate
 from headwater.persist.evolution import TIME, updates_schema
 from headwater.storage.dead_letters import errors_table, letters_table
-from headwater.storage.envelope import Changes, Known
+from headwater.storage.envelope import Changes
 from headwater.storage.format import Row
 from headwater.storage.keyed_changes import CHANGE, COMES, KEPT, MOVES, Keyed, KeyedFolding
 
@@ -102,7 +102,7 @@ class KeyedRange:
         # A row that came as it was is no change.
         return self._changes(consolidate(pa.concat_tables(both)))
 
-    def _known(self, keys: Sequence[Row]) -> Mapping[Row, Known]:
+    def _known(self, keys: Sequence[Row]) -> Mapping[Row, Row]:
         """Return what keys have, row by row."""
         schema = self._envelope.schema
         fields = [schema.field(name) for name in self._envelope.key]
@@ -113,7 +113,7 @@ class KeyedRange:
         found = self._rows_of(columns)
         rows = zip(*(found.column(name).to_pylist() for name in schema.names), strict=True)
         places = found.column(PROBE_INDEX).to_pylist()
-        return {keys[place]: Known(row) for place, row in zip(places, rows, strict=True)}
+        return {keys[place]: row for place, row in zip(places, rows, strict=True)}
 
 
 def _updates(rows: pa.Table, schema: pa.Schema, time: int, diff: int) -> pa.Table:

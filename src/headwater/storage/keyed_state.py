@@ -1,6 +1,7 @@
-"""The state of an upsert: its own output, asked by keys at a time.
+"""The state of what is told by key: its own output, asked by keys at a time.
 
-    lookup(keys) = what the output has for each key at ``as_of``, from the durable collection
+    rows(as_of, keys)  =  what the output has for each key at ``as_of``, from the durable collection
+    errors(as_of)      =  the keys that have an error then, and which
 
 The output is a collection of keyed runs: a large part is probed where it lies, a small one (inline
 in the log) is arranged in memory first. Nothing of it is kept between ranges but open runs, which
@@ -33,9 +34,7 @@ from headwater.persist.part import read_part
 from headwater.persist.read import Snapshot
 from headwater.persist.state import CollectionState
 from headwater.storage.dead_letters import CONDITION
-from headwater.storage.envelope import Known, key_text
 from headwater.storage.errors import BrokenOutput
-from headwater.storage.format import Row
 
 RUNS_OPEN_MAX: Final = 256
 
@@ -49,21 +48,14 @@ class KeyedState:
     key: tuple[str, ...]
     _runs: OrderedDict[Any, Run] = field(default_factory=OrderedDict)
 
-    def at(self, as_of: int, keys: Sequence[Row]) -> Mapping[Row, Known]:
-        """Return what each key has at ``as_of``; those with nothing are left out."""
-        if not keys:
-            return {}
-        snapshot = self.read.snapshot(as_of)
-        schema = evolution.from_bytes(snapshot.collection.schemas[-1])
-        columns = [
-            pa.array(values, schema.field(name).type)
-            for name, values in zip(self.key, zip(*keys, strict=True), strict=True)
-        ]
-        rows = self._rows(snapshot, columns)
-        data = zip(*(rows.column(name).to_pylist() for name in schema.names), strict=True)
-        places = rows.column(PROBE_INDEX).to_pylist()
-        known = {keys[place]: Known(row) for place, row in zip(places, data, strict=True)}
-        return {**known, **self._errors(snapshot, keys)}
+    def errors(self, as_of: int) -> Mapping[str, str]:
+        """Return the errors that keys have at ``as_of``, by the text of the key."""
+        # Few: each is a record that could not be decoded and was not replaced since.
+        return {
+            error["context"]: error["message"]
+            for error in self.read.snapshot(as_of).errors().to_pylist()
+            if error["condition"] == CONDITION and error["context"] is not None
+        }
 
     def rows(
         self, as_of: int | None, written: Sequence[Part], keys: Sequence[pa.Array]
@@ -95,19 +87,6 @@ class KeyedState:
 
     def _opened(self, collection: CollectionState, parts: Sequence[Part]) -> list[Run]:
         return [self._run(collection, part) for part in parts if not part.errors]
-
-    @staticmethod
-    def _errors(snapshot: Snapshot, keys: Sequence[Row]) -> Mapping[Row, Known]:
-        # Few: each is a record that could not be decoded and was not replaced since.
-        errors = {
-            error["context"]: error["message"]
-            for error in snapshot.errors().to_pylist()
-            if error["condition"] == CONDITION and error["context"] is not None
-        }
-        if not errors:
-            return {}
-        texts = ((key, key_text(key)) for key in keys)
-        return {key: Known(error=errors[text]) for key, text in texts if text in errors}
 
     def _run(self, collection: CollectionState, part: Part) -> Run:
         where = part.where

@@ -7,8 +7,11 @@ A task is given values only: the source (which another process can open), the pi
 the envelopes, where each output is, and under which names it may write. So it makes of its piece
 what the server's process would have made of it, and the parts become visible by the same entry.
 
-What is small, or what only the server can do (an upsert looks its keys up in order, a truncation
-asks the output, a location in memory), never comes here: :func:`planned` says so by ``None``. A
+An upsert is decoded by tasks, too: what its messages tell is put aside, the newest of each key, and
+what that does to the output is found in the server's process (``storage/upsert_range.py``).
+
+What is small, or what only the server can do (a truncation asks the output, a location in memory),
+never comes here: :func:`planned` says so by ``None``. A
 range that tasks fail to read is read in the server's process: what is wrong is found there, with
 its own class and remedy.
 
@@ -24,7 +27,7 @@ from typing import Final, Protocol
 import msgspec
 import pyarrow as pa
 
-from headwater.persist.batch import Part
+from headwater.persist.batch import Part, Segment
 from headwater.persist.evolution import ERROR_SCHEMA
 from headwater.persist.part import Pending, check_updates
 from headwater.persist.spark_parts import Target, Writing
@@ -33,6 +36,8 @@ from headwater.storage.keyed_changes import Keyed
 from headwater.storage.remap import Remap
 from headwater.storage.source import Divisible, Piece, Records, Source
 from headwater.storage.stamp import since, stamped
+from headwater.storage.told import told
+from headwater.storage.upsert_range import put_aside
 
 MESSAGES_MIN: Final = 200_000
 """Below this a range is read where it is asked for: a job costs more than it saves."""
@@ -42,6 +47,8 @@ class Written(msgspec.Struct, frozen=True):
     """What a task has done: parts of each output and of the dead letters, and its counts."""
 
     outputs: dict[str, tuple[Part, ...]]
+    told: dict[str, tuple[Segment, ...]]
+    """Of upserts: what was put aside."""
     letters: tuple[Part, ...]
     messages: int
     bytes: int
@@ -85,42 +92,54 @@ class PieceTask:
     def __call__(self, attempt: str) -> bytes:
         """Write the parts of the piece; return their descriptors."""
         parts: dict[str, list[Part]] = {name: [] for name in self.outputs}
+        aside: dict[str, list[Segment]] = {name: [] for name in self.outputs}
         letters: list[Part] = []
         counts = [0, 0, 0, 0]
         try:
             for number, records in enumerate(self._wanted()):
                 into = self.outputs[records.output]
-                changes = self._changes(into, records)
+                under = f"{attempt}.{number}"
+                changes, told_of = self._made(into, records, under)
+                aside[records.output] += told_of
                 sides = _sides(into.target, changes)
                 dead = _pending(self.letters, changes.letters, errors=False)
-                written = self.writing.write([*sides, *dead], f"{attempt}.{number}")
+                written = self.writing.write([*sides, *dead], under)
                 parts[records.output] += written[: len(sides)]
                 letters += written[len(sides) :]
                 table = records.table
-                found = (table.num_rows, table.nbytes, changes.updates.num_rows)
-                for place, count in enumerate((*found, changes.letters.num_rows)):
+                counted = (table.num_rows, table.nbytes, changes.updates.num_rows)
+                for place, count in enumerate((*counted, changes.letters.num_rows)):
                     counts[place] += count
         finally:
             self.source.close()
-        outputs = {name: tuple(found) for name, found in parts.items()}
-        return msgspec.msgpack.encode(Written(outputs, tuple(letters), *counts))
+        outputs = {name: tuple(there) for name, there in parts.items()}
+        segments = {name: tuple(there) for name, there in aside.items()}
+        return msgspec.msgpack.encode(Written(outputs, segments, tuple(letters), *counts))
 
     def _wanted(self) -> Iterator[Records]:
         for records in self.source.read(self.piece.lower, self.piece.upper):
             if records.output in self.outputs:
                 yield records
 
-    def _changes(self, into: Into, records: Records) -> Changes:
-        envelope = into.envelope
-        assert not isinstance(envelope, Upsert), "its order is that of the whole range"
-        piece = self.piece
+    def _made(self, into: Into, records: Records, under: str) -> tuple[Changes, list[Segment]]:
+        """Return what records do, and what they tell where that is not known here."""
+        envelope, piece = into.envelope, self.piece
         times = stamped(self.source.name, self.remap, records.table, piece.lower, piece.upper)
-        changes = envelope.changes(records.output, times)
-        return Changes(
+        aside = []
+        if isinstance(envelope, Upsert):
+            found = told(envelope, records.output, since(times, into.upper))
+            if found.table.num_rows:
+                data = put_aside(envelope, [found.table])
+                aside.append(self.writing.put_aside(data, f"{under}.told"))
+            changes = found.refused
+        else:
+            changes = envelope.changes(records.output, times)
+        changes = Changes(
             since(changes.updates, into.upper),
             since(changes.errors, into.upper),
             since(changes.letters, self.letters_upper),
         )
+        return changes, aside
 
 
 def _sides(target: Target, changes: Changes) -> list[Pending]:
@@ -139,12 +158,10 @@ def _pending(target: Target, updates: pa.Table, *, errors: bool) -> list[Pending
 
 
 def planned(
-    source: Source, pieces_of: Callable[[Divisible], Sequence[Piece]], outputs: Mapping[str, Into]
+    source: Source, pieces_of: Callable[[Divisible], Sequence[Piece]]
 ) -> Sequence[Piece] | None:
     """Return the pieces that tasks should read; ``None`` if the range is better read here."""
     if not isinstance(source, Divisible):
-        return None
-    if any(isinstance(into.envelope, Upsert) for into in outputs.values()):
         return None
     pieces = pieces_of(source)
     if sum(piece.messages for piece in pieces) < MESSAGES_MIN:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
-from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -16,10 +15,7 @@ from headwater.storage.dead_letters import Policy
 from headwater.storage.envelope import (
     Changes,
     Debezium,
-    Folding,
-    Known,
     Plain,
-    Upsert,
 )
 from headwater.storage.format import Bytes, Csv, Format, Json, JsonText, Text, Undecodable
 from headwater.storage.source import MESSAGE, PLACE
@@ -159,75 +155,3 @@ def test_debezium_says_what_went_and_what_came() -> None:
     assert len(errors) == 3
     assert letters == [4, 5, 6]
     assert "REPLICA IDENTITY FULL" in changes.letters.column("reason").to_pylist()[0]
-
-
-UPSERT = Upsert(Json(V), ("k",), Json(K))
-
-
-def fold(*found: tuple[int, bytes | None, bytes | None], **before: Any) -> Any:
-    state = {(int(k[1:]),): value for k, value in before.items()}
-    changes = UPSERT.fold(
-        "o", [stamped(*found)], lambda keys: {k: state[k] for k in keys if k in state}
-    )
-    return summary(changes)
-
-
-def k(n: int) -> bytes:
-    return b'{"k": %d}' % n
-
-
-def v(n: int) -> bytes:
-    return b'{"v": %d}' % n
-
-
-def test_a_value_replaces_what_the_output_had() -> None:
-    assert fold((5, k(1), v(2)), _1=Known((1, 1))) == (["1,1@5:-1", "1,2@5:+1"], [], [])
-    assert fold((5, k(1), v(1)), _1=Known((1, 1))) == ([], [], [])
-    assert fold((5, k(1), None), _1=Known((1, 1))) == (["1,1@5:-1"], [], [])
-    assert fold((5, k(1), None)) == ([], [], [])
-
-
-def test_within_one_time_the_last_counts_and_over_times_each() -> None:
-    assert fold((5, k(1), v(1)), (5, k(1), v(2)), (6, k(1), None), (7, k(1), v(2))) == (
-        ["1,2@5:+1", "1,2@6:-1", "1,2@7:+1"],
-        [],
-        [],
-    )
-
-
-def test_batches_come_in_any_order_and_only_the_newest_values_are_kept() -> None:
-    """As partitions are read side by side; memory is that of the keys."""
-    whole = stamped(*[(5 + n // 200, k(n % 3), v(n)) for n in range(400)])
-    pieces = [whole.slice(start, 50) for start in range(0, 400, 50)]
-    random = Random(20261115)
-    random.shuffle(pieces)
-    folding = Folding(UPSERT, "o")
-    for piece in pieces:
-        folding.add(piece)
-    assert sum(map(len, folding._told.values())) == 6, "three keys at two times"
-    found = summary(folding.changes(lambda _: {}))
-    in_order = summary(UPSERT.fold("o", [whole], lambda _: {}))
-    assert sorted(found[0]) == sorted(in_order[0])
-    assert found[1:] == in_order[1:] == ([], [])
-
-
-def test_a_value_that_cannot_be_decoded_is_retracted_by_the_next() -> None:
-    updates, errors, letters = fold((5, k(1), b"?"), (6, k(1), v(3)), _1=Known((1, 1)))
-    assert updates == ["1,1@5:-1", "1,3@6:+1"]
-    assert errors == ["[1]@5:+1", "[1]@6:-1"]
-    assert letters == [0]
-    assert fold((8, k(1), None), _1=Known(error="before"))[1] == ["[1]@8:-1"]
-
-
-def test_a_message_without_a_usable_key_stays_an_error() -> None:
-    updates, errors, letters = fold((5, None, v(1)), (5, b"?", v(1)))
-    assert (updates, errors, letters) == ([], ["None@5:+1"] * 2, [0, 1])
-
-
-def test_the_key_may_be_in_the_value() -> None:
-    schema = pa.schema([*V, *K])
-    envelope = Upsert(Json(schema), ("k",))
-    found = stamped((5, None, b'{"k": 1, "v": 2}'), (5, None, None))
-    assert summary(envelope.fold("o", [found], lambda _: {})) == (["2,1@5:+1"], ["None@5:+1"], [1])
-    with pytest.raises(InvalidUsage, match="the key of an upsert is among"):
-        Upsert(Json(V), ("k",))
