@@ -18,8 +18,8 @@ class Broken(Shadow):
 
     tries = 0
 
-    def __init__(self, directory: Path) -> None:
-        del directory
+    def __init__(self, directory: Path, users: object) -> None:
+        del directory, users
 
     def start(self) -> bool:
         type(self).tries += 1
