@@ -285,4 +285,16 @@ def test_protobuf_with_and_without_a_registry(
         with pytest.raises(AdapterError, match=why):
             sql(source(topic, "x", rest))
     sql("DROP SOURCE framed")
+    # The same as texts: what registries have, and what people have at hand.
+    text = 'syntax = "proto3"; package shop; message Item { int64 id = 1; string name = 2; }'
+    registry.register(f"{topic.name}-value", text, "PROTOBUF")
+    sql(source(topic, "framed", f"{PROTOBUF} ON ERROR SKIP"))
+    sql(source(topic, "said", inline.replace(schema, text)))
+    server.ingestions.tick()
+    assert sql("SELECT * FROM framed") == [(1, "a")]
+    assert sql("SELECT * FROM said") == [(2, "")]
+    with pytest.raises(AdapterError, match="line 1: expected ';', and found 'string'"):
+        sql(source(topic, "x", inline.replace(schema, text.replace("1;", "1"))))
+    sql("DROP SOURCE said")
+    sql("DROP SOURCE framed")
     sql("DROP SOURCE bare")

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from fastavro import parse_schema, schemaless_writer
 
-from headwater.base.errors import InvalidUsage
 from headwater.storage.avro import Avro, Subject
 from headwater.storage.format import Undecodable
 from headwater.storage.message_schema import kept
+from headwater.storage.protobuf import Protobuf
 from headwater.storage.registry import Registry, framed
 from headwater.testing import apicurio
 
@@ -76,13 +76,18 @@ def test_schemas_refer_to_others(registry: apicurio.Apicurio) -> None:
     assert format_.decode(written(number, whole, {"part": {"x": 5}}, part)) == ('{"x":5}',)
 
 
-def test_a_registry_that_has_only_the_text_of_protobuf_is_told_from_others(
-    registry: apicurio.Apicurio,
-) -> None:
-    text = 'syntax = "proto3"; package shop; message Item { int64 id = 1; }'
-    registry.register("items-value", text, "PROTOBUF")
-    latest = Registry(registry.url).latest("items-value", "serialized")
+def test_the_text_of_protobuf_is_as_good_as_its_descriptor(registry: apicurio.Apicurio) -> None:
+    """This one has no descriptors, whatever it is asked for."""
+    asked = Registry(registry.url)
+    part = 'syntax = "proto3"; package shop; message Part { int32 x = 1; }'
+    registry.register("part.proto", part, "PROTOBUF")
+    text = 'syntax = "proto3"; package shop; import "part.proto"; '
+    text += "message Item { int64 id = 1; Part part = 2; }"
+    refers = [{"name": "part.proto", "subject": "part.proto", "version": 1}]
+    number = registry.register("items-value", text, "PROTOBUF", refers)
+    latest = asked.latest("items-value", "serialized")
     assert latest is not None
     assert latest.schema_type == "PROTOBUF"
-    with pytest.raises(InvalidUsage, match="not its descriptor"):
-        kept("protobuf", latest.schema, [])
+    (files,) = kept("protobuf", latest.schema, list(asked.referred(latest, "serialized")))
+    item = framed(number, b"\0\x08\x07\x12\x02\x08\x05")
+    assert Protobuf(files, framed=True).decode(item) == (7, '{"x":5}')

@@ -38,6 +38,7 @@ from google.protobuf.message import DecodeError
 
 from headwater.base.errors import InvalidUsage
 from headwater.storage.format import Row, Undecodable
+from headwater.storage.proto_text import parsed
 from headwater.storage.registry import HEADER_BYTES, id_of
 
 _FIELD: Final = descriptor_pb2.FieldDescriptorProto
@@ -64,6 +65,14 @@ _WRAPPERS: Final = {
     f"{_OWN}{name}Value"
     for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
 }
+_TEXT: Final = re.compile(r"[{;]")
+"""What is in every .proto file that says anything, and neither in hex nor in base64."""
+_CONFLUENT: Final = {
+    "confluent/meta.proto": "package confluent;",
+    "confluent/type/decimal.proto": 'syntax = "proto3"; package confluent.type; message Decimal '
+    "{ bytes value = 1; uint32 precision = 2; int32 scale = 3; }",
+}
+"""What Confluent's registry takes for granted: its options, of which we need none, and a type."""
 _HEX: Final = re.compile(r"(\\x)?((?:[0-9a-fA-F]{2})+)")
 
 Get = Callable[[Any], Any]
@@ -83,7 +92,8 @@ class _Made(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Protobuf:
-    """One message of a FileDescriptorSet (hex or base64), by the names of its fields."""
+    """One message of a FileDescriptorSet (hex or base64), or of a text, by the names of its
+    fields."""
 
     files: str
     message: str = ""
@@ -150,22 +160,27 @@ def _number(data: bytes, at: int) -> tuple[int, int]:
 
 
 def described(files: list[tuple[str, str]]) -> str:
-    """Return a FileDescriptorSet of a registry's files: names, and descriptors in base64."""
+    """Return a FileDescriptorSet of a registry's files: names, and descriptors or their texts."""
     found = descriptor_pb2.FileDescriptorSet()
     for name, text in files:
-        each = found.file.add()
-        try:
-            each.ParseFromString(base64.b64decode(text, validate=True))
-        except (DecodeError, binascii.Error, ValueError) as error:
-            raise InvalidUsage(
-                "the schema registry gives the text of a .proto file, not its descriptor "
-                "(format=serialized, as Confluent's does), and the text cannot be read here"
-            ) from error
-        each.name = name
+        found.file.append(_file(name, text))
     return base64.b64encode(found.SerializeToString(deterministic=True)).decode()
 
 
-def _descriptor(text: str, message: str) -> Any:
+def _file(name: str, text: str) -> Any:
+    """Return a file that a registry has: a descriptor in base64 (Confluent's), or its text."""
+    found = descriptor_pb2.FileDescriptorProto()
+    try:
+        found.ParseFromString(base64.b64decode(text, validate=True))
+    except (DecodeError, binascii.Error, ValueError):
+        return parsed(name, text)
+    found.name = name
+    return found
+
+
+def _files(text: str) -> Any:
+    if _TEXT.search(text):
+        return descriptor_pb2.FileDescriptorSet(file=[parsed("", text)])
     found = descriptor_pb2.FileDescriptorSet()
     try:
         hexed = _HEX.fullmatch(text.strip())
@@ -173,9 +188,15 @@ def _descriptor(text: str, message: str) -> Any:
         found.ParseFromString(data)
     except (DecodeError, binascii.Error, ValueError) as error:
         raise InvalidUsage(
-            "the schema of FORMAT PROTOBUF is a FileDescriptorSet in hex or base64 "
+            "the schema of FORMAT PROTOBUF is the text of a .proto file, or, with all that it "
+            "imports, a FileDescriptorSet in hex or base64 "
             "(protoc --include_imports --descriptor_set_out=FILE, then base64 FILE)"
         ) from error
+    return found
+
+
+def _descriptor(text: str, message: str) -> Any:
+    found = _files(text)
     pool = descriptor_pool.DescriptorPool()
     files = {each.name: each for each in found.file}
     for each in found.file:
@@ -218,6 +239,8 @@ def _well_known(name: str, user: str) -> Any:
     )
 
     found = descriptor_pb2.FileDescriptorProto()
+    if name in _CONFLUENT:
+        return parsed(name, _CONFLUENT[name])
     try:
         descriptor_pool.Default().FindFileByName(name).CopyToProto(found)
     except KeyError as error:
