@@ -12,6 +12,7 @@ from sqlglot.tokens import TokenType
 from headwater.adapter.errors import InvalidDefinition, Unsupported
 from headwater.adapter.sql import statements
 from headwater.adapter.sql.commands import settings
+from headwater.adapter.sql.constraints import UNCHANGED
 from headwater.adapter.sql.durations import duration_ms
 from headwater.adapter.sql.materialization_statements import (
     SetMaterialization,
@@ -120,7 +121,7 @@ def alter(source: Source) -> statements.Statement:
     name = cursor.relation()
     if cursor.accept("RENAME"):
         if cursor.peek("COLUMN"):
-            raise Unsupported("renaming a column")
+            raise Unsupported("renaming a column", hint=UNCHANGED)
         cursor.expect("TO")
         new_name = cursor.identifier()
         cursor.finish()
@@ -150,7 +151,8 @@ def alter(source: Source) -> statements.Statement:
         cursor.expect("(", "RETAIN", "HISTORY", ")")
         cursor.finish()
         return statements.AlterRetention(kind, name, None)
-    raise Unsupported(f"this ALTER {kind.upper()}")
+    hint = UNCHANGED if kind == "table" else None
+    raise Unsupported(f"this ALTER {kind.upper()}", hint=hint)
 
 
 def retention(cursor: Cursor) -> int:

@@ -30,6 +30,7 @@ from headwater.adapter.shadow.classify import is_catalog_query, mentions_catalog
 from headwater.adapter.sql import (
     commands,
     connections,
+    constraints,
     dml,
     indexes,
     objects,
@@ -279,12 +280,12 @@ def _create_table(source: Source) -> statements.Statement:
                 raise DuplicateColumn(column.name)
             columns.append(column)
             keys = (column.name,) if is_key else ()
-        elif isinstance(part, exp.PrimaryKey):
-            keys = tuple(query.folded(_identifier_of(column)) for column in part.expressions)
+        elif (found := constraints.primary_key(part)) is not None:
+            keys = tuple(query.folded(_identifier_of(column)) for column in found.expressions)
         elif isinstance(part, exp.Identifier):
             raise SqlSyntaxError(part.name, detail=f'Column "{part.name}" has no type.')
         else:
-            raise Unsupported(f"the constraint {part.sql(dialect='postgres')}")
+            raise constraints.refused(part)
         if keys and key:
             raise InvalidDefinition(f'multiple primary keys for table "{name}" are not allowed')
         key = key or keys
@@ -343,7 +344,7 @@ def _column(part: Any) -> tuple[statements.ColumnDef, bool]:
             else:
                 default = assign(written, type_)
         else:
-            raise Unsupported(f"the column constraint {constraint.sql(dialect='postgres')}")
+            raise constraints.refused(constraint)
     if length is not None and isinstance(default, str):
         default = fitted(default, length)
     return statements.ColumnDef(name, type_, nullable, default, length), is_key

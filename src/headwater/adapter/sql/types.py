@@ -20,6 +20,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from headwater.adapter.errors import InvalidDefinition, UnknownType, Unsupported
+from headwater.adapter.sql.constraints import NUMBERED
 from headwater.adapter.value_errors import InvalidLength
 
 NUMERIC_PRECISION_MAX = 38  # Spark's and decimal128's.
@@ -50,6 +51,8 @@ _PLAIN: dict[Any, pa.DataType] = {
     _T.VARBINARY: pa.binary(),
 }
 
+_NUMBERED = (_T.SMALLSERIAL, _T.SERIAL, _T.BIGSERIAL)
+
 
 def arrow_type(written: Any) -> pa.DataType:
     """The Arrow type of a sqlglot ``DataType`` as PostgreSQL means it."""
@@ -58,6 +61,8 @@ def arrow_type(written: Any) -> pa.DataType:
         raise UnknownType(written.sql(dialect="postgres").lower())
     plain = _PLAIN.get(kind)
     if plain is None:
+        if kind in _NUMBERED:
+            raise Unsupported(f"type {written.sql(dialect='postgres').lower()}", hint=NUMBERED)
         raise Unsupported(f"type {written.sql(dialect='postgres').lower()}")
     modifiers = tuple(int(parameter.name) for parameter in written.expressions)
     if not modifiers:
