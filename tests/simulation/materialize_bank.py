@@ -88,6 +88,7 @@ class Bank:
     """The history, and what the oracle knows of it."""
 
     def __init__(self, seed: int) -> None:
+        self.seed = seed
         random = Random(seed)
         balances = dict.fromkeys(ACCOUNTS, 0)
         seqs = dict.fromkeys(ACCOUNTS, 0)

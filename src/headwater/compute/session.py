@@ -119,6 +119,11 @@ class SparkSettings:
         """Spark's name of the cluster."""
         return self.master or f"local[{self.cores_used + 2}]"
 
+    @property
+    def is_local(self) -> bool:
+        """Whether tasks run in the JVM of this very process's Spark."""
+        return self.master_url == "local" or self.master_url.startswith("local[")
+
 
 @dataclass(slots=True)
 class _Open:
@@ -324,9 +329,8 @@ def _sockets(settings: SparkSettings, directory: Path) -> dict[str, str]:
     Over TCP the JVM's second small message waits until Python's kernel acknowledges the first,
     which it puts off: some 30 ms of every small step, in which nobody works.
     """
-    is_local = settings.master_url.startswith("local[")
     if (
-        not is_local
+        not settings.is_local
         or not hasattr(socket, "AF_UNIX")
         or len(str(directory)) > _SOCKET_DIRECTORY_MAX
     ):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -35,8 +35,9 @@ from headwater.materialize.definition import (
 from headwater.materialize.delivery import Stream
 from headwater.materialize.disclosing import Disclose, Disclosing
 from headwater.materialize.drivers.registry import Guarantee, check_shards, guarantee
+from headwater.materialize.in_task import ShardTasks, check_tasks
 from headwater.materialize.key_range import KeyRange
-from headwater.materialize.pace import Tuning
+from headwater.materialize.pace import TASKS, Tuning
 from headwater.materialize.protocol.messages import Applied, Apply
 from headwater.materialize.protocol.specs import Constraint, MaterializationSpec
 from headwater.materialize.recovery import entry_of, shard_items
@@ -57,6 +58,7 @@ from headwater.materialize.wire.protobuf import decode_value
 from headwater.persist.client import Client
 from headwater.persist.commands import Atomic, Command, OpenReader, SetItem
 from headwater.persist.decision import collection_of
+from headwater.persist.spark_parts import place_of
 
 PREFIX: Final = "materialization/"
 
@@ -106,10 +108,15 @@ class Materializations:
         *,
         retry_seconds: float = RETRY_SECONDS,
         tasks: Tasks | None = None,
+        shard_tasks: ShardTasks | None = None,
     ) -> None:
-        """``tasks`` combine what is large; without them the threads of shards do."""
+        """``tasks`` combine what is large; without them the threads of shards do.
+
+        ``shard_tasks`` carry whole shards, where that is wanted.
+        """
         self._client = client
         self._tasks = tasks
+        self._shard_tasks = shard_tasks
         self._retry_seconds = retry_seconds
         self.disclose: Disclose | None = None
         """Says what a connection says, to drivers alone; set by who keeps connections."""
@@ -128,6 +135,8 @@ class Materializations:
         for running in self._running.values():
             running.stop()
         self._running.clear()
+        if self._shard_tasks is not None:
+            self._shard_tasks.close()
 
     def get(self, name: str) -> Materialization | None:
         """Return a running materialization."""
@@ -141,7 +150,7 @@ class Materializations:
         *,
         hard_delete: bool = True,
         shards: int = 1,
-        tuning: Mapping[str, int] | None = None,
+        tuning: Mapping[str, Any] | None = None,
         also: tuple[Command, ...] = (),
     ) -> None:
         """Install a materialization; refused before anything is durable if it cannot be done."""
@@ -163,6 +172,7 @@ class Materializations:
             tuning=Tuning(**(tuning or {})),
         )
         check_shards(endpoint.driver, shards)
+        self._check_tuning(definition.tuning)
         self._validate(definition)
         stored = SetItem(PREFIX + name, msgspec.json.encode(definition))
         tiled = () if shards == 1 else (put_shards(name, shards),)
@@ -252,8 +262,9 @@ class Materializations:
         if running is not None:
             running.reshape(shards)
 
-    def tune(self, name: str, tuning: Mapping[str, int], also: tuple[Command, ...] = ()) -> None:
-        """Change how large and how frequent transactions are; the next ones are so."""
+    def tune(self, name: str, tuning: Mapping[str, Any], also: tuple[Command, ...] = ()) -> None:
+        """Change how transactions are delivered; the next ones are so."""
+        self._check_tuning(Tuning(**tuning))
         definition = self._redefine(
             name,
             lambda known: msgspec.structs.replace(
@@ -265,6 +276,10 @@ class Materializations:
         if running is not None:
             running.stop()
             self._start(definition)
+
+    def _check_tuning(self, tuning: Tuning) -> None:
+        if tuning.shards_in == TASKS:
+            check_tasks(self._shard_tasks, place_of(self._client.core))
 
     # ---- another collection in place of one that is delivered ----------------------------------
 
@@ -409,6 +424,7 @@ class Materializations:
             connect=partial(self._open, definition) if _is_disclosed(definition) else None,
             retry_seconds=self._retry_seconds,
             tasks=self._tasks,
+            shard_tasks=self._shard_tasks,
         )
         self._running[definition.name] = running
         running.start()

@@ -6,7 +6,7 @@
 A session says *what* is delivered, unread: intervals and snapshots, by reference. Its courier reads
 them, combines the keys of its range and carries them to the driver. :class:`Here` does so in the
 thread of its caller; it needs no more than the values that it is given, a stream to the driver and
-a recovery log, wherever those are.
+a recovery log, so that it can do the same in a task (``carrying``).
 
 Invariant:      what a courier has said to be committed is in the recovery log, which it reaches by
                 :class:`~.recovery.RecoveryLog` alone; whoever keeps that log decides who may.
@@ -31,7 +31,12 @@ from headwater.materialize.gather import Outgoing, Run, Unread, gather
 from headwater.materialize.key_range import KeyRange
 from headwater.materialize.protocol.specs import MaterializationSpec
 from headwater.materialize.recovery import RecoveryLog
+from headwater.materialize.replaced import Difference
 from headwater.persist.interval import Interval
+from headwater.persist.read import Snapshot
+
+Taken = Interval | Difference
+"""What an input hands out, unread."""
 
 Check = Callable[[], None]
 """Raises, where a courier is to stop in the middle of reading."""
@@ -82,11 +87,11 @@ class Courier(Protocol):
         """Open the key range at the endpoint; whoever had it before is fenced off."""
         ...
 
-    def deliver(self, upper: int, taken: Sequence[Unread], *, with_others: bool) -> Carried:
+    def deliver(self, upper: int, taken: Sequence[Taken], *, with_others: bool) -> Carried:
         """Deliver what was taken of each binding; ``with_others``: they commit there, too."""
         ...
 
-    def first(self, time: int, snapshots: Sequence[first.Readable]) -> Carried:
+    def first(self, time: int, snapshots: Sequence[Snapshot]) -> Carried:
         """Deliver a part of the inputs as they are at a time, the next one with each call."""
         ...
 

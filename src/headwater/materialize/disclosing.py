@@ -79,8 +79,12 @@ class Disclosing:
         """Break the stream off."""
         self._stream.abort()
 
+    def disclosed(self, spec: MaterializationSpec) -> MaterializationSpec:
+        """Return a spec as the driver is told it; to be told to the driver, and to nobody else."""
+        return replace(spec, config_json=self._told(spec.config_json))
+
     def _spec(self, spec: MaterializationSpec | None) -> MaterializationSpec | None:
-        return None if spec is None else replace(spec, config_json=self._told(spec.config_json))
+        return None if spec is None else self.disclosed(spec)
 
     def _told(self, config_json: bytes) -> bytes:
         if not config_json:

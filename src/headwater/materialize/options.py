@@ -26,6 +26,7 @@ import msgspec
 from headwater.base.errors import InvalidUsage
 from headwater.materialize.definition import ARENA, CONFIG, CONNECTOR, FLOW, Endpoint
 from headwater.materialize.key_range import KeyRange
+from headwater.materialize.pace import TASKS, THREADS
 from headwater.materialize.reduction.strategy import NAMES
 from headwater.materialize.wire.framing import Codec
 
@@ -152,6 +153,12 @@ def _duplicates(text: str) -> str:
     return "" if text.lower() == "error" else text.lower()
 
 
+def _where(text: str) -> str:
+    if text.lower() not in (THREADS, TASKS):
+        raise ValueError(f"{text!r} is neither {THREADS!r} nor {TASKS!r}")
+    return text.lower()
+
+
 def _milliseconds(text: str) -> int:
     return _measure(text, _MILLISECONDS, "a length of time like '500ms', '10s' or '5min'")
 
@@ -171,7 +178,7 @@ _NUMBER_AND_UNIT: Final = re.compile(r"([0-9]{1,12})\s*([a-z]+)")
 _MILLISECONDS: Final = {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000}
 _BYTES: Final = {"b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30}
 
-_TUNING: Final = ("min_duration", "max_duration", "spill_limit")
+_TUNING: Final = ("min_duration", "max_duration", "spill_limit", "shards_in")
 
 SETTINGS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "shards": ("shards", int),
@@ -179,6 +186,7 @@ SETTINGS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "min_duration": ("min_duration_ms", _milliseconds),
     "max_duration": ("max_duration_ms", _milliseconds),
     "spill_limit": ("spill_bytes", _bytes),
+    "shards_in": ("shards_in", _where),
 }
 """What ``WITH (…)`` and ``ALTER MATERIALIZATION … SET (…)`` take, with what makes a value."""
 
@@ -193,7 +201,7 @@ BINDING_SETTINGS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
 def read_settings(given: Mapping[str, str]) -> dict[str, Any]:
     """Return the settings of a materialization; their names in any case.
 
-    Those of its pace are together, under ``tuning``.
+    Those of how it is delivered are together, under ``tuning``.
 
     >>> read_settings({"SHARDS": "2", "DELETE": "soft", "MIN_DURATION": "10s"})
     {'shards': 2, 'hard_delete': False, 'tuning': {'min_duration_ms': 10000}}

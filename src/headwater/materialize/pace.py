@@ -1,9 +1,10 @@
-"""How large and how frequent transactions are: what a user may say of it, and the clock of it.
+"""How transactions are delivered: what a user may say of it, and the clock of it.
 
     MIN_DURATION    between two commits lies at least so much time: more changes, fewer transactions
     MAX_DURATION    a transaction has no more than so much of the time of its inputs: what has
                     waited for long is delivered in several
     SPILL_LIMIT     how much of a transaction is held in memory; the rest is spilled to disk
+    SHARDS_IN       where shards run: in threads of this process, or in tasks (``in_task``)
 
 None of them changes what is delivered. The first snapshot is not slowed down.
 """
@@ -12,16 +13,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
+THREADS: Final = "threads"
+TASKS: Final = "tasks"
+
 
 class Tuning(msgspec.Struct, frozen=True):
-    """What a materialization was told; 0 is "as usual"."""
+    """What a materialization was told; 0 and empty are "as usual"."""
 
     min_duration_ms: int = 0
     max_duration_ms: int = 0
     spill_bytes: int = 0
+    shards_in: str = ""
+    """``threads`` or ``tasks``; empty: tasks on a cluster, threads elsewhere."""
 
 
 class Pace:

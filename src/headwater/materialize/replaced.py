@@ -21,7 +21,7 @@ The old collection is needed until every shard's endpoint has confirmed a checkp
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 import pyarrow as pa
@@ -68,8 +68,8 @@ class Difference:
     """
 
     def __init__(self, core: Core, old: GlobalId, at: int, new: GlobalId, upper: int) -> None:
-        self._old = Interval(core, old, at, at + 1, whole=True)
-        self._new = Interval(core, new, upper - 1, upper, whole=True)
+        self.old = Interval(core, old, at, at + 1, whole=True)
+        self.new = Interval(core, new, upper - 1, upper, whole=True)
         self.first_time: int | None = at + 1
         self.last_time: int | None = upper - 1
 
@@ -80,17 +80,35 @@ class Difference:
     @property
     def schema(self) -> pa.Schema:
         """The columns of its updates: those of the new collection."""
-        return self._new.schema
+        return self.new.schema
 
     def at_end(self) -> Interval:
         """Return all that is there at its last time."""
-        return self._new
+        return self.new
 
     def updates(self) -> Iterator[pa.Table]:
         """Yield what comes, then what goes."""
-        yield from self._new.updates()
-        for piece in self._old.updates():
-            yield _gone(piece, self.schema)
+        return difference(self.old, self.new)
+
+
+class Whole(Protocol):
+    """A collection at a time, to be read; a whole interval is."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of its updates."""
+        ...
+
+    def updates(self) -> Iterator[pa.Table]:
+        """Yield its rows as updates, piece by piece."""
+        ...
+
+
+def difference(old: Whole, new: Whole) -> Iterator[pa.Table]:
+    """Yield what makes of one collection another: what comes, then what goes."""
+    yield from new.updates()
+    for piece in old.updates():
+        yield _gone(piece, new.schema)
 
 
 def _gone(piece: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -16,8 +16,9 @@ What may fail, and what becomes of it:
 - errors in an input: stalled at the last time without errors, until they are retracted;
 - another session took our role or our fence: *fenced*, for good. It is not ours any more.
 
-Whatever one does, the others go on: each shard has a thread of its own. What the shards of one
-materialization have to agree about is in ``agreement``, how many there are in ``shards``.
+Whatever one does, the others go on: each shard has a thread of its own, which carries its sessions
+itself (``courier``) or has a task do that (``in_task``). What the shards of one materialization
+have to agree about is in ``agreement``, how many there are in ``shards``.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from headwater.materialize.definition import Definition, version_of
 from headwater.materialize.delivery import Stream, UnexpectedResponse
 from headwater.materialize.drivers.fences import FencedOff
 from headwater.materialize.feed import Feed
+from headwater.materialize.in_task import InTask, ShardTasks
 from headwater.materialize.key_range import KeyRange
 from headwater.materialize.pace import Pace
 from headwater.materialize.protocol.messages import Applied, Apply
@@ -54,6 +56,7 @@ from headwater.materialize.validating import validated_spec
 from headwater.materialize.wire.protobuf import decode_value, encode_value
 from headwater.persist import errors as persist_errors
 from headwater.persist.client import Client
+from headwater.persist.spark_parts import place_of
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -227,9 +230,12 @@ class Shard:
         key_range: KeyRange | None = None,
         agreement: Agreement | None = None,
         combiner: Combiner | None = None,
+        tasks: ShardTasks | None = None,
     ) -> None:
+        """``tasks`` may carry its sessions, if that is what the definition says."""
         self.key_range = key_range or KeyRange.full()
         self._combiner = combiner
+        self._tasks = tasks
         self.name = f"{definition.name}/{self.key_range}"
         self._agreement = agreement or Agreement((self.key_range,))
         self.status = Status()
@@ -302,7 +308,7 @@ class Shard:
         self.status = replace(self.status, state=State.STALLED, error=told)
 
     def _session(self) -> None:
-        courier = self.courier = Here(self._connect(), self._combiner)
+        courier = self.courier = self._hired()
         session: Session | None = None
         try:
             session = Session(
@@ -325,6 +331,21 @@ class Shard:
         finally:
             if session is not None:
                 session.close()
+            self.status = replace(self.status, runs_in="")
+
+    def _hired(self) -> Courier:
+        """Return who carries the next session."""
+        tasks, place, definition = self._tasks, place_of(self._client.core), self._definition
+        if tasks is None or place is None:
+            return Here(self._connect(), self._combiner)
+        expected = tasks.reserve(definition.tuning.shards_in)
+        if expected is None:
+            return Here(self._connect(), self._combiner)
+        try:
+            return InTask(self._connect(), definition.endpoint, tasks, expected, place)
+        except BaseException:
+            tasks.over(expected)
+            raise
 
     def _check(self) -> None:
         if self._stopping.is_set():
@@ -333,7 +354,11 @@ class Shard:
     def _deliver(self, session: Session) -> None:
         at = session.position
         whole = at is not None and not at.snapshot
-        self.status = replace(self.status, checkpoint=at.time if at and whole else None)
+        self.status = replace(
+            self.status,
+            checkpoint=at.time if at and whole else None,
+            runs_in="task" if isinstance(self.courier, InTask) else "thread",
+        )
         settled = False
         agreed = self._agreement
         tuning = self._definition.tuning

@@ -25,6 +25,7 @@ from headwater.collection.capability import ReadCapability
 from headwater.materialize.agreement import Agreement
 from headwater.materialize.combine_job import Combiner, Tasks
 from headwater.materialize.definition import Definition
+from headwater.materialize.in_task import ShardTasks
 from headwater.materialize.key_range import KeyRange
 from headwater.materialize.runtime import RETRY_SECONDS, Shard
 from headwater.materialize.splits import next_shards, reshape, shards_of
@@ -57,9 +58,12 @@ class Materialization:
         connect: Streams | None = None,
         retry_seconds: float = RETRY_SECONDS,
         tasks: Tasks | None = None,
+        shard_tasks: ShardTasks | None = None,
     ) -> None:
+        """``tasks`` combine what is large; ``shard_tasks`` carry shards, where that is wanted."""
         self.name = definition.name
         self._tasks = tasks
+        self._shard_tasks = shard_tasks
         self._client = client
         self._definition = definition
         self._reads = tuple(reads)
@@ -142,6 +146,7 @@ class Materialization:
                 key_range,
                 agreement,
                 combiner,
+                self._shard_tasks,
             )
             for key_range in ranges
         )

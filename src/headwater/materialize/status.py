@@ -36,6 +36,8 @@ class Status:
     rows_stored: int = 0
     rows_deleted: int = 0
     shards: int = 1
+    runs_in: str = ""
+    """Where the session of a shard is carried: ``thread`` or ``task``; empty: there is none."""
     aligned: bool = False
     """Whether all shards stand at one checkpoint."""
     ranges: tuple[tuple[str, Status], ...] = ()

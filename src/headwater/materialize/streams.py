@@ -1,7 +1,7 @@
 """Streams: how whoever carries a session reaches the driver of its endpoint.
 
 A driver of ours runs in the process that asks for it; one of somebody else's is a child of that
-process, or is dialled from there.
+process, or is dialled from there. So a session that is carried by a task has its driver there.
 """
 
 from __future__ import annotations

@@ -274,9 +274,14 @@ def spread(parts: Sequence[_Sized], count: int) -> list[tuple[_Sized, ...]]:
     return [tuple(group) for group in groups]
 
 
+def slots(session: Session) -> int:
+    """Return how many tasks run at a time."""
+    return int(session.sparkContext.defaultParallelism)
+
+
 def background_slots(session: Session) -> int:
     """Return how many tasks background work has at a time."""
-    return max(1, int(session.sparkContext.defaultParallelism) - SLOTS_LEFT_FREE)
+    return max(1, slots(session) - SLOTS_LEFT_FREE)
 
 
 def _read_in_tasks(
@@ -456,6 +461,7 @@ __all__ = [
     "rows_frame",
     "run_in_background",
     "run_in_tasks",
+    "slots",
     "snapshot_frame",
     "spark_schema",
     "this_attempt",

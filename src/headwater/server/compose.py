@@ -35,8 +35,9 @@ from headwater.compute.session import SparkSettings
 from headwater.compute.warming import WarmingSession
 from headwater.console.sight import Sight
 from headwater.materialize.controller import Materializations
+from headwater.materialize.in_task import ShardTasks
 from headwater.persist.client import open_location
-from headwater.persist.spark import run_in_background
+from headwater.persist.spark import run_in_background, slots
 from headwater.server import metrics, otel, preflight
 from headwater.server.config import Address, ServerConfig
 from headwater.server.http import HttpServer, health
@@ -106,7 +107,14 @@ class Server:
         undo.callback(self.session.close)
         self.views = ViewController(self.client, self.session)
         self.materializations = Materializations(
-            self.client, tasks=partial(run_in_background, self.session)
+            self.client,
+            tasks=partial(run_in_background, self.session),
+            shard_tasks=ShardTasks(
+                partial(run_in_background, self.session),
+                settings.host,
+                partial(slots, self.session),
+                by_default=not settings.is_local,
+            ),
         )
         self.ingestions = Ingestions(self.client, self.timeline, clock, session=self.session)
         coordinator = Coordinator(

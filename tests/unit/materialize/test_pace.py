@@ -103,7 +103,13 @@ def test_settings_are_read() -> None:
     assert read_settings({"MAX_DURATION": "5min", "spill_limit": "64MB"}) == {
         "tuning": {"max_duration_ms": 300_000, "spill_bytes": 64 << 20}
     }
-    for wrong in ({"DELETE": "maybe"}, {"MIN_DURATION": "soon"}, {"SPILL_LIMIT": "7"}, {"X": "1"}):
+    for wrong in (
+        {"DELETE": "maybe"},
+        {"MIN_DURATION": "soon"},
+        {"SPILL_LIMIT": "7"},
+        {"SHARDS_IN": "x"},
+        {"X": "1"},
+    ):
         with pytest.raises(InvalidOption, match=r"cannot be read|no setting"):
             read_settings(wrong)
     with pytest.raises(InvalidOption, match="APPEND_ONLY, DOCUMENT"):

@@ -61,6 +61,7 @@ def _shards(seen: Seen) -> Iterator[Row]:
                 shard.rows_stored,
                 shard.rows_deleted,
                 shard.error or None,
+                shard.runs_in or None,
             )
 
 
@@ -122,6 +123,7 @@ VIEWS: Final = (
             Column("rows_stored", "bigint", "rows inserted or replaced there"),
             Column("rows_deleted", "bigint", "rows deleted there"),
             Column("last_error", "text", "why it is not running"),
+            Column("runs_in", "text", "`thread` of the server, or `task` of Spark"),
         ),
         _shards,
     ),

@@ -1,0 +1,194 @@
+"""Run by ``test_shard_cluster.py`` in a process of its own: one process has one SparkContext.
+
+A server on a cluster of executors, and two deliveries of one table whose shards are tasks there,
+because that is the default on a cluster: into SQLite, which is authoritative, and into files, which
+follow our log. At a moment of a transaction the executor that carries one of them is killed:
+
+    before      StartedCommit has come; that the task asks for its commit never arrives
+    asked       the task has asked, and is gone when the commit is made
+    after       the commit is made; the task is gone before it can say Acknowledge
+
+After each the endpoints must be the table, with every change once. Prints what was seen, as one
+JSON object.
+
+    shard_cluster_story.py FOLDER SOURCE MOMENT:DELIVERY…
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow.parquet as pq
+
+from headwater.materialize.channel import ChannelClosed
+from headwater.materialize.checkpoint import Position
+from headwater.materialize.in_task import InTask
+from headwater.materialize.recovery import RecoveryEntry, ShardLog
+from headwater.server.compose import Server, ServerConfig
+
+MASTER = "local-cluster[2,2,1024]"
+WAIT_S = 240.0
+
+
+class Moment:
+    """When an executor is killed: at the next commit of a delivery that moves its checkpoint."""
+
+    def __init__(self) -> None:
+        self.of, self.when = "", ""
+        self.kill: Callable[[], None] = lambda: None
+        self._commit = ShardLog.commit
+        ShardLog.commit = self._committing()  # type: ignore[method-assign]
+
+    def _committing(self) -> Any:
+        moment, real = self, self._commit
+
+        def commit(log: ShardLog, entry: RecoveryEntry, acknowledged: Position | None) -> None:
+            here = entry.position != log.entry.position and f"/{moment.of}/" in log._key
+            when = moment.when if here and moment.of else ""
+            if when:
+                moment.of = ""
+            if when in ("before", "asked"):
+                moment.kill()
+            if when == "before":
+                raise ChannelClosed("it was killed before it could ask")
+            real(log, entry, acknowledged)
+            if when == "after":
+                moment.kill()
+
+        return commit
+
+
+def above(pid: int) -> list[int]:
+    """Return a process and those above it, up to the JVM of its executor."""
+    found = [pid]
+    while True:
+        folder = Path("/proc", str(found[-1]))
+        if b"--executor-id" in (folder / "cmdline").read_bytes().split(b"\0"):
+            return found
+        found.append(int((folder / "stat").read_text().rpartition(")")[2].split()[1]))
+
+
+def running(pid: int) -> bool:
+    try:
+        state = Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def eventually(condition: Callable[[], object], seen: Callable[[], object]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"it never came: {seen()}")
+        time.sleep(0.02)
+
+
+class Story:
+    """A table, and where it is delivered to."""
+
+    def __init__(self, server: Server, db: psycopg.Connection[Any], folder: Path) -> None:
+        self._server, self._db = server, db
+        self._file, self._files = folder / "e.db", folder / "files"
+        self._rows = 0
+        self.moment = Moment()
+        self.killed: list[int] = []
+        db.execute("CREATE TABLE events (id BIGINT, who TEXT, amount BIGINT)")
+        self.insert()
+        db.execute(
+            f"CREATE MATERIALIZATION rows INTO SQLITE (PATH '{self._file}') ("
+            "events AS sums KEY (who) REDUCE (amount sum), "
+            "events AS log KEY (id) DELTA UPDATES)".encode()
+        )
+        db.execute(
+            f"CREATE MATERIALIZATION files INTO PARQUET (URL '{self._files}') "
+            "(events AS events KEY (id) DELTA UPDATES)".encode()
+        )
+
+    def insert(self) -> None:
+        self._rows += 1
+        self._db.execute("INSERT INTO events VALUES (%s, 'a', 5)", (self._rows,))
+
+    def _shown(self) -> list[tuple[Any, ...]]:
+        asked = "SELECT name, status, runs_in, last_error FROM hw_materialization_shards"
+        return sorted(self._db.execute(asked).fetchall())
+
+    def delivered(self) -> dict[str, list[int]]:
+        """Return which changes each endpoint has."""
+        with closing(sqlite3.connect(self._file)) as db:
+            sums = [number for (number,) in db.execute("SELECT amount FROM sums").fetchall()]
+            log = [number for (number,) in db.execute("SELECT id FROM log ORDER BY id").fetchall()]
+        paths = self._files.glob("events/**/*.parquet")
+        files = sorted(n for path in paths for n in pq.read_table(path)["id"].to_pylist())
+        return {"sums": sums, "log": log, "files": files}
+
+    def wait(self) -> list[str | None]:
+        """Wait until all is delivered and both run; return where."""
+        count = self._rows
+
+        def whole() -> bool:
+            try:
+                found = self.delivered()
+            except sqlite3.OperationalError:  # It is not there yet, or locked.
+                return False
+            return found["sums"] == [5 * count] and len(found["files"]) >= count
+
+        eventually(whole, lambda: (self._shown(), self.delivered()))
+        eventually(lambda: [each[1] for each in self._shown()] == ["running"] * 2, self._shown)
+        return [each[2] for each in self._shown()]
+
+    def kill(self, when: str, of: str) -> None:
+        """Let the executor that carries a delivery be killed at a moment of the next change."""
+        oid = self._db.execute(
+            "SELECT object_id FROM hw_materializations WHERE name = %s", (of,)
+        ).fetchone()
+        assert oid is not None
+        found = self._server.materializations.get(oid[0])
+        assert found is not None
+
+        def kill() -> None:
+            courier = found.shards[0].courier
+            assert isinstance(courier, InTask)
+            assert courier.carrier is not None
+            processes = above(courier.carrier.pid)
+            for pid in processes:
+                os.kill(pid, signal.SIGKILL)
+            eventually(lambda: not any(map(running, processes)), lambda: processes)
+            self.killed.append(processes[-1])
+
+        self.moment.kill, self.moment.when, self.moment.of = kill, when, oid[0]
+        self.insert()
+        eventually(lambda: not self.moment.of, self._shown)
+
+
+def main(folder: Path, source: str, moments: list[str]) -> None:
+    extra = (("spark.executorEnv.PYTHONPATH", source),)
+    config = ServerConfig(folder / "data", port=0, spark_master=MASTER, spark=extra)
+    with Server(config) as server:
+        address = f"host=127.0.0.1 port={server.wire.port} user=headwater dbname=headwater"
+        with psycopg.connect(address, autocommit=True) as db:
+            story = Story(server, db, folder)
+            seen: dict[str, Any] = {"ran": [story.wait()], "meant": []}
+            for moment in moments:
+                when, _, of = moment.partition(":")
+                story.kill(when, of)
+                seen["ran"].append(story.wait())
+            story.insert()
+            seen["ran"].append(story.wait())
+            seen |= {"delivered": story.delivered(), "killed": story.killed}
+            seen["meant"] = list(range(1, story._rows + 1))
+    print(json.dumps(seen))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])
