@@ -30,6 +30,7 @@ from typing import Any
 import psycopg
 import pyarrow.parquet as pq
 
+from headwater.materialize import runtime
 from headwater.materialize.channel import ChannelClosed
 from headwater.materialize.checkpoint import Position
 from headwater.materialize.in_task import InTask
@@ -37,6 +38,7 @@ from headwater.materialize.recovery import RecoveryEntry, ShardLog
 from headwater.server.compose import Server, ServerConfig
 
 MASTER = "local-cluster[2,2,1024]"
+runtime.MOVE_SECONDS = 0.5  # type: ignore[misc]
 WAIT_S = 240.0
 
 
@@ -100,7 +102,7 @@ class Story:
     def __init__(self, server: Server, db: psycopg.Connection[Any], folder: Path) -> None:
         self._server, self._db = server, db
         self._file, self._files = folder / "e.db", folder / "files"
-        self._rows = 0
+        self.rows = 0
         self.moment = Moment()
         self.killed: list[int] = []
         db.execute("CREATE TABLE events (id BIGINT, who TEXT, amount BIGINT)")
@@ -116,8 +118,8 @@ class Story:
         )
 
     def insert(self) -> None:
-        self._rows += 1
-        self._db.execute("INSERT INTO events VALUES (%s, 'a', 5)", (self._rows,))
+        self.rows += 1
+        self._db.execute("INSERT INTO events VALUES (%s, 'a', 5)", (self.rows,))
 
     def _shown(self) -> list[tuple[Any, ...]]:
         asked = "SELECT name, status, runs_in, last_error FROM hw_materialization_shards"
@@ -132,9 +134,9 @@ class Story:
         files = sorted(n for path in paths for n in pq.read_table(path)["id"].to_pylist())
         return {"sums": sums, "log": log, "files": files}
 
-    def wait(self) -> list[str | None]:
-        """Wait until all is delivered and both run; return where."""
-        count = self._rows
+    def wait(self) -> None:
+        """Wait until all is delivered, and tasks carry both deliveries."""
+        count = self.rows
 
         def whole() -> bool:
             try:
@@ -144,8 +146,9 @@ class Story:
             return found["sums"] == [5 * count] and len(found["files"]) >= count
 
         eventually(whole, lambda: (self._shown(), self.delivered()))
-        eventually(lambda: [each[1] for each in self._shown()] == ["running"] * 2, self._shown)
-        return [each[2] for each in self._shown()]
+        # One may be carried by a thread for a while: with an executor half of the slots are gone.
+        both = [("running", "task")] * 2
+        eventually(lambda: [each[1:3] for each in self._shown()] == both, self._shown)
 
     def kill(self, when: str, of: str) -> None:
         """Let the executor that carries a delivery be killed at a moment of the next change."""
@@ -178,15 +181,15 @@ def main(folder: Path, source: str, moments: list[str]) -> None:
         address = f"host=127.0.0.1 port={server.wire.port} user=headwater dbname=headwater"
         with psycopg.connect(address, autocommit=True) as db:
             story = Story(server, db, folder)
-            seen: dict[str, Any] = {"ran": [story.wait()], "meant": []}
+            story.wait()
             for moment in moments:
                 when, _, of = moment.partition(":")
                 story.kill(when, of)
-                seen["ran"].append(story.wait())
+                story.wait()
             story.insert()
-            seen["ran"].append(story.wait())
-            seen |= {"delivered": story.delivered(), "killed": story.killed}
-            seen["meant"] = list(range(1, story._rows + 1))
+            story.wait()
+            seen: dict[str, Any] = {"delivered": story.delivered(), "killed": story.killed}
+            seen["meant"] = list(range(1, story.rows + 1))
     print(json.dumps(seen))
 
 

@@ -45,7 +45,6 @@ def test_executors_are_killed_around_the_commit(tmp_path: Path, moments: tuple[s
     )
     assert done.returncode == 0, done.stderr[-4000:]
     seen: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    assert seen["ran"] == [["task", "task"]] * (2 + len(moments))
     assert len(set(seen["killed"])) == len(moments)
     meant = seen["meant"]
     assert len(meant) == 2 + len(moments)

@@ -14,6 +14,7 @@ Invariant:      no task commits. What a task asks for is committed by its sessio
                 (``recovery``), and the endpoint's fence was raised by the Open of whoever came
                 after it.
                 Sessions in tasks take at most half of Spark's slots: the rest are for the views.
+                Who finds none is carried by its thread, and looks for one now and then.
 Kept by:        :class:`ShardTasks`, :class:`InTask`.
 Relied on by:   shards (``runtime``); what follows a failure is the same wherever it was.
 """
@@ -122,7 +123,7 @@ class ShardTasks:
 
         ``wanted``: what was said of where its shard shall run (``pace``).
         """
-        if wanted != TASKS and (wanted or not self.by_default):
+        if not self._serves(wanted):
             return None
         allowed = self._slots() // 2
         id_, secret = map(secrets.token_bytes, (channel.ID_BYTES, channel.SECRET_BYTES))
@@ -132,6 +133,13 @@ class ShardTasks:
                 return None
             self._expected[id_] = expected
         return expected
+
+    def has_room(self, wanted: str) -> bool:
+        """Whether a session would be carried by a task if it began now."""
+        return self._serves(wanted) and len(self._expected) < self._slots() // 2
+
+    def _serves(self, wanted: str) -> bool:
+        return wanted == TASKS or (not wanted and self.by_default)
 
     def start(self, expected: Expected) -> None:
         """Have a task carry a session; it arrives by and by."""

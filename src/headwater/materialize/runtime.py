@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -65,6 +66,8 @@ DRAIN_SECONDS: Final = 0.02
 RETRY_SECONDS: Final = 1.0
 RETRY_SECONDS_MAX: Final = 30.0
 STOP_SECONDS: Final = 30.0
+MOVE_SECONDS: Final = 30.0
+"""How often a thread that carries what a task should looks for one."""
 
 
 def open_stream(definition: Definition) -> Stream:
@@ -245,6 +248,8 @@ class Shard:
         # A driver that cannot be made stalls its own materialization, and no other.
         self._connect = connect or partial(open_stream, definition)
         self._retry_seconds = retry_seconds
+        self._looks_at = 0.0
+        """When it is looked for a task again."""
         self.courier: Courier | None = None
         """Who carries the session of now, or has carried the last one."""
         self._stopping = threading.Event()
@@ -281,7 +286,8 @@ class Shard:
         while not self._stopping.is_set():
             transactions = self.status.transactions
             try:
-                self._session()
+                if self._session():
+                    continue
                 break
             except persist_errors.Stopped:
                 break
@@ -307,7 +313,8 @@ class Shard:
             LOG.warning("materialization %s is stalled: %s", self.name, told)
         self.status = replace(self.status, state=State.STALLED, error=told)
 
-    def _session(self) -> None:
+    def _session(self) -> bool:
+        """Run a session to its end; return whether another one follows."""
         courier = self.courier = self._hired()
         session: Session | None = None
         try:
@@ -321,8 +328,9 @@ class Shard:
                 courier,
                 self._check,
             )
-            self._deliver(session)
+            again = self._deliver(session)
             session.end()
+            return again
         except BaseException:
             # What failed is told; that the stream may not end here is not.
             with suppress(HeadwaterError):
@@ -335,6 +343,7 @@ class Shard:
 
     def _hired(self) -> Courier:
         """Return who carries the next session."""
+        self._looks_at = time.monotonic() + MOVE_SECONDS
         tasks, place, definition = self._tasks, place_of(self._client.core), self._definition
         if tasks is None or place is None:
             return Here(self._connect(), self._combiner)
@@ -351,7 +360,8 @@ class Shard:
         if self._stopping.is_set():
             raise persist_errors.Stopped
 
-    def _deliver(self, session: Session) -> None:
+    def _deliver(self, session: Session) -> bool:
+        """Deliver until the session ends; return whether another one follows, elsewhere."""
         at = session.position
         whole = at is not None and not at.snapshot
         self.status = replace(
@@ -398,6 +408,18 @@ class Shard:
                 session.settle()
                 settled = True
                 self.status = replace(self.status, state=State.RUNNING, error="")
+            elif self._moves():
+                return True
+        return False
+
+    def _moves(self) -> bool:
+        """Whether a task may carry now what our thread does, though a task should."""
+        tasks = self._tasks
+        if tasks is None or isinstance(self.courier, InTask) or time.monotonic() < self._looks_at:
+            return False
+        self._looks_at = time.monotonic() + MOVE_SECONDS
+        wanted = self._definition.tuning.shards_in
+        return place_of(self._client.core) is not None and tasks.has_room(wanted)
 
     def _ends(self, session: Session) -> bool:
         """Whether the session may end: we are stopping, or all shards stand where they shall."""
