@@ -14,7 +14,7 @@ import pytest
 
 import headwater
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.soak]
 
 STORY = Path(__file__).with_name("shard_cluster_story.py")
 SOURCE = str(Path(headwater.__file__).parents[1])
