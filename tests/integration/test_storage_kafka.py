@@ -475,6 +475,18 @@ def test_a_topic_by_sql(broker: Broker) -> None:
         progress: dict[str, int] = dict(sql('SELECT partition, "offset" FROM every_progress'))
         assert progress.pop("0") == 4
         assert list(progress.values()) == [1], "and the topic itself, by its id"
+        # More partitions upstream: the same collection, further on.
+        where = "SELECT object_id, since, upper FROM hw_frontiers WHERE name = 'every'"
+        ((id_, since, upper),) = sql(where)
+        world.more_partitions()
+        world.plain.produce(world.topic, b"later", partition=1)
+        world.plain.flush()
+        server.ingestions.tick()
+        assert sql("SELECT text, o FROM every WHERE p = 1") == [("later", 0)]
+        ((same, since_now, upper_now),) = sql(where)
+        assert same == id_
+        assert since_now >= since
+        assert upper_now > upper
         # docs/sources/kafka.md, with this broker and a topic of its own.
         ((_, page),) = typed("docs/sources/kafka.md")
         secured = re.compile(r"BROKER 'broker:9093',.*?broker_password\)", re.DOTALL)

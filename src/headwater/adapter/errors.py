@@ -313,7 +313,11 @@ class CollectionFailed(AdapterError):
     sqlstate = "XX001"
 
     def __init__(self, collection: str, message: str) -> None:
-        super().__init__(f'"{collection}" is in error: {message}')
+        super().__init__(
+            f'"{collection}" is in error: {message}',
+            hint="Correct what it is made of; that retracts the error. What a source could not "
+            'decode is in its "…_errors", and is passed over by one made with ON ERROR SKIP.',
+        )
 
 
 class StalenessExceeded(AdapterError):
