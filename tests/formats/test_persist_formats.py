@@ -6,6 +6,7 @@ import os
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any, get_args
 
 import pytest
@@ -43,6 +44,7 @@ from tests.formats import persist_v1_location as location_v1
 from tests.formats import persist_v1_samples as v1
 from tests.formats import persist_v2_location as location_v2
 from tests.formats import persist_v2_samples as v2
+from tests.formats import persist_v3_samples as v3
 
 REWRITE = bool(os.environ.get("REWRITE"))
 QUIET = Settings(maintenance=False)
@@ -52,13 +54,13 @@ SEQNO = SeqNo(42)
 # ---- golden bytes ----------------------------------------------------------------------------
 
 
-def golden(name: str, encoded: bytes) -> list[bytes]:
+def golden(name: str, encoded: bytes, samples: ModuleType = v2) -> list[bytes]:
     """Return every form that was ever written; the last one is what is written now."""
-    stored = v2.load()
+    stored = samples.load()
     forms = stored.get(name, [])
     if forms[-1:] != [encoded.hex()] and REWRITE:
         forms = [*forms, encoded.hex()]
-        v2.store({**stored, name: forms})
+        samples.store({**stored, name: forms})
     assert forms[-1:] == [encoded.hex()], f"the bytes of {name} are new: REWRITE=1 adds them"
     return [bytes.fromhex(form) for form in forms]
 
@@ -73,15 +75,26 @@ def test_every_kind_of_change_has_a_sample() -> None:
 def test_entries(kind: str) -> None:
     entry = v2.entry(v2.CHANGES[kind])
     for data in golden(f"entry {kind}", encode_entry(entry)):
-        assert data[2] == encoding.VERSION
+        assert data[2] == encoding.ORDINARY
         assert decode_entry(SEQNO, data) == entry
 
 
 def test_rollup() -> None:
     for data in golden("rollup", encode_state(v2.STATE)):
-        assert data[2] == encoding.VERSION
+        assert data[2] == encoding.ORDINARY
         assert decode_state("rollup", data) == v2.STATE
     assert list(violations(v2.STATE)) == []
+
+
+def test_what_is_volatile_is_of_format_3() -> None:
+    entry = v3.entry(v3.CREATED)
+    for data in golden("entry create", encode_entry(entry), v3):
+        assert data[2] == encoding.VERSION == 3
+        assert decode_entry(SEQNO, data) == entry
+    for data in golden("rollup", encode_state(v3.KEEPING), v3):
+        assert data[2] == encoding.VERSION
+        assert decode_state("rollup", data) == v3.STATE, "what it holds is not in it"
+    assert list(violations(v3.KEEPING)) == list(violations(v3.STATE)) == []
 
 
 @pytest.mark.parametrize("kind", v1.CHANGES)
@@ -281,41 +294,31 @@ def test_a_cut_or_longer_frame_is_noticed(what: str, data: bytes, decode: Decode
         decode(data + b"\0")
 
 
-def test_a_frame_is_not_taken_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_frame_is_not_taken_for_another() -> None:
     with pytest.raises(Corrupt, match="do not begin with"):
         decode_the_entry(ONE_ROLLUP)
     with pytest.raises(Corrupt, match="says that it is entry 42"):
         decode_entry(SeqNo(41), ONE_ENTRY)
     with pytest.raises(Corrupt, match="log entry 42"):
-        decode_the_entry(frame(ENTRY, b"\xc1 no msgpack"))
+        decode_the_entry(frame(ENTRY, b"\xc1 no msgpack", encoding.VERSION))
     with pytest.raises(Corrupt, match="rollup"):
-        decode_the_rollup(frame(ROLLUP, b"\x93\x01\x02\x03"))
-    monkeypatch.setattr(encoding, "VERSION", 0)
-    version_0 = frame(ENTRY, b"")
-    monkeypatch.undo()
+        decode_the_rollup(frame(ROLLUP, b"\x93\x01\x02\x03", encoding.VERSION))
     with pytest.raises(Corrupt, match="version 0"):
-        decode_the_entry(version_0)
+        decode_the_entry(frame(ENTRY, b"", 0))
 
 
 # ---- a newer format --------------------------------------------------------------------------
 
 
-@pytest.fixture
-def newer(monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes, bytes], bytes]:
+def newer(magic: bytes, body: bytes) -> bytes:
     """Frame bytes as a later version would: our checksum, another body."""
-
-    def framed(magic: bytes, body: bytes) -> bytes:
-        with monkeypatch.context() as later:
-            later.setattr(encoding, "VERSION", encoding.VERSION + 1)
-            return frame(magic, body)
-
-    return framed
+    return frame(magic, body, encoding.VERSION + 1)
 
 
 def refused(blob: MemoryBlob, consensus: MemoryConsensus) -> None:
     for read_only in (True, False):
         before = (dict(blob._objects), list(consensus._entries))
-        with pytest.raises(NewerFormat, match=r"format version 3.*reads up to 2.*upgrade"):
+        with pytest.raises(NewerFormat, match=r"format version 4.*reads up to 3.*upgrade"):
             open_location(
                 blob=blob,
                 consensus=consensus,
@@ -326,9 +329,7 @@ def refused(blob: MemoryBlob, consensus: MemoryConsensus) -> None:
         assert (dict(blob._objects), list(consensus._entries)) == before, "nothing was touched"
 
 
-def test_a_newer_entry_is_refused_and_nothing_is_touched(
-    newer: Callable[[bytes, bytes], bytes],
-) -> None:
+def test_a_newer_entry_is_refused_and_nothing_is_touched() -> None:
     blob, consensus = MemoryBlob(), MemoryConsensus()
     with open_location(blob=blob, consensus=consensus, settings=QUIET) as client:
         client.create_or_load("t", location_v1.FIRST)
@@ -336,9 +337,7 @@ def test_a_newer_entry_is_refused_and_nothing_is_touched(
     refused(blob, consensus)
 
 
-def test_a_newer_rollup_is_refused_and_nothing_is_touched(
-    newer: Callable[[bytes, bytes], bytes],
-) -> None:
+def test_a_newer_rollup_is_refused_and_nothing_is_touched() -> None:
     blob, consensus = MemoryBlob(), MemoryConsensus()
     with open_location(blob=blob, consensus=consensus, settings=QUIET) as client:
         client.create_or_load("t", location_v1.FIRST)

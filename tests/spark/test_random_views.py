@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from headwater.collection.run_layout import LAYOUTS
 from headwater.compute.ir.node import walk
-from headwater.persist.client import Client
+from headwater.persist.client import Client, open_location
 from headwater.testing.random_cases import SIZE, case
 from headwater.testing.random_views import checked
 
@@ -40,10 +42,19 @@ def session(spark: Any) -> Any:
 
 
 @pytest.mark.parametrize("batch", chosen())
-def test_views_are_exact_at_every_time(session: Any, client: Client, batch: int) -> None:
+def test_views_are_exact_at_every_time(
+    session: Any, client: Client, batch: int, tmp_path: Path
+) -> None:
     alone = [int(number) for number in SEED.split("/")[1:]]
     print(f"HEADWATER_SEED={SEED or batch}")
-    wrong = checked(session, client, batch, [case(batch, n) for n in alone or range(SIZE)])
+    cases = [case(batch, n) for n in alone or range(SIZE)]
+
+    def reopened() -> Client:
+        return open_location(
+            tmp_path / "data", layouts=LAYOUTS, take_over=True, settings=client.core.settings
+        )
+
+    wrong = checked(session, client, batch, cases, reopened)
     assert not wrong, "\n".join(wrong)
 
 

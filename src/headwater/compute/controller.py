@@ -28,7 +28,7 @@ import msgspec
 import pyarrow as pa
 
 from headwater.base.errors import HeadwaterError, InvalidUsage
-from headwater.base.ids import GlobalId
+from headwater.base.ids import Epoch, GlobalId
 from headwater.collection.capability import ReadCapability, WriteCapability
 from headwater.compute import definition, describe, maintained, recompute, renew
 from headwater.compute import select as queries
@@ -106,6 +106,7 @@ class ViewController:
         rules: bool = True,
         key: tuple[str, ...] = (),
         start: int | None = None,
+        durable: bool = True,
         also: Sequence[Command] = (),
     ) -> Definition:
         """Create a view durably, output collection ``name``; hydrated by its first step.
@@ -118,12 +119,16 @@ class ViewController:
         an incremental rule is recomputed (:meth:`explain` says so), as is every query if ``rules``
         are not to be used; one that cannot be maintained at all raises
         :class:`~headwater.base.errors.InvalidUsage`, and nothing is changed. With a ``key`` the
-        output is an arrangement: laid out by these columns, so that rows are found by them.
+        output is an arrangement: laid out by these columns, so that rows are found by them. What
+        it holds is this process's alone, unless ``durable`` (``compute/maintain.py``).
         """
         self._require_reachable_blob()
         into = Named(name, key)
+        kept_by = None if durable else self._core.epoch
         with or_ended(self._session):
-            return _attempted(lambda: self._create(into, query, relations, rules, start, also))
+            return _attempted(
+                lambda: self._create(into, query, relations, rules, start, kept_by, also)
+            )
 
     def _create(
         self,
@@ -132,13 +137,15 @@ class ViewController:
         relations: Relations | None,
         rules: bool,
         start: int | None,
+        kept_by: Epoch | None,
         also: Sequence[Command],
     ) -> Definition:
         state = self._core.state
         names = self._relations(relations)
         inputs = {n: collection_named(state, collection) for n, collection in names.items()}
         installer = Installer(state, self._session, reserving(self._core))
-        view, created = installer.install(Wanted(into.name, query, inputs, into, start, rules))
+        wanted = Wanted(into.name, query, inputs, into, start, rules, kept_by=kept_by)
+        view, created = installer.install(wanted)
         self._core.submit(Atomic((*created, *also))).result()
         return view
 
@@ -147,14 +154,19 @@ class ViewController:
         reads: Sequence[ReadCapability],
         view: View,
         writes: Sequence[WriteCapability | None] = (),
+        *,
+        durable: bool = True,
     ) -> tuple[ReadCapability, ...]:
         """Install a view over capabilities, with any number of outputs; durable on return.
 
-        Returns a read capability for each output. See ``compute/maintain.py``.
+        Returns a read capability for each output. What outputs hold is lost with the process if
+        they are not to be ``durable``, and computed again. See ``compute/maintain.py``.
         """
         self._require_reachable_blob()
         with or_ended(self._session):
-            return _attempted(lambda: self._maintaining.maintain_view(reads, view, writes))
+            return _attempted(
+                lambda: self._maintaining.maintain_view(reads, view, writes, durable=durable)
+            )
 
     def workspace(self, *names: str, relations: Relations | None = None) -> Workspace:
         """Return a place to make DataFrames in, over these relations, all of them without rows.
@@ -276,14 +288,21 @@ class ViewController:
         current: list[Definition] = []
         for view in views:
             state = self._core.state
+            if is_unreadable(state, view):
+                continue  # Just now: it is dropped the next time.
             why = renew.outdated(view.plan, self._session.version)
-            if why is None or due(state, view) is None:
+            begin = view.kept_by not in (None, self._core.epoch)
+            if not begin and (why is None or due(state, view) is None):
                 current.append(view)
                 continue
             others = [other for other in definition.stored(state) if other.id != view.id]
             installer = Installer(state, self._session, reserving(self._core))
             try:
-                made, commands = renew.renewed(state, installer, view, why, others)
+                if begin:
+                    epoch = self._core.epoch
+                    made, commands = renew.again(state, installer, view, epoch, others)
+                else:
+                    made, commands = renew.renewed(state, installer, view, why or "", others)
                 self._core.submit(Atomic(commands)).result()
             except (Stopped, SparkEnded):
                 raise

@@ -85,6 +85,8 @@ class ViewDescription:
     failure: str | None
     """Why its last step failed, or why there can be none."""
     size: Size
+    durable: bool
+    """Whether output and state stay when the process goes."""
 
     @property
     def state_bytes(self) -> int:
@@ -116,6 +118,7 @@ def described(
         part_done=part_done,
         failure=failure,
         size=_size(state, view.id),
+        durable=view.kept_by is None,
     )
 
 
@@ -159,6 +162,8 @@ def _kept(view: ViewDescription) -> Iterator[str]:
 def _standing(view: ViewDescription) -> Iterator[str]:
     readable = f"readable in [{view.since}, {view.upper})"
     yield f"output u{view.id}: {view.size}, {readable}; {view.state_bytes:,} bytes of state"
+    if not view.durable:
+        yield "not durable: kept by this process, and computed again by the next"
     if view.hydrating:
         done = "" if view.part_done is None else f", about {view.part_done:.0%} done"
         yield f"hydrating from {view.start}{done}"

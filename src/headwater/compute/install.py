@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from headwater.algebra.frontier import Frontier
 from headwater.base.errors import InvalidUsage
-from headwater.base.ids import GlobalId
+from headwater.base.ids import Epoch, GlobalId
 from headwater.collection.commands import collection_name
 from headwater.collection.run_layout import RunLayout
 from headwater.collection.schema import Column, arrow_schema
@@ -115,6 +115,10 @@ class Wanted:
     """Without them it is recomputed."""
     functions: tuple[plans.UserFunction, ...] = ()
     """Those that the text means; else what the session has under these names."""
+    kept_by: Epoch | None = None
+    """Our epoch, if output and states are not to be durable."""
+    text: str = ""
+    """Of a query that is a plan: the SQL it was compiled from, if it was."""
 
 
 class Installation(NamedTuple):
@@ -158,6 +162,7 @@ class _Parts:
                 start=self.start,
                 owner=isinstance(into, Named),
                 id=output,
+                volatile=self.wanted.kept_by is not None,
             )
 
 
@@ -170,10 +175,17 @@ class Installer:
         self._reserve = reserve
         self._made: dict[Identity, SharedArrangement] = {}
 
+    @property
+    def spark_version(self) -> str:
+        """Of the Spark that it compiles with."""
+        return str(self._session.version)
+
     def install(self, wanted: Wanted) -> Installation:
         """Return the view, of the kind that costs least."""
         schemas = {name: _schema(collection) for name, collection in wanted.inputs.items()}
         query = compiled(self._session, wanted.query, schemas, wanted.functions)
+        if wanted.text:
+            query = query._replace(sql=wanted.text)
         if isinstance(wanted.into, Existing):
             into = wanted.into.collection
             require_fit(into.name, _schema(into), query.plan)
@@ -212,6 +224,7 @@ class Installer:
             why=why,
             spark_version=query.plan.spark_version,
             given=parts.given,
+            kept_by=wanted.kept_by,
         )
         created = parts.created(view.output)
         return Installation(view, (*created, *_stored(view, view.inputs)))
@@ -254,6 +267,7 @@ class Installer:
             shown=tuple(column.name for column in query.plan.outputs),
             spark_version=query.plan.spark_version,
             given=parts.given,
+            kept_by=wanted.kept_by,
         )
         commands: list[Command] = [
             *parts.created(output),
@@ -346,6 +360,7 @@ def _collection(
         RunLayout.name,
         start=view.start,
         id=view.stored[name],
+        volatile=view.kept_by is not None,
     )
 
 

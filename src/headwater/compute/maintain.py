@@ -9,7 +9,7 @@ input may be read. They are installed by one log entry, so all of them are there
 **Inputs.** The capabilities are *taken over*: the entry that installs the view validates and drops
 them and opens the view's own holds at the start. Whoever wants to read on clones them before. The
 holds move only with what is committed: an output whose upper is ``u`` holds its inputs at
-``u - 1``. That is far enough for recovery because every output is durable up to ``u``: nothing
+``u - 1``. That is far enough for recovery because a durable output is there up to ``u``: nothing
 before is ever computed again. An input that no output reads is let go at once.
 
 **Outputs.** With a write capability, an output goes into that collection: it must be the only one,
@@ -17,6 +17,13 @@ at the start, and the collection empty and with the view's columns. It is taken 
 nobody else writes there. Without one, compute introduces a collection. Either way the output is a
 collection like any other: it can be subscribed to and its read capabilities acquired, downgraded
 and dropped; the write capability that can be acquired is empty.
+
+**Durable or not.** With ``durable=False`` the outputs, and all state, are volatile collections
+(``persist/volatile.py``): their ids, their read capabilities and so their ``since`` are durable, as
+is the view; what they hold is this process's, and is computed again by the next one
+(``compute/renew.py``), the same at every time from ``since`` on. For that the inputs are held at
+the meet of ``u - 1`` and the output's ``since``: whoever reads such an output downgrades its
+capability, or history is kept for ever. Other processes are refused to read it.
 
 **The end.** A view lives until it is dropped by name, or until the last read capability of its
 output is gone: what nobody can ever read again is not computed (:func:`is_unreadable`). A
@@ -35,7 +42,7 @@ from typing import Any
 
 from headwater.algebra.frontier import Frontier
 from headwater.base.errors import InvalidUsage
-from headwater.base.ids import GlobalId
+from headwater.base.ids import Epoch, GlobalId
 from headwater.collection.capability import ReadCapability, WriteCapability, new_token
 from headwater.collection.collections import Collections
 from headwater.collection.commands import Commands, drop_command
@@ -107,6 +114,8 @@ class MaintainView:
     reads: Sequence[ReadCapability]
     view: View
     writes: Sequence[WriteCapability | None] = ()
+    kept_by: Epoch | None = None
+    """Our epoch, if the outputs are not to be durable."""
 
     def decided(self, state: State, capabilities: Commands, installer: Installer) -> Maintenance:
         """Return what it comes to on this state, or raise why not."""
@@ -119,6 +128,11 @@ class MaintainView:
             raise InvalidView(
                 f"the view has {len(self.view.outputs)} outputs and {len(self.writes)} write "
                 f"capabilities; give at most one for each, None where compute is to introduce one"
+            )
+        if self.kept_by is not None and any(write is not None for write in self.writes):
+            raise InvalidView(
+                "an output goes into the collection of a write capability to stay there; for one "
+                "that is not durable give None, and compute introduces a collection"
             )
         known = definition.stored(state)
         for output in self.view.outputs:
@@ -139,7 +153,8 @@ class MaintainView:
             if write is not None:
                 into = Existing(_target(state, capabilities, write, start), given=True)
                 commands.append(RetireWriter(write.id, write.holder))
-            made = installer.install(Wanted(output.name, output.query, inputs, into, start))
+            wanted = Wanted(output.name, output.query, inputs, into, start, kept_by=self.kept_by)
+            made = installer.install(wanted)
             commands += made.commands
             read = ReadCapability(made.view.id, new_token(), Frontier.of(start))
             commands.append(
@@ -239,14 +254,25 @@ class Maintaining:
         reads: Sequence[ReadCapability],
         view: View,
         writes: Sequence[WriteCapability | None] = (),
+        *,
+        durable: bool = True,
     ) -> tuple[ReadCapability, ...]:
         """See the module's docstring. Durable on return."""
         state = self._core.look()
-        made = MaintainView(reads, view, writes).decided(
+        made = self._command(reads, view, writes, durable).decided(
             state, self._collections, Installer(state, self._session, reserving(self._core))
         )
         self._core.submit(Atomic(made.commands)).result()
         return made.outputs
+
+    def _command(
+        self,
+        reads: Sequence[ReadCapability],
+        view: View,
+        writes: Sequence[WriteCapability | None],
+        durable: bool,
+    ) -> MaintainView:
+        return MaintainView(reads, view, writes, None if durable else self._core.epoch)
 
 
 class Validation(Maintaining):
@@ -257,12 +283,14 @@ class Validation(Maintaining):
         reads: Sequence[ReadCapability],
         view: View,
         writes: Sequence[WriteCapability | None] = (),
+        *,
+        durable: bool = True,
     ) -> tuple[ReadCapability, ...]:
         """Refuse what the command would refuse."""
         core = self._core
         state = core.confirm()
         foreseen = _Foreseen(state)
-        made = MaintainView(reads, view, writes).decided(
+        made = self._command(reads, view, writes, durable).decided(
             state, self._collections, Installer(state, self._session, foreseen)
         )
         ids = (ReserveId(),) * foreseen.count

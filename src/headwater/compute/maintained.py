@@ -31,7 +31,7 @@ import msgspec
 
 from headwater.algebra.frontier import Frontier
 from headwater.base.decoding import from_msgpack
-from headwater.base.ids import BatchId, GlobalId
+from headwater.base.ids import BatchId, Epoch, GlobalId
 from headwater.collection.commands import VIEW_PREFIX
 from headwater.compute.dataflow import graph
 from headwater.compute.dataflow.graph import Dataflow
@@ -43,7 +43,7 @@ from headwater.compute.dataflow.task import (
     Updates,
     ViewTask,
 )
-from headwater.compute.step import Interval, due
+from headwater.compute.step import Interval, due, hold
 from headwater.persist.batch import Part
 from headwater.persist.commands import (
     AllowCompaction,
@@ -98,6 +98,8 @@ class MaintainedView(msgspec.Struct, frozen=True, tag_field="kind", tag="maintai
     spark_version: str
     given: bool = False
     """Whether the output is a collection of the caller's, which stays when the view goes."""
+    kept_by: Epoch | None = None
+    """Of an output that is not durable: the epoch of the process that keeps it, and its states."""
 
     @property
     def id(self) -> GlobalId:
@@ -322,7 +324,7 @@ def commands(
         for gid in view.stored.values():
             own = Interval(step.state.upper(collection_of(step.state, gid)), interval.upper)
             made.append(_append(gid, own, tuple(done.parts.get(gid, ()))))
-        made += _holds(view, interval)
+        made += _holds(step.state, view, interval)
     return tuple(made)
 
 
@@ -335,13 +337,13 @@ def idle_commands(state: State, steps: Iterable[ViewStep]) -> tuple[Command, ...
     for step in steps:
         made.append(_append(step.view.id, step.interval, ()))
         if any(_lags(state, gid, step) for gid in (*step.view.inputs, *step.view.shared)):
-            made += _holds(step.view, step.interval)
+            made += _holds(state, step.view, step.interval)
     return tuple(made)
 
 
 def _lags(state: State, gid: GlobalId, step: ViewStep) -> bool:
     held = collection_of(state, gid).readers[step.view.reader_id].since
-    return bound(held) + IDLE_HOLD_LAG_MS < bound(step.interval.hold)
+    return bound(held) + IDLE_HOLD_LAG_MS < bound(hold(state, step.view, step.interval))
 
 
 def _append(gid: GlobalId, interval: Interval, parts: Sequence[Part]) -> Command:
@@ -360,9 +362,9 @@ def _advance(
         yield DowngradeReader(arrangement.relation, arrangement.reader_id, interval.hold)
 
 
-def _holds(view: MaintainedView, interval: Interval) -> Iterator[Command]:
-    hold = interval.hold
+def _holds(state: State, view: MaintainedView, interval: Interval) -> Iterator[Command]:
+    held = hold(state, view, interval)
     for gid in (*view.inputs, *view.shared):
-        yield DowngradeReader(gid, view.reader_id, hold)
+        yield DowngradeReader(gid, view.reader_id, held)
     if view.stored:
-        yield AllowCompaction(tuple((gid, hold) for gid in view.stored.values()))
+        yield AllowCompaction(tuple((gid, interval.hold) for gid in view.stored.values()))

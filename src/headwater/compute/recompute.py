@@ -41,7 +41,7 @@ from pyspark.errors import PySparkException
 
 from headwater.algebra.frontier import Frontier
 from headwater.base.errors import HeadwaterError
-from headwater.base.ids import GlobalId
+from headwater.base.ids import Epoch, GlobalId
 from headwater.compute.answer import is_small, rows_of
 from headwater.compute.catalyst import user_functions
 from headwater.compute.catalyst.render import execute
@@ -51,9 +51,9 @@ from headwater.compute.ir.plan import Plan, decoded
 from headwater.compute.ir.refusal import OtherMeaning
 from headwater.compute.select import spark_message
 from headwater.compute.session import new_session
-from headwater.compute.step import Interval, StepFailed, due, job_group, last_line, token
+from headwater.compute.step import Interval, StepFailed, due, hold, job_group, last_line, token
 from headwater.persist import evolution
-from headwater.persist.batch import Part
+from headwater.persist.batch import Part, Times
 from headwater.persist.commands import Command, CompareAndAppend, DowngradeReader
 from headwater.persist.consolidate import DIFF, TIME, column_longs, consolidate
 from headwater.persist.core import Core
@@ -91,6 +91,8 @@ class RecomputedView(msgspec.Struct, frozen=True, tag_field="kind", tag="recompu
     spark_version: str
     given: bool = False
     """Whether the output is a collection of the caller's, which stays when the view goes."""
+    kept_by: Epoch | None = None
+    """Of an output that is not durable: the epoch of the process that keeps it."""
 
     @property
     def id(self) -> GlobalId:
@@ -127,6 +129,7 @@ class Recomputation:
     interval: Interval
     inputs: tuple[CollectionState, ...]
     output: CollectionState
+    hold: Times
 
     @property
     def hydrating(self) -> bool:
@@ -180,7 +183,8 @@ def plan_step(state: State, view: RecomputedView) -> Recomputation | None:
     if interval is None:
         return None
     inputs = tuple(collection_of(state, gid) for gid in view.inputs)
-    return Recomputation(view, interval, inputs, collection_of(state, view.id))
+    held = hold(state, view, interval)
+    return Recomputation(view, interval, inputs, collection_of(state, view.id), held)
 
 
 def commands(planned: Recomputation, parts: tuple[Part, ...]) -> tuple[Command, ...]:
@@ -189,7 +193,7 @@ def commands(planned: Recomputation, parts: tuple[Part, ...]) -> tuple[Command, 
     name = token(view.id, interval)
     return (
         CompareAndAppend(view.id, name, interval.lower, interval.upper, parts),
-        *(DowngradeReader(gid, view.reader_id, interval.hold) for gid in view.inputs),
+        *(DowngradeReader(gid, view.reader_id, planned.hold) for gid in view.inputs),
     )
 
 

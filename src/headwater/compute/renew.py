@@ -16,6 +16,12 @@ hold rows as they were stored, which no version of Spark has a say in, and are u
 What cannot be made anew stalls and says why: code is not stored, only its plan; and columns of
 other types do not fit the output.
 
+**An output that is not durable** is empty when its location is opened again: the process that kept
+it is gone (``Definition.kept_by`` is not our epoch). The view is made anew as it is
+(:func:`again`), with new states, and hydrates at the first time at which its output may be read.
+Its inputs are there, because they are held from then on (``step.hold``); so it says at every such
+time what it said before, and whoever held the output reads on.
+
 Kept by: this module. Relied on by: the controller, before it steps a view, and the stepper.
 """
 
@@ -28,6 +34,7 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
+from headwater.base.ids import Epoch
 from headwater.compute.dataflow.task import Done
 from headwater.compute.definition import Definition
 from headwater.compute.install import (
@@ -43,7 +50,8 @@ from headwater.compute.ir.refusal import OtherMeaning
 from headwater.compute.maintained import GroupStep, ViewStep
 from headwater.compute.recompute import RecomputedView
 from headwater.compute.session import MEANING
-from headwater.compute.step import StepFailed
+from headwater.compute.step import Interval, StepFailed, token
+from headwater.persist.commands import CompareAndAppend
 from headwater.persist.consolidate import DIFF, TIME, column_longs, consolidate
 from headwater.persist.core import Step
 from headwater.persist.decision import collection_of
@@ -71,26 +79,51 @@ def renewed(
     """Return the view as it is under today's meaning, and the commands that replace it."""
     if not view.sql:
         raise StepFailed(view.name, f"{why}, and the code it was made of is not stored; {REMEDY}")
+    start = state.upper(collection_of(state, view.id)).only()
+    made, commands = _installed(installer, _wanted(state, view, start), why)
+    return Installation(made, (*commands, *replacement(state, view, made, others)))
+
+
+def again(
+    state: State, installer: Installer, view: Definition, epoch: Epoch, others: Iterable[Definition]
+) -> Installation:
+    """Return a view whose output went with its process, and the commands that begin it again."""
     output = collection_of(state, view.id)
-    wanted = Wanted(
+    upper, since = state.upper(output), output.since
+    wanted = replace(_wanted(state, view, since.only()), kept_by=epoch)
+    plan = plans.decoded(view.plan)
+    if outdated(view.plan, installer.spark_version) is None or not view.sql:
+        # The columns of that day, whatever its inputs have got since.
+        wanted = replace(wanted, query=plan, text=view.sql)
+    made, commands = _installed(installer, wanted, "its output was not durable")
+    name = token(view.id, Interval(upper, since))
+    begun = (CompareAndAppend(view.id, name, upper, since, ()),) if upper < since else ()
+    return Installation(made, (*commands, *begun, *replacement(state, view, made, others)))
+
+
+def _wanted(state: State, view: Definition, start: int) -> Wanted:
+    return Wanted(
         view.name,
         view.sql,
         {relation: collection_of(state, gid) for relation, gid in view.relations.items()},
-        Existing(output, view.given),
-        start=state.upper(output).only(),
+        Existing(collection_of(state, view.id), view.given),
+        start=start,
         rules=not (isinstance(view, RecomputedView) and view.why == ASKED),
         # Not what the session calls by these names today.
         functions=plans.decoded(view.plan).functions,
+        kept_by=view.kept_by,
     )
+
+
+def _installed(installer: Installer, wanted: Wanted, why: str) -> Installation:
     try:
-        made, commands = installer.install(wanted)
+        return installer.install(wanted)
     except Stopped:
         raise
     except Exception as error:  # whatever Spark's gateway raises: it must not end the stepping
         raise StepFailed(
-            view.name, f"{why}, and it cannot be made anew: {error}; {REMEDY}"
+            wanted.name, f"{why}, and it cannot be made anew: {error}; {REMEDY}"
         ) from error
-    return Installation(made, (*commands, *replacement(state, view, made, others)))
 
 
 # ---- the first step after it -------------------------------------------------------------------

@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 
 from headwater.algebra.frontier import Frontier
 from headwater.base.errors import HeadwaterError
-from headwater.base.ids import BatchId, GlobalId
+from headwater.base.ids import BatchId, Epoch, GlobalId
 from headwater.persist.batch import Times
 from headwater.persist.state import State, bound
 
@@ -49,6 +49,10 @@ class Fed(Protocol):
     """A view of any kind: an output that follows inputs."""
 
     @property
+    def kept_by(self) -> Epoch | None:
+        """The epoch of the process that keeps its output; ``None`` if the log does."""
+
+    @property
     def id(self) -> GlobalId:
         """The output."""
 
@@ -69,6 +73,18 @@ def due(state: State, view: Fed) -> Interval | None:
         assert collection is not None
         upper = upper.meet(state.upper(collection))
     return Interval(lower, upper) if lower < upper else None
+
+
+def hold(state: State, view: Fed, interval: Interval) -> Times:
+    """Return from when on a view's inputs must be readable after a step (pure).
+
+    A durable output is there up to ``upper``, and what was before is never computed again. One that
+    is not durable is computed again, from the first time at which anybody may read it.
+    """
+    output = state.collections[view.id]
+    if view.kept_by is None or output.since.is_closed:
+        return interval.hold
+    return interval.hold.meet(output.since)
 
 
 def token(collection: GlobalId, interval: Interval) -> BatchId:

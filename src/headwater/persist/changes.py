@@ -78,6 +78,9 @@ class CollectionCreated(msgspec.Struct, frozen=True, tag="create", array_like=Tr
     timeline: str | None
     owner: bool
     """Whether it has the hold ``owner`` that ``allow_compaction`` moves."""
+    volatile: bool = False
+    """Whether what it holds stays in the process that writes it (``persist/volatile.py``). Since
+    format 3."""
 
 
 class IdReserved(msgspec.Struct, frozen=True, tag="id", array_like=True):

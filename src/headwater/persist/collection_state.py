@@ -62,6 +62,8 @@ class CollectionState(msgspec.Struct, frozen=True):
     tokens: tuple[str, ...] = ()
     readers: dict[str, Reader] = {}
     writers: dict[str, Writer] = {}
+    volatile_from: Times | None = None
+    """Where it began, if what it holds is known to this process alone (``persist/volatile.py``)."""
 
     @property
     def codec(self) -> Codec:

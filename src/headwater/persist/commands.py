@@ -36,6 +36,8 @@ class CreateOrLoad:
     owner: bool = True
     id: GlobalId | None = None
     """A reserved id; then the collection must be new."""
+    volatile: bool = False
+    """Not durable: see ``persist/volatile.py``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -248,6 +248,11 @@ class Core:
         return Epoch(0) if self.machine is None else self.machine.epoch
 
     @property
+    def keeps_volatile(self) -> bool:
+        """Whether volatile collections are kept here; who only reads the log knows nothing."""
+        return self.machine is not None
+
+    @property
     def retry_state(self) -> RetryState | None:
         """What is failing just now: attempts, cause, next try."""
         return self.retries.state

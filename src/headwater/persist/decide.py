@@ -14,7 +14,7 @@ from __future__ import annotations
 from headwater.algebra.frontier import Frontier
 from headwater.base.ids import Epoch, GlobalId
 from headwater.persist import commands as c
-from headwater.persist import evolution, holds
+from headwater.persist import evolution, holds, volatile
 from headwater.persist.batch import Times, Unsealed
 from headwater.persist.changes import (
     Appended,
@@ -159,6 +159,7 @@ def _create_or_load(state: State, command: c.CreateOrLoad) -> Decision:
         )
     if command.timeline not in {None, collection.timeline}:
         raise TimelineMismatch(command.name, collection.timeline, command.timeline)
+    volatile.check_same(collection, command.volatile)
     newest = collection.schemas[-1]
     evolved = not evolution.same(newest, command.schema)
     if evolved:
@@ -172,6 +173,8 @@ def _create_or_load(state: State, command: c.CreateOrLoad) -> Decision:
 def _create(state: State, command: c.CreateOrLoad) -> Decision:
     if command.timeline is not None and command.timeline not in state.timelines:
         raise UnknownTimeline(command.timeline)
+    if command.timeline is not None and command.volatile:
+        raise TimelineMismatch(command.name, None, command.timeline)
     if command.id is not None and command.id not in state.reserved:
         bound = command.id in state.collections or command.id in state.graveyard.values()
         why = "it was bound before" if bound else "it was never reserved"
@@ -192,6 +195,7 @@ def _create(state: State, command: c.CreateOrLoad) -> Decision:
         start=Frontier.of(start),
         timeline=command.timeline,
         owner=command.owner,
+        volatile=command.volatile,
     )
     return Decision(c.Created(gid), (created,))
 

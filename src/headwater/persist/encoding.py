@@ -7,6 +7,9 @@ newer version is refused before anything is touched; every older one stays reada
 in ``tests/formats``), also beside newer ones in the same log.
 
 - **1**: the first.
+- **3**: a collection may be volatile (``persist/volatile.py``). Only entries that create one and
+  rollups that have one say so; all others are still written as version 2, which is read by programs
+  that know no more.
 - **2**: a write capability knows the token of its newest update (``Writer.last_update``). Bodies of
   version 1 are read as they are; the token is then unknown. The number is new all the same: a
   reader of version 1 would drop the field without a word, and refuse the retry it is there for.
@@ -22,15 +25,18 @@ import xxhash
 
 from headwater.base.ids import GlobalId, RoleName, SeqNo
 from headwater.persist.batch import Segment
-from headwater.persist.changes import Entry, Role
+from headwater.persist.changes import CollectionCreated, Entry, Role
 from headwater.persist.errors import Corrupt, NewerFormat
 from headwater.persist.state import CollectionState, Rollup, State, Timeline
 from headwater.persist.unsealed import dec_hook, enc_hook
+from headwater.persist.volatile import stripped
 
 ENTRY: Final = b"HE"
 ROLLUP: Final = b"HR"
-VERSION: Final = 2
-"""What is written; everything up to it can be read."""
+VERSION: Final = 3
+"""Everything up to it can be read."""
+ORDINARY: Final = 2
+"""What is written where nothing is volatile."""
 
 
 class _Written(msgspec.Struct, frozen=True):
@@ -56,9 +62,9 @@ _entry_decoder = msgspec.msgpack.Decoder(Entry)
 _state_decoder = msgspec.msgpack.Decoder(_Written, dec_hook=dec_hook)
 
 
-def frame(magic: bytes, body: bytes) -> bytes:
+def frame(magic: bytes, body: bytes, version: int) -> bytes:
     """Wrap a body so that any change of its bytes is noticed."""
-    head = magic + bytes((VERSION,)) + body
+    head = magic + bytes((version,)) + body
     return head + xxhash.xxh3_64_digest(head)
 
 
@@ -84,7 +90,8 @@ def _decode(decoder: msgspec.msgpack.Decoder[Any], body: bytes, what: str) -> An
 
 def encode_entry(entry: Entry) -> bytes:
     """Return the bytes of an entry."""
-    return frame(ENTRY, _encoder.encode(entry))
+    volatile = any(isinstance(c, CollectionCreated) and c.volatile for c in entry.changes)
+    return frame(ENTRY, _encoder.encode(entry), VERSION if volatile else ORDINARY)
 
 
 def decode_entry(seqno: SeqNo, data: bytes) -> Entry:
@@ -105,13 +112,13 @@ def encode_state(state: State) -> bytes:
         reserved=state.reserved,
         roles=dict(state.roles),
         timelines=dict(state.timelines),
-        collections=sorted(state.collections.values(), key=lambda c: c.id),
+        collections=[stripped(state.collections[gid]) for gid in sorted(state.collections)],
         graveyard=dict(state.graveyard),
         items=dict(state.items),
         rollups=state.rollups,
         garbage=dict(state.garbage),
     )
-    return frame(ROLLUP, _state_encoder.encode(written))
+    return frame(ROLLUP, _state_encoder.encode(written), VERSION if state.volatile else ORDINARY)
 
 
 def decode_state(key: str, data: bytes) -> State:
@@ -137,4 +144,5 @@ def decode_state(key: str, data: bytes) -> State:
         garbage=immutables.Map(written.garbage),
         names=immutables.Map({c.name: c.id for c in written.collections}),
         references=immutables.Map(references),
+        volatile=frozenset(c.id for c in written.collections if c.volatile_from is not None),
     )

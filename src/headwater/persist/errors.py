@@ -175,6 +175,14 @@ class TimelineMismatch(InvalidUsage):
         )
 
 
+class NotVolatile(InvalidUsage):
+    """The collection exists and is durable, or is not; that never changes."""
+
+    def __init__(self, name: str, *, wanted: bool) -> None:
+        kind, other = ("durable", "volatile") if wanted else ("volatile", "durable")
+        super().__init__(f"collection {name!r} is {kind}; take another name for a {other} one")
+
+
 class DuplicateCollection(InvalidUsage):
     """One request names the same collection twice where that has no meaning."""
 
@@ -318,6 +326,16 @@ class PartCollected(HeadwaterError):
         super().__init__(
             f"object {key} of collection {name!r} was collected while it was read; read again at a "
             f"later time, or hold a read capability"
+        )
+
+
+class KeptElsewhere(HeadwaterError):
+    """What a volatile collection holds is known to another process."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"collection {name!r} is not durable: only the process that keeps its view can read "
+            f"it; read it there, or make the view anew with a durable output"
         )
 
 

@@ -27,6 +27,7 @@ from headwater.persist.encoding import decode_entry, decode_state
 from headwater.persist.errors import Corrupt
 from headwater.persist.location import Blob, Consensus
 from headwater.persist.state import State, apply
+from headwater.persist.volatile import carried
 
 SCAN_LIMIT: Final = 1024
 LOAD_ATTEMPTS_MAX: Final = 16
@@ -109,7 +110,7 @@ def follow(consensus: Consensus, blob: Blob, state: State) -> State:
         return _follow(consensus, state)
     except _Gone:
         # Truncated past us, and again while we looked: start from whatever is there now.
-        return load(consensus, blob)
+        return carried(state, load(consensus, blob))
 
 
 def _follow(consensus: Consensus, state: State) -> State:

@@ -41,7 +41,7 @@ from headwater.base.errors import (
     InvalidUsage,
 )
 from headwater.base.ids import Epoch, GlobalId, RoleName, SeqNo
-from headwater.persist import log
+from headwater.persist import log, volatile
 from headwater.persist.changes import (
     Change,
     Collected,
@@ -59,6 +59,7 @@ from headwater.persist.location import Blob, Committed, Consensus, LostRace
 from headwater.persist.metrics import Metrics
 from headwater.persist.retries import Attempts, Retries
 from headwater.persist.state import State, apply, apply_change
+from headwater.persist.volatile import Kept
 
 GROUP_MAX: Final = 512
 QUEUE_MAX: Final = 10_000
@@ -79,6 +80,8 @@ class _Request:
 class _InFlight:
     entry: Entry
     data: bytes
+    kept: tuple[Kept, ...]
+    """What is true once the entry is committed, and is not in it: of volatile collections."""
 
 
 class Machine:
@@ -292,8 +295,9 @@ class Machine:
             results.append(decision.outcome)
         return results, tuple(changes)
 
-    def _entry(self, changes: tuple[Change, ...], now_ms: int) -> _InFlight:
+    def _entry(self, decided: tuple[Change, ...], now_ms: int) -> _InFlight:
         state = self._state
+        changes, kept = volatile.split(state, decided)
         entry = Entry(
             seqno=SeqNo(state.seqno + 1),
             nonce=secrets.token_hex(8),
@@ -304,7 +308,7 @@ class Machine:
             closed_step=self._closed_step(),
             changes=changes,
         )
-        return _InFlight(entry, _readable(entry))
+        return _InFlight(entry, _readable(entry), kept)
 
     def _entry_epoch(self, changes: tuple[Change, ...]) -> Epoch:
         for change in changes:
@@ -385,11 +389,12 @@ class Machine:
                     continue
                 # Another's entry is there, or ours was truncated away: the role remembers.
                 state = log.follow(self._consensus, self._blob, before)
-                self._publish(state)
+                role = state.roles.get(self.role)
+                ours = role is not None and role.last_entry == in_flight.entry.nonce
+                self._publish(volatile.with_kept(state, in_flight.kept if ours else ()))
                 self._unresolved = None
                 retry.over()
-                role = state.roles.get(self.role)
-                if role is not None and role.last_entry == in_flight.entry.nonce:
+                if ours:
                     return True
                 truncated = stored[0].seqno != in_flight.entry.seqno
                 if truncated and role is not None and role.epoch != in_flight.entry.epoch:
@@ -431,9 +436,10 @@ class Machine:
         self._metrics.entries.inc()
         self._metrics.entry_bytes.inc(len(in_flight.data))
         self.written_bytes += len(in_flight.data)
-        entry = in_flight.entry
+        entry, kept = in_flight.entry, in_flight.kept
         touched = {change.id for change in entry.changes if not isinstance(change, OfNone)}
-        self._publish(apply(self._state, entry), touched)
+        touched.update(change.id for change in kept)
+        self._publish(volatile.with_kept(apply(self._state, entry), kept), touched)
 
     def _publish(self, state: State, touched: set[GlobalId] | None = None) -> None:
         if state.seqno == self._state.seqno:

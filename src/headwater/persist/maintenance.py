@@ -31,7 +31,7 @@ from typing import Final
 
 from headwater.base.errors import ExternalError, HeadwaterError
 from headwater.base.ids import GlobalId, SeqNo
-from headwater.persist import trace
+from headwater.persist import trace, volatile
 from headwater.persist.batch import Batch, Part, Times
 from headwater.persist.commands import (
     AddRollup,
@@ -43,6 +43,7 @@ from headwater.persist.commands import (
 from headwater.persist.compact import merge, passes
 from headwater.persist.core import Core, Settings, Step
 from headwater.persist.encoding import encode_state
+from headwater.persist.in_use import objects_of
 from headwater.persist.log import rollup_key
 from headwater.persist.merge_child import ChildRefused, child_for
 from headwater.persist.part import PartMissing, PartName, create_object, write_parts
@@ -141,6 +142,8 @@ class Maintenance:
         self.last_error: str = ""
         self._due: set[GlobalId] = set()
         """Collections to look at; one stays here while something of it is left undone."""
+        self._let_go: set[str] = set()
+        """What merges took from volatile collections: objects that no log ever knew."""
         self._swept_ms: int | None = None
         self._thread = threading.Thread(target=self._run, name="headwater-maintain", daemon=True)
 
@@ -294,6 +297,8 @@ class Maintenance:
                 core.metrics.merges.inc()
                 core.metrics.merged_rows.inc(each.rows)
                 applied.append(each.collection.id)
+                if each.collection.volatile_from is not None:
+                    self._let_go.update(objects_of(p for b in each.inputs for p in b.parts))
         return applied
 
     def _merged(self, merges: Sequence[_Merge], step: Step) -> list[tuple[Part, ...]]:
@@ -357,19 +362,28 @@ class Maintenance:
 
     def collect(self) -> None:
         """Delete unreferenced objects, then forget them in the log."""
+        core, state = self._core, self._core.state
+        kept = core.in_use.pinned() | volatile.objects(state)
+        due = (k for k in state.garbage if k not in kept and self._is_done_with(k))
+        self._delete(islice(due, GARBAGE_BATCH_MAX), forget=True)
+        # What the log refers to, or has let go, is its own to say.
+        self._let_go -= {k for k in self._let_go if k in state.references or k in state.garbage}
+        free = (k for k in self._let_go if k not in kept and self._is_done_with(k))
+        self._let_go -= self._delete(islice(free, GARBAGE_BATCH_MAX), forget=False)
+
+    def _delete(self, keys: Iterable[str], *, forget: bool) -> set[str]:
+        """Delete objects that nobody here reads, then forget them in the log; return which."""
         core = self._core
-        pinned = core.in_use.pinned()
-        due = (k for k in core.state.garbage if k not in pinned and self._is_done_with(k))
-        keys = core.in_use.claim(islice(due, GARBAGE_BATCH_MAX))
-        if not keys:
-            return
+        claimed = core.in_use.claim(keys)
         try:
-            for key in keys:
+            for key in claimed:
                 core.retrying(lambda key=key: core.blob.delete(key))  # type: ignore[misc]
-            core.submit(ForgetGarbage(tuple(keys))).result()
+            if forget and claimed:
+                core.submit(ForgetGarbage(tuple(claimed))).result()
         finally:
-            core.in_use.unclaim(keys)
-        core.metrics.collected.inc(len(keys))
+            core.in_use.unclaim(claimed)
+        core.metrics.collected.inc(len(claimed))
+        return set(claimed)
 
     def _is_done_with(self, key: str) -> bool:
         """Whether nothing in the object can be committed any more.
@@ -384,6 +398,19 @@ class Maintenance:
         core = self._core
         listed = core.retrying(lambda: [info.key for info in core.blob.list()])
         # Listed first, state second: an object committed in between is then known to the state.
-        for key in leaked(core.refresh(), listed):
-            core.retrying(lambda key=key: core.blob.delete(key))  # type: ignore[misc]
-            core.metrics.collected.inc()
+        self._delete(self._deletable(leaked(core.refresh(), listed)), forget=False)
+
+    def _deletable(self, keys: list[str]) -> list[str]:
+        """Return those that no volatile collection has, of this process or of another role's.
+
+        Our state is looked at after the one by which they are leaked: a step that is closed there
+        was published here before.
+        """
+        machine, state = self._core.machine, self._core.state
+        assert machine is not None, "a writer's work"
+        kept = volatile.objects(state)
+        return [
+            key
+            for key in keys
+            if key not in kept and not volatile.may_be_kept(state, key, machine.role)
+        ]

@@ -45,6 +45,7 @@ from headwater.persist.narrow import Narrowing, read_rows
 from headwater.persist.part import PartMissing
 from headwater.persist.state import CollectionState, State, bound
 from headwater.persist.stats import Predicate
+from headwater.persist.volatile import check_here
 
 REFETCH_MAX: Final = 8
 
@@ -315,6 +316,7 @@ class Listen:
     ) -> None:
         if codec is not None:
             check_reads(collection.name, collection.codec, codec)
+        check_here(collection, core.keeps_volatile)
         self._core = core
         self._codec = codec
         self._narrowing = narrowing
@@ -429,6 +431,7 @@ def take_snapshot(
 
     def ready(state: State) -> CollectionState | None:
         collection = collection_of(state, gid)
+        check_here(collection, core.keeps_volatile)
         check_readable(collection.name, collection, as_of)
         return None if state.upper(collection).allows(as_of) else collection
 
@@ -448,6 +451,7 @@ def latest_readable(core: Core, gid: GlobalId) -> int:
     """Return the newest time that is sealed; where none is readable yet, the first that will be."""
     state = core.state
     collection = collection_of(state, gid)
+    check_here(collection, core.keeps_volatile)
     upper = state.upper(collection)
     if upper.is_closed:
         times = [part.time_max for batch in collection.batches for part in batch.parts]

@@ -104,7 +104,9 @@ class State(msgspec.Struct, frozen=True):
     names: immutables.Map[str, GlobalId] = immutables.Map()
     """Derived: name to id of the living."""
     references: immutables.Map[str, int] = immutables.Map()
-    """Derived: how many parts refer to each object."""
+    """Derived: how many parts refer to each object; those of volatile collections do not count."""
+    volatile: frozenset[GlobalId] = frozenset()
+    """Derived: the collections that are not durable."""
 
     def upper(self, collection: CollectionState) -> Times:
         """Return the collection's upper: its own, or its timeline's where it just follows."""
@@ -210,13 +212,16 @@ def apply_change(state: State, change: Change) -> State:
                 since=change.start,
                 timeline=change.timeline,
                 readers={OWNER: Reader(change.start, OWNER)} if change.owner else {},
+                volatile_from=change.start if change.volatile else None,
             )
+            volatile = state.volatile | {change.id} if change.volatile else state.volatile
             return replace(
                 state,
                 next_id=max(state.next_id, change.id + 1),
                 reserved=state.reserved - {change.id},
                 collections=state.collections.set(change.id, created),
                 names=state.names.set(change.name, change.id),
+                volatile=volatile,
             )
         case IdReserved():
             return replace(
@@ -262,7 +267,8 @@ def _apply_to_collection(state: State, change: Change) -> State:
     )
     old = state.collections[change.id]
     new = changed(old, change, state.upper(old))
-    state = _references(state, *_moved_parts(old, new, change))
+    if old.volatile_from is None:  # Else no process but its own could say the same.
+        state = _references(state, *_moved_parts(old, new, change))
     timelines = state.timelines
     if old.timeline is not None and isinstance(change, Written | WriterSet | CollectionDestroyed):
         timeline = timelines[old.timeline]
@@ -277,6 +283,7 @@ def _apply_to_collection(state: State, change: Change) -> State:
             names=state.names.delete(old.name),
             graveyard=state.graveyard.set(old.name, old.id),
             timelines=timelines,
+            volatile=state.volatile - {old.id},
         )
     return replace(state, collections=state.collections.set(old.id, new), timelines=timelines)
 
@@ -332,7 +339,7 @@ def violations(state: State) -> Iterator[str]:
             if not upper.allows(unsealed.time_min):
                 yield f"{where}: unsealed write {unsealed.token} is before the upper {upper}"
         for part in collection.parts():
-            if isinstance(part.where, Segment):
+            if isinstance(part.where, Segment) and collection.volatile_from is None:
                 references[part.where.key] = references.get(part.where.key, 0) + 1
             if not 0 <= part.schema < len(collection.schemas):
                 yield f"{where}: a part names schema {part.schema}, which does not exist"

@@ -1,9 +1,10 @@
 """Random views on Spark: many at once, stepped together, held against Spark at every time.
 
-    checked(session, client, batch=3, cases=[case(3, n) for n in range(SIZE)])  -> what is wrong
+    checked(session, client, 3, [case(3, n) for n in range(SIZE)], reopened)  -> what is wrong
 
 The cases of a *batch* (``testing/random_cases.py``) are views of one location. Views of a world
-share its arrangements; some have a twin that is created later; every other batch is merged.
+share its arrangements; some have a twin that is created later; every other batch is merged. The
+outputs of every sixth batch are not durable: they are lost on the way, and made again.
 
 What a view must hold is asked of Spark with the plan itself, for all times and all cases in one job
 (``testing/at_times.py``), and at one time per world by the plan as it is. Where a plan fails on its
@@ -18,13 +19,14 @@ from __future__ import annotations
 import math
 import struct
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pyarrow as pa
 
+from headwater.algebra.frontier import Frontier
 from headwater.base.errors import HeadwaterError
 from headwater.compute import maintained
 from headwater.compute.catalyst import ordered
@@ -39,7 +41,7 @@ from headwater.compute.maintained import MaintainedView
 from headwater.compute.session import MEANING
 from headwater.persist.client import Client
 from headwater.persist.consolidate import DIFF, TIME
-from headwater.persist.decision import collection_named
+from headwater.persist.decision import collection_named, collection_of
 from headwater.persist.maintenance import Maintenance
 from headwater.persist.spark import arrow_frame
 from headwater.persist.spark_parts import Reading, cut, place_of
@@ -69,6 +71,8 @@ class Batch:
     client: Client
     number: int
     cases: Sequence[Case]
+    reopened: Callable[[], Client]
+    """Opens the location in the place of whoever had it."""
     twins: list[Case] = field(default_factory=list)
     views: list[MaintainedView] = field(default_factory=list)
 
@@ -91,8 +95,28 @@ class Batch:
         self._step()
         if self.number % 2:
             self._merge()
+        if self.volatile:
+            self._lose()
         self._write(3)
         self._step()
+
+    @property
+    def volatile(self) -> bool:
+        """Whether the outputs go with the process."""
+        return self.number % 6 == 4
+
+    def _lose(self) -> None:
+        """Open the location as the next process does, and let it begin the views again."""
+        self.client.core.stop(release=False)
+        self.client = self.reopened()
+        self.controller = ViewController(self.client, self.session)
+        begun = self.controller._renewed(self.controller.views())
+        self.views = [view for view in begun if isinstance(view, MaintainedView)]
+        assert len(self.views) == len(self.cases), self.controller.failures()
+        state = self.client.core.state
+        uppers = {state.upper(collection_of(state, view.id)) for view in self.views}
+        starts = {Frontier.of(view.start) for view in self.views}
+        assert uppers == starts, "they begin where they began"
 
     def _write(self, step: int) -> None:
         for one in self.worlds.values():
@@ -102,7 +126,10 @@ class Batch:
         for one in cases:
             names = self.worlds[one.world].names
             view = self.controller.create_view(
-                one.name, planned(self.session, one.plan), relations=names
+                one.name,
+                planned(self.session, one.plan),
+                relations=names,
+                durable=not self.volatile,
             )
             assert isinstance(view, MaintainedView), outlined(one.plan)
             self.views.append(view)
@@ -324,9 +351,15 @@ def _places(columns: Iterable[Column]) -> list[tuple[str, int]]:
 # ---- the comparison --------------------------------------------------------------------------
 
 
-def checked(session: Any, client: Client, batch: int, cases: Sequence[Case]) -> list[str]:
+def checked(
+    session: Any,
+    client: Client,
+    batch: int,
+    cases: Sequence[Case],
+    reopened: Callable[[], Client],
+) -> list[str]:
     """Run a batch; return what is wrong, one text per wrong case."""
-    running = Batch(session, client, batch, cases)
+    running = Batch(session, client, batch, cases, reopened)
     with ThreadPoolExecutor(1) as beside:
         # What must be depends on the worlds alone; Spark plans both at once.
         asked = Recomputation(session, running.worlds.values())
@@ -338,6 +371,7 @@ def checked(session: Any, client: Client, batch: int, cases: Sequence[Case]) -> 
         why = _compared(one, running.found(one), expected[one.number])
         if why:
             wrong.append(f"batch {batch}, {one.name}, {why}\n{outlined(one.plan)}")
+    running.client.stop()
     return wrong
 
 
