@@ -72,8 +72,9 @@ def changes(time: int) -> list[tuple[dict[str, Any], int, int]]:
 
     Many enough that some parts are objects, not bytes in memory.
     """
-    rows = [({"g": "ab"[n % 2], "x": time * 1_000 + n}, time, 1) for n in range(400)]
-    return rows + [({**row, "x": row["x"] - 2_000}, time, -1) for row, _, _ in rows if time > 1]
+    numbers = [(time * 1_000 + n, "ab"[n % 2]) for n in range(400)]
+    added = [({"g": g, "x": x}, time, 1) for x, g in numbers]
+    return added + [({"g": g, "x": x - 2_000}, time, -1) for x, g in numbers if time > 1]
 
 
 def test_what_a_volatile_output_holds_comes_again(spark: Any, tmp_path: Path) -> None:

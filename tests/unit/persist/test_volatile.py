@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 
 import pyarrow as pa
 import pytest
 
 from headwater.algebra.frontier import Frontier
-from headwater.base.ids import BatchId, GlobalId, RoleName
+from headwater.base.ids import BatchId, GlobalId, RoleName, SeqNo
 from headwater.base.retry import RetryPolicy
 from headwater.persist import evolution, log, part, trace, volatile
 from headwater.persist.blob import MemoryBlob
@@ -46,8 +47,11 @@ def opened(
     )
 
 
-def made(client: Client, name: str, start: int = 0, **more: bool) -> GlobalId:
-    command = CreateOrLoad(name, evolution.to_bytes(SCHEMA), start=start, **more)
+def made(
+    client: Client, name: str, start: int = 0, *, owner: bool = True, volatile: bool = False
+) -> GlobalId:
+    schema = evolution.to_bytes(SCHEMA)
+    command = CreateOrLoad(name, schema, start=start, owner=owner, volatile=volatile)
     outcome = client.core.submit(command).result()
     assert isinstance(outcome, Created)
     return outcome.id
@@ -84,19 +88,21 @@ def test_what_it_holds_goes_with_the_process_and_who_holds_it_stays(ports: Ports
     event = listen.fetch(60)
     assert event is not None
     listen.close()
-    said = [decode_entry(one.seqno, one.data) for one in ports[1].scan(0, 100)]
+    said = [decode_entry(one.seqno, one.data) for one in ports[1].scan(SeqNo(0), 100)]
     assert not [c for entry in said for c in entry.changes if isinstance(c, volatile.KEPT)]
 
-    for settle in (lambda: None, lambda: Maintenance(client.core).roll_up(force=True)):
-        settle()
+    for rolled_up in (False, True):
+        if rolled_up:
+            Maintenance(client.core).roll_up(force=True)
         with open_location(blob=ports[0], consensus=ports[1], read_only=True) as reader:
             state = reader.core.state
             assert state == log.load(ports[1], ports[0])
             assert state.upper(state.collections[gid]) == Frontier.of(3)
             assert state.collections[gid].since == Frontier.of(5)
-            for read in (lambda h: h.snapshot(), lambda h: h.snapshot(6), lambda h: h.listen(6)):
+            handle = reader.reader("v")
+            for read in (handle.snapshot, partial(handle.snapshot, 6), partial(handle.listen, 6)):
                 with pytest.raises(KeptElsewhere, match="'v' is not durable"):
-                    read(reader.reader("v"))
+                    read()
 
     client.core.stop(release=False)
     with opened(*ports) as client:
