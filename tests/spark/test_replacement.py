@@ -162,10 +162,28 @@ def test_a_delivery_goes_on_from_the_difference(sql: Sql, tmp_path: Path) -> Non
     eventually([(0, 1), (1, 11), (2, 1)])
     sql.core.wait(lambda state: None if replacement.abandoned(state) else True, DEADLINE_SECONDS)
     assert len(definition.stored(sql.core.state)) == 2, "the old ones are gone"
-    sql("CREATE SUBSCRIPTION s TO m")
-    with pytest.raises(AdapterError, match="subscription s has told its rows to somebody"):
-        sql("CREATE OR REPLACE MATERIALIZED VIEW base AS SELECT k, v FROM t")
     running.stop()
+    sql("CREATE SUBSCRIPTION s TO m")
+    sql("CREATE OR REPLACE MATERIALIZED VIEW base AS SELECT k, v FROM t WHERE k > 0")
+    assert sql("SELECT k, v FROM m") == [(1, 11), (2, 21), (3, 31)]
+    told = sql(f"SUBSCRIBE TO SUBSCRIPTION s UP TO {sql.timeline.upper}")
+    swap = max(row[0] for row in told)
+    contents = {(1, 0, 1), (1, 1, 11), (1, 2, 1)}
+    assert {row[1:] for row in told if row[0] < swap} == contents
+    assert {row[1:] for row in told if row[0] == swap} == {
+        *((-1, 0, 1), (-1, 2, 1), (1, 2, 21), (1, 3, 31))
+    }
+    (explained,) = zip(
+        *sql("EXPLAIN CREATE OR REPLACE MATERIALIZED VIEW m AS SELECT k, v + 1 AS v FROM base"),
+        strict=True,
+    )
+    assert not any("refused" in line for line in explained), "these are the columns it has"
+    (explained,) = zip(
+        *sql("EXPLAIN CREATE OR REPLACE MATERIALIZED VIEW m AS SELECT k FROM base"), strict=True
+    )
+    assert "would be refused:" in explained
+    assert [line for line in explained if "materialization out cannot go on" in line]
+    assert [line for line in explained if "subscription s needs them" in line]
 
 
 def test_what_a_dead_server_was_building_is_dropped(sql: Sql) -> None:

@@ -90,6 +90,8 @@ class Object(msgspec.Struct, frozen=True):
     """Of a subscription."""
     of: str = ""
     """Of what a source keeps: the id of the source, which it comes and goes with."""
+    begins: int = 0
+    """Since when it is its collection; before, it was another, which is not read any more."""
 
     @property
     def exact(self) -> str:
@@ -237,6 +239,8 @@ class Sources:
     """The tables that all of it is made of."""
     derived: dict[GlobalId, str] = field(default_factory=dict)
     """What is read and is no table: it follows others."""
+    begins: dict[GlobalId, int] = field(default_factory=dict)
+    """From when on those mean what they are read for that took the place of others."""
     unsteady: dict[GlobalId, str] = field(default_factory=dict)
     """What may change although no table does: with the clock, or from outside."""
     schemas: dict[str, pa.Schema] = field(default_factory=dict)
@@ -285,6 +289,8 @@ def _read(state: State, each: Object, found: Sources, known_as: str) -> str:
         raise UnknownRelation(each.name, hint=f"There is a {each.kind} of that name.")
     gid = gid_of(state, each)
     found.collections[gid] = known_as
+    if each.begins:
+        found.begins[gid] = each.begins
     _add_tables(state, each, found)
     if each.kind != "table":
         found.derived[gid] = known_as

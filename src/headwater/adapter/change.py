@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from headwater.adapter import catalog
+from headwater.adapter import catalog, namespaces
 from headwater.adapter.errors import SerializationFailure, Unsupported
+from headwater.adapter.sql.names import schema_of
 from headwater.persist.commands import Atomic, Command, SetItem
 from headwater.persist.decide import decide
 from headwater.persist.state import State, apply_change
@@ -68,3 +69,12 @@ def after(state: State, commands: Sequence[Command], now_ms: int) -> State:
     for change in decide(state, Atomic(tuple(commands)), now_ms).changes:
         state = apply_change(state, change)
     return state
+
+
+def refuse_dangling(state: State) -> None:
+    """Refuse a catalog with something made of, or in, what another session dropped meanwhile."""
+    known = {each.id for each in catalog.objects(state)}
+    for each in catalog.objects(state):
+        there = namespaces.exists(state, schema_of(each.name))
+        if not there or not known.issuperset(each.uses):
+            raise SerializationFailure(each.name)

@@ -28,7 +28,13 @@ from headwater.adapter.connections import Connections
 from headwater.adapter.definitions import Definitions
 from headwater.adapter.describing import returned_columns
 from headwater.adapter.dialect import to_spark
-from headwater.adapter.errors import SystemRelation, Unsupported, WrongKind
+from headwater.adapter.errors import (
+    AdapterError,
+    CollectionFailed,
+    SystemRelation,
+    Unsupported,
+    WrongKind,
+)
 from headwater.adapter.explaining import explained_query
 from headwater.adapter.group_commit import GroupCommit
 from headwater.adapter.holds import Holds, retained
@@ -36,7 +42,7 @@ from headwater.adapter.keyed_reads import PROBE_INDEX, KeyedReads
 from headwater.adapter.limit import Limit
 from headwater.adapter.matching import matched
 from headwater.adapter.materializations import validated
-from headwater.adapter.object_errors import ReadOnlyRelation
+from headwater.adapter.object_errors import ReadOnlyRelation, ReplacedMeanwhile
 from headwater.adapter.outside import Outside
 from headwater.adapter.pgwire.backend import Column, Result
 from headwater.adapter.ports import Evaluator
@@ -57,16 +63,19 @@ from headwater.adapter.sql.statements import (
     Update,
 )
 from headwater.adapter.sql.types import wire_type
+from headwater.adapter.subscribe import Ends
 from headwater.adapter.system import Seen, shadowed
 from headwater.adapter.timeline import DEFAULT, Timeline
 from headwater.adapter.transients import Followed, Transients
 from headwater.adapter.vault import Vault, default_key_file
 from headwater.adapter.writes import Planned, Target
-from headwater.base.ids import GlobalId
+from headwater.algebra.frontier import Frontier
+from headwater.collection.subscription import Subscription
 from headwater.materialize.controller import Materializations
 from headwater.persist import evolution
 from headwater.persist.client import Client
 from headwater.persist.decision import collection_of
+from headwater.persist.read import Event
 from headwater.persist.state import State
 from headwater.storage.controller import Ingestions
 
@@ -223,7 +232,9 @@ class Coordinator:
         text = self.reads.text(statement.query_sql, sources, statement.dialect)
         how = self._views.explain_query(text, relations=sources.relations)
         lines = list(replacement.explained(state, found, statement.tables))
-        return [*lines, "by:", *(f"  {line}" for line in how.splitlines())]
+        columns = self._views.describe(text, relations=sources.relations)
+        refused = replacement.refusals(state, found, columns, self._materializations)
+        return [*refused, *lines, "by:", *(f"  {line}" for line in how.splitlines())]
 
     def validated(self, statement: CreateMaterialization) -> pa.Table:
         """Return what a materialization would be; nothing is changed, here or there."""
@@ -242,7 +253,11 @@ class Coordinator:
             if found.system:
                 raise SystemRelation(name)
             if not found.views:
-                return Followed(found, name, next(iter(found.collections)))
+                (gid,) = found.collections
+                begins = found.begins.get(gid, 0)
+                return Followed(
+                    subscriptions.read_at(state, found, gid, at), name, gid, begins=begins
+                )
             query = f"SELECT * FROM {catalog.quoted(name)}"  # noqa: S608 - quoted
             sources = catalog.sources(state, (name,))
             return Followed(sources, name, None, sources.text(query))
@@ -265,18 +280,33 @@ class Coordinator:
         if gid is None:
             gid, ended = self._transients.keep(followed, as_of)
         follower = self.clients.subscribed(session, followed.label, named, as_of, ended)
+        ends, begins = self._ends(followed), followed.begins
         try:
             schema = subscribe.columns(self._core, gid, statement)
             batches = subscribe.follow(
-                self._core, gid, statement, as_of, self.holds, limit, follower, self._failure(gid)
+                self._core, gid, statement, as_of, self.holds, limit, follower, ends, begins
             )
         except BaseException:
             follower.end()
             raise
         return Result("SUBSCRIBE", tuple(Column(f.name, f.type) for f in schema), batches)
 
-    def _failure(self, gid: GlobalId) -> Callable[[], str | None]:
-        return lambda: self._views.failures().get(gid)
+    def _ends(self, followed: Followed) -> Ends:
+        """Return who says why a subscription ends: it stands still, or its query means another."""
+
+        def ends(subscription: Subscription, event: Event | None) -> AdapterError | None:
+            state = self._core.state
+            if followed.collection is None:
+                replaced = replacement.replaced_since(state, followed.sources.collections)
+                if replaced is not None and not _is_before(event, replaced[1]):
+                    why = "What is kept for a query is made of the rows that it had before."
+                    return ReplacedMeanwhile(*replaced, why)
+            if event is not None or subscription.is_led_over(state):
+                return None
+            failed = self._views.failures().get(subscription.id)
+            return None if failed is None else CollectionFailed(followed.label, failed)
+
+        return ends
 
     # ---- writing -----------------------------------------------------------------------------
 
@@ -364,3 +394,7 @@ class Coordinator:
 
 
 __all__ = ["ClientSession", "Coordinator"]
+
+
+def _is_before(event: Event | None, time: int) -> bool:
+    return event is not None and event.upper <= Frontier.of(time)

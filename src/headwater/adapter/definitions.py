@@ -29,11 +29,10 @@ from headwater.adapter import (
     sources,
     subscriptions,
 )
-from headwater.adapter.change import Block, Change, Effect, after
+from headwater.adapter.change import Block, Change, Effect, after, refuse_dangling
 from headwater.adapter.errors import (
     DependentObjects,
     InvalidDefinition,
-    SerializationFailure,
     Unsupported,
     WrongKind,
 )
@@ -47,7 +46,7 @@ from headwater.adapter.sql.materialization_statements import (
     SetMaterialization,
     TurnMaterialization,
 )
-from headwater.adapter.sql.names import quoted_name, schema_of
+from headwater.adapter.sql.names import quoted_name
 from headwater.adapter.sql.source_statements import CreateSource, TurnSource
 from headwater.adapter.sql.statements import (
     Acknowledge,
@@ -117,18 +116,27 @@ class Definitions:
         self._outside = outside
         self._translate = translate
         self._defining = threading.Lock()
+        self._places = threading.Lock()
+        """Held where places of subscriptions are looked at and written again."""
 
     def execute(self, statement: Definition, sql: str) -> str:
         """Execute a definition on its own; return its tag."""
+        if isinstance(statement, Acknowledge):
+            # Not in turn with definitions: a consumer does not wait while a view is built.
+            moved, core = subscriptions.acknowledged, self._core
+            with self._places:
+                self._commits.alone(lambda _: moved(core.state, statement))
+            return "ACKNOWLEDGE"
         with self._defining:
-            change = self.plan(self._core.state, statement, sql)
+            with self._places:
+                change = self.plan(self._core.state, statement, sql)
+                if change.commands and not change.effects:
+                    self._commits.alone(lambda _: change.commands)
             # Several only of DROP … CASCADE: dependents first, so that nothing ever dangles.
             for effect in change.effects[:-1]:
                 effect(())
             if change.effects:
                 change.effects[-1](change.commands)
-            elif change.commands:
-                self._commits.alone(lambda _: change.commands)
             return change.tag
 
     def begin(self) -> Block:
@@ -170,13 +178,15 @@ class Definitions:
             elif block.effects:
                 block.effects[0](block.commands)
             elif block.commands:
-                self._commits.alone(lambda _: block.commands)
+                with self._places:
+                    self._made(block, self._core.state)
+                    self._commits.alone(lambda _: block.commands)
 
     def _made(self, block: Block, state: State) -> State:
         """Return the state that a block makes, or refuse it."""
         block.check(state)
         made = after(state, block.commands, self._core.clock.now_ms())
-        _refuse_dangling(made)
+        refuse_dangling(made)
         return made
 
     def keep_plan(
@@ -207,8 +217,9 @@ class Definitions:
                 self._replacing(found).run(named, create)
 
     def _replacing(self, found: catalog.Object) -> replacement.Replacement:
-        delivered, new_id = self._materializations, self._collections.new_id
-        return replacement.Replacement(self._core, self._views, delivered, found, new_id)
+        core, views, delivered = self._core, self._views, self._materializations
+        new_id, alone = self._collections.new_id, self._commits.alone
+        return replacement.Replacement(core, views, delivered, found, new_id, alone)
 
     # ---- planning ----------------------------------------------------------------------------
 
@@ -418,7 +429,7 @@ class Definitions:
         last: tuple[Command, ...] = (),
     ) -> Change:
         """Return what drops these, each after all that it is made of, and then ``last``."""
-        held: list[Command] = []
+        held: list[catalog.Object] = []
         commands: list[Command] = []
         effects: list[Effect] = []
         # Whoever is made of others goes before them.
@@ -432,7 +443,7 @@ class Definitions:
                 case "view":
                     commands.append(removed)
                 case "subscription":
-                    held += subscriptions.dropped(state, each)
+                    held.append(each)
                 case "source" if each.of:
                     commands.append(removed)
                 case "source":
@@ -443,12 +454,14 @@ class Definitions:
                     commands += connections.dropped(each)
         commands += last
         if not effects:
-            return Change(tag, (*held, *commands))
+            return Change(tag, (*subscriptions.dropped(state, held), *commands))
         # Subscriptions let go what they hold before that goes, and what all of it is made of goes
         # last, each in an entry of its own.
-        before, after_ = tuple(held), tuple(commands)
-        if before:
-            effects.insert(0, lambda _: self._commits.alone(lambda _: before))
+        after_ = tuple(commands)
+        if held:
+            # As they are then: what they hold moves with every acknowledgement.
+            dropped, core = subscriptions.dropped, self._core
+            effects.insert(0, lambda _: self._commits.alone(lambda _: dropped(core.state, held)))
         if after_:
             effects.append(lambda _: self._commits.alone(lambda _: after_))
         return Change(tag, (), tuple(effects))
@@ -461,15 +474,6 @@ class Definitions:
                 self._views.drop_view(each.collection, also=(removed, *also))
 
         return drop
-
-
-def _refuse_dangling(state: State) -> None:
-    """Refuse a catalog with something made of, or in, what another session dropped meanwhile."""
-    known = {each.id for each in catalog.objects(state)}
-    for each in catalog.objects(state):
-        there = namespaces.exists(state, schema_of(each.name))
-        if not there or not known.issuperset(each.uses):
-            raise SerializationFailure(each.name)
 
 
 def _add_with_users(state: State, each: catalog.Object, gone: dict[str, catalog.Object]) -> None:

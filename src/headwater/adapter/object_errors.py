@@ -96,3 +96,17 @@ class SourceFailed(AdapterError):
             hint=f"Mend it and ALTER SOURCE {source} RESUME, or read what there is: "
             f"AS OF {newest}, or SET transaction_isolation = serializable.",
         )
+
+
+class ReplacedMeanwhile(AdapterError):
+    """A subscription to what is not any more what was subscribed to."""
+
+    condition = "OBJECT_REPLACED"
+    sqlstate = "55000"
+
+    def __init__(self, name: str, begin: int, why: str) -> None:
+        super().__init__(
+            f'"{name}" was replaced at time {begin}, and this subscription cannot go on',
+            detail=why,
+            hint="Subscribe again, from its contents on.",
+        )

@@ -140,14 +140,19 @@ class Reads:
         oracle = self._timeline.read_time() if asks_oracle(isolation, as_of) else None
         # Frontiers are looked at after the oracle: they have then what it has.
         state = self._core.state
-        inputs = [_input(state, gid, name) for gid, name in sources.collections.items()]
-        return choose(inputs, isolation, as_of, oracle)
+        return choose(_inputs(state, sources), isolation, as_of, oracle)
 
     def at(self, sources: Sources, isolation: Isolation, time: int) -> Choice:
         """Return the choice of a transaction that reads at ``time`` already."""
         state = self._core.state
-        inputs = tuple(_input(state, gid, name) for gid, name in sources.collections.items())
+        inputs = _inputs(state, sources)
         return Choice(time, Bound(time, "the transaction's time"), None, isolation, inputs)
+
+    def check_begun(self, sources: Sources, time: int) -> None:
+        """Refuse to read at a time what was something else then."""
+        for gid, begins in sources.begins.items():
+            if gid in sources.collections and time < begins:
+                raise TimestampNotReadable(sources.collections[gid], time, begins)
 
     @contextmanager
     def chosen(
@@ -302,11 +307,18 @@ def _refuse_errors(snapshot: Snapshot, name: str) -> None:
             raise CollectionFailed(name, str(errors.column("message")[0]))
 
 
-def _input(state: State, gid: GlobalId, name: str) -> Input:
+def _inputs(state: State, sources: Sources) -> tuple[Input, ...]:
+    return tuple(
+        _input(state, gid, name, sources.begins.get(gid, 0))
+        for gid, name in sources.collections.items()
+    )
+
+
+def _input(state: State, gid: GlobalId, name: str, begins: int) -> Input:
     collection = collection_of(state, gid)
     upper = state.upper(collection)
     return Input(
         name,
-        None if collection.since.is_closed else collection.since.only(),
+        None if collection.since.is_closed else max(collection.since.only(), begins),
         None if upper.is_closed else upper.only(),
     )

@@ -12,7 +12,10 @@ not: materialized views and indexes, and theirs in turn. They are made again by 
 have, over the new collections; plain views are texts, and need nothing. A materialization delivers
 what the new rows are other than the old ones, in one transaction (``materialize.replaced``); until
 its endpoint has that, the old collection is kept. It must still have the columns that it delivers.
-A durable subscription has told the old rows to somebody else: it is named and nothing is done.
+A subscription tells the difference at the time of the swap, which all that is swapped has in common
+(``collection.succession``); as long as it has not come so far, or a durable one has not
+acknowledged it, the old collection is kept. The columns must stay as they are where a durable one
+tells them; one that merely runs ends where they change.
 
 The item ``replacement/<collection>`` names what is to be dropped if nobody goes on with it: first
 the new collections, from the swap on the old ones. So a server that dies in between leaves one set
@@ -21,40 +24,48 @@ of views, whole, and drops the other when it starts again (:func:`drop_abandoned
 Objects keep their ids. Where a plain view is made of one, its columns must stay as they are. A
 query that fails while it is built changes nothing.
 
-History begins anew: times before the swap's hydration cannot be read any more.
+History begins anew: times before the swap cannot be read any more. What an old view that stands
+still lacks up to the swap is taken for no change (:func:`_settle`), so that nobody waits for it.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
 
-from headwater.adapter import catalog
+from headwater.adapter import catalog, subscriptions
 from headwater.adapter.catalog import Object
 from headwater.adapter.errors import InvalidDefinition, WrongKind
 from headwater.adapter.ports import Evaluator
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import GlobalId
-from headwater.collection.schema import type_of
+from headwater.collection import succession
+from headwater.collection.succession import Succession, changed_columns
 from headwater.compute import definition
 from headwater.compute.ir import plan as plans
 from headwater.materialize.controller import Materializations
 from headwater.materialize.replaced import CannotBeMoved
 from headwater.persist import evolution
-from headwater.persist.commands import Atomic, Command, SetItem
+from headwater.persist.commands import Atomic, Command, Outcome, Seal, SetItem
 from headwater.persist.core import Core
+from headwater.persist.errors import SealRegression
 from headwater.persist.read import Hold
 from headwater.persist.state import State
 
 PREFIX: Final = "replacement/"
 LOOK_SECONDS: Final = 0.5
 GRACE_SECONDS: Final = 5.0
+STILL_SECONDS: Final = 5.0
+"""How long an old view may stay where it is, short of the swap, before it is not waited for."""
+
+CommitAlone = Callable[[Callable[[int], Sequence[Command]]], Outcome]
+"""Commits what is to be at a time, in an entry of that time; ``group_commit``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +78,8 @@ class Affected:
     """Plain views: their texts mean the new one from the swap on."""
     delivered: tuple[Object, ...]
     """Materializations: they go on from the difference."""
-    refused: tuple[Object, ...]
-    """What has told the old rows to somebody else."""
+    followed: tuple[Object, ...]
+    """Durable subscriptions: they tell the difference at the swap."""
 
 
 def affected(state: State, found: Object) -> Affected:
@@ -81,7 +92,7 @@ def affected(state: State, found: Object) -> Affected:
         tuple(each for each in readers if each.kind in stored),
         tuple(each for each in readers if each.kind == "view"),
         tuple(each for each in readers if each.kind == "materialization"),
-        tuple(each for each in readers if each.kind not in (*stored, "view", "materialization")),
+        tuple(each for each in readers if each.kind == "subscription"),
     )
 
 
@@ -111,12 +122,6 @@ def check(state: State, found: Object, uses: Sequence[str]) -> Affected:
         raise WrongKind(found.name, "materialized view", found.kind)
     concerned = affected(state, found)
     check_order(found, concerned, uses)
-    if concerned.refused:
-        names = ", ".join(f"{each.kind} {each.name}" for each in concerned.refused)
-        raise InvalidDefinition(
-            f'"{found.name}" cannot be replaced: {names} has told its rows to somebody',
-            hint="Drop it and make it again afterwards, or create the new view under another name.",
-        )
     return concerned
 
 
@@ -140,10 +145,39 @@ def explained(state: State, found: Object, inputs: Sequence[str]) -> Iterator[st
         yield "goes on from the difference, if the columns it delivers stay:"
         for each in concerned.delivered:
             yield f"  {each.kind} {each.name}"
-    if concerned.refused:
-        yield "refused, because it has told its rows to somebody:"
-        for each in concerned.refused:
+    if concerned.followed:
+        yield "tells the difference at the time of the swap, if the columns stay:"
+        for each in concerned.followed:
             yield f"  {each.kind} {each.name}"
+
+
+def refusals(
+    state: State, found: Object, new: pa.Schema, materializations: Materializations
+) -> Iterator[str]:
+    """Say why a replacement by a query with these columns would be refused, if it would be."""
+    reasons = []
+    refused = refused_columns(state, found, new)
+    if refused is not None:
+        reasons += [str(refused), f"{refused.detail}", f"{refused.hint}"]
+    gids = [state.names[each.collection] for each in (found, *affected(state, found).rebuilt)]
+    try:
+        materializations.check_replaceable(gids)
+        materializations.check_delivered(gids[0], new)
+    except CannotBeMoved as error:
+        told = _immovable(state, found, error)
+        reasons += [str(told), f"{told.hint}"]
+    if reasons:
+        yield "would be refused:"
+        yield from (f"  {reason}" for reason in reasons)
+
+
+def _immovable(state: State, found: Object, error: CannotBeMoved) -> InvalidDefinition:
+    """Tell which materialization cannot go on, by its name."""
+    name = catalog.by_id(state, error.name).name
+    return InvalidDefinition(
+        f'"{found.name}" cannot be replaced: materialization {name} cannot go on: {error.why}',
+        hint=f"Drop materialization {name} and make it again afterwards, or keep what it delivers.",
+    )
 
 
 def _why(state: State, each: Object) -> str:
@@ -155,42 +189,29 @@ def _views(state: State, found: Object) -> list[definition.Definition]:
 
 
 def check_columns(state: State, found: Object, built: str) -> None:
-    """Refuse other columns while plain views are made of the old ones."""
-    users = [each.name for each in catalog.users(state, found.id) if each.kind == "view"]
-    old, new = (
-        evolution.from_bytes(state.collections[state.names[name]].schemas[-1])
-        for name in (found.collection, built)
+    """Refuse other columns while somebody needs the old ones as they are."""
+    refused = refused_columns(state, found, _columns(state, built))
+    if refused is not None:
+        raise refused
+
+
+def refused_columns(state: State, found: Object, new: pa.Schema) -> InvalidDefinition | None:
+    """Return why an object cannot have these columns: plain views and subscriptions have others."""
+    kinds = ("view", "subscription")
+    users = [each for each in catalog.users(state, found.id) if each.kind in kinds]
+    differences = changed_columns(_columns(state, found.collection), new)
+    if not users or not differences:
+        return None
+    names = ", ".join(f"{each.kind} {each.name}" for each in users)
+    return InvalidDefinition(
+        f'"{found.name}" cannot be replaced: its columns would change, and {names} needs them',
+        detail=f"{'; '.join(differences)}.",
+        hint=f"Drop {names} and make it again afterwards, or keep names and types of the columns.",
     )
-    differences = changed_columns(old, new)
-    if users and differences:
-        raise InvalidDefinition(
-            f'"{found.name}" cannot be replaced: its columns would change, and view '
-            f"{', '.join(users)} is made of them",
-            detail=f"{'; '.join(differences)}.",
-            hint="Drop the views that are made of it, or keep names and types of the columns.",
-        )
 
 
-def changed_columns(old: pa.Schema, new: pa.Schema) -> list[str]:
-    """Say how the columns differ for who reads them; whether one may be NULL is not among it.
-
-    >>> old = pa.schema([("k", pa.int32()), ("v", pa.string()), ("w", pa.string())])
-    >>> new = pa.schema([pa.field("k", pa.int32(), nullable=False), ("v", pa.int64())])
-    >>> changed_columns(old, new)
-    ['column "v" was text and would be bigint', 'column "w" would be gone']
-    >>> changed_columns(old, pa.schema([old.field(1), old.field(0), old.field(2)]))
-    ['the order of the columns would change']
-    """
-    types = [{field.name: type_of(field) for field in schema} for schema in (old, new)]
-    found = []
-    for name, was in types[0].items():
-        will = types[1].get(name)
-        if will is None:
-            found.append(f'column "{name}" would be gone')
-        elif will != was:
-            found.append(f'column "{name}" was {was.postgres} and would be {will.postgres}')
-    found += [f'column "{name}" would be new' for name in types[1] if name not in types[0]]
-    return found or (["the order of the columns would change"] if old.names != new.names else [])
+def _columns(state: State, collection: str) -> pa.Schema:
+    return evolution.from_bytes(state.collections[state.names[collection]].schemas[-1])
 
 
 class Replacement:
@@ -203,9 +224,11 @@ class Replacement:
         materializations: Materializations,
         found: Object,
         new_id: Callable[[], GlobalId],
+        commit_alone: CommitAlone,
     ) -> None:
         self._core, self._views, self._found = core, views, found
         self._materializations = materializations
+        self._commit_alone = commit_alone
         self._new_id = new_id
         self._built: dict[str, str] = {}
         """From the collections that were to those that are to be, in the order of making."""
@@ -236,17 +259,10 @@ class Replacement:
 
     @contextmanager
     def _refusing(self) -> Iterator[None]:
-        """Tell which materialization cannot go on, by its name."""
         try:
             yield
         except CannotBeMoved as error:
-            name = catalog.by_id(self._core.state, error.name).name
-            raise InvalidDefinition(
-                f'"{self._found.name}" cannot be replaced: materialization {name} cannot go on: '
-                f"{error.why}",
-                hint=f"Drop materialization {name} and make it again afterwards, or keep what it "
-                "delivers.",
-            ) from error
+            raise _immovable(self._core.state, self._found, error) from error
 
     def _building(self, old: str, new: str) -> None:
         self._built[old] = new
@@ -288,19 +304,40 @@ class Replacement:
                 hold.release()
 
     def _commit(self, named: Object, rebuilt: Sequence[Object], also: tuple[Command, ...]) -> None:
+        self._commit_alone(lambda time: self._swapping(named, rebuilt, also, time))
+        self._swapped = True
+
+    def _swapping(
+        self, named: Object, rebuilt: Sequence[Object], also: tuple[Command, ...], time: int
+    ) -> tuple[Command, ...]:
+        """Return what makes every object mean its new collection from ``time`` on."""
         state = self._core.state
         kept = catalog.named(state, self._found.exact)
         swapped = [
             catalog.changed(
-                named, id=kept.id, comment=kept.comment, column_comments=kept.column_comments
+                named,
+                id=kept.id,
+                comment=kept.comment,
+                column_comments=kept.column_comments,
+                begins=time,
             )
         ]
         for each in rebuilt:
             now = catalog.by_id(state, each.id)
-            swapped.append(catalog.changed(now, collection=self._built[each.collection]))
+            built = self._built[each.collection]
+            swapped.append(catalog.changed(now, collection=built, begins=time))
         marks = [mark for old, new in self._built.items() for mark in (_spared(new), _doomed(old))]
-        self._core.submit(Atomic((*map(catalog.put, swapped), *marks, *also))).result()
-        self._swapped = True
+        lines = [
+            succession.put(state.names[old], Succession(state.names[new], time, time))
+            for old, new in self._built.items()
+        ]
+        followed = [
+            subscriptions.going_on(each, state.names[which.collection], time)
+            for which in swapped
+            for each in catalog.users(state, which.id)
+            if each.kind == "subscription"
+        ]
+        return (*map(catalog.put, swapped), *marks, *lines, *followed, *also)
 
 
 def _query(view: definition.Definition) -> Any:
@@ -320,16 +357,65 @@ def _drop_later(
     """Drop what was replaced when nobody reads it any more, readers before what they read."""
 
     def drop() -> None:
-        time.sleep(GRACE_SECONDS)
         # Stopped meanwhile: the next start does it.
         with suppress(HeadwaterError):
             for old in gone:
-                while materializations.needs(_age(core, old)):
-                    core.wait(lambda _: None, LOOK_SECONDS)
-                _drop(core, views, old)
+                _settle(core, views, old)
+            time.sleep(GRACE_SECONDS)
+            left = gone
+            while left := _drop_unneeded(core, views, materializations, left):
+                core.wait(lambda _: None, LOOK_SECONDS)
 
     thread = threading.Thread(target=drop, name=f"headwater-drop-{gone[-1]}", daemon=True)
     thread.start()
+
+
+def _drop_unneeded(
+    core: Core, views: Evaluator, materializations: Materializations, gone: Sequence[str]
+) -> list[str]:
+    """Drop what nobody needs, readers before what they read; return the rest."""
+    left = list(gone)
+    while free := [each for each in left if not _is_needed(core, materializations, each)]:
+        for each in free:
+            _drop(core, views, each)
+            left.remove(each)
+    return left
+
+
+def _is_needed(core: Core, materializations: Materializations, collection: str) -> bool:
+    """Whether anybody reads what was replaced, or may have to: also to come to what follows it."""
+    gid, state = _age(core, collection), core.state
+    return (
+        any(gid in view.inputs for view in definition.stored(state))
+        or subscriptions.is_kept(state, gid)
+        or core.in_use.is_held(gid)
+        or len(succession.line(state, gid)) > 1
+        or materializations.needs(gid)
+    )
+
+
+def _settle(core: Core, views: Evaluator, collection: str) -> None:
+    """Wait until an old view is as far as the swap; where it stands still, let it end there."""
+    gid = _age(core, collection)
+    stands, since = None, time.monotonic()
+    while True:
+        state = core.state
+        way = succession.succession(state, gid)
+        if way is None or gid not in state.collections or way.new not in state.collections:
+            return
+        upper = state.upper(state.collections[gid])
+        if upper.is_closed or upper.only() >= way.end:
+            return
+        if upper != stands:
+            stands, since = upper, time.monotonic()
+        ahead = not state.upper(state.collections[way.new]).allows(way.begin)
+        if gid in views.failures() or (ahead and time.monotonic() - since > STILL_SECONDS):
+            ended = Succession(way.new, upper.only(), way.begin)
+            # It has moved meanwhile: then it does not stand still.
+            with suppress(SealRegression):
+                core.submit(Atomic((Seal((gid,), upper), succession.put(gid, ended)))).result()
+                return
+        core.wait(lambda _: None, LOOK_SECONDS)
 
 
 def _doomed(collection: str) -> SetItem:
@@ -347,20 +433,27 @@ def abandoned(state: State) -> list[tuple[str, str]]:
 
 def drop_abandoned(core: Core, views: Evaluator, materializations: Materializations) -> None:
     """Drop what nobody builds any more: called before anything is defined."""
-    # The youngest first: readers before what they read.
-    found = sorted(abandoned(core.state), key=lambda each: -_age(core, each[1]))
-    collections = [each for _, each in found]
-    if any(materializations.needs(_age(core, each)) for each in collections):
-        # Such a one may be made of the others.
-        _drop_later(core, views, materializations, collections)
-        return
-    for each in collections:
-        _drop(core, views, each)
+    found = [each for _, each in abandoned(core.state)]
+    left = _drop_unneeded(core, views, materializations, found)
+    if left:
+        _drop_later(core, views, materializations, left)
+
+
+def replaced_since(state: State, read: Mapping[GlobalId, str]) -> tuple[str, int] | None:
+    """Return which of the collections that are read was replaced, and when, if one was."""
+    for gid, name in read.items():
+        way, now = succession.succession(state, gid), catalog.called(state, name)
+        if way is not None:
+            return name, way.begin
+        if gid not in state.collections and now is not None and now.begins:
+            return name, now.begins
+    return None
 
 
 def _drop(core: Core, views: Evaluator, collection: str) -> None:
-    if not views.drop_view(collection, also=(_spared(collection),)):
-        core.submit(_spared(collection)).result()
+    forgotten = (_spared(collection), succession.remove(_age(core, collection)))
+    if not views.drop_view(collection, also=forgotten):
+        core.submit(Atomic(forgotten)).result()
 
 
 def _age(core: Core, collection: str) -> GlobalId:

@@ -301,6 +301,7 @@ class ClientSession:
                 self._coordinator.holds.acquire(time)  # Until the transaction ends.
         else:
             time = transaction.time
+            reads.check_begun(sources, time)
             reads.wait(time, sources.collections, limit)
         self._transaction = transaction.having_read(time, sources)
         return time

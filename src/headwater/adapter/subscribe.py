@@ -13,6 +13,12 @@ envelope the changes of a key at one time are one row (``adapter/envelopes.py``)
 **To resume** from the last progress ``p``: ``… WITH (PROGRESS, SNAPSHOT false) AS OF p - 1``. Then
 nothing is lost and nothing comes twice, because a progress at ``p`` was sent after all before it.
 
+Where the object is replaced meanwhile, a subscription goes on: at the time of the swap it tells
+what the new rows are other than the old ones (``collection/succession.py``). It ends with an error
+that says so where the new ones have other columns, or where it is one to a query over the object:
+what is kept for a query is kept as it was asked. A time before the swap is not to be resumed from
+any more when the old collection is gone.
+
 What is not delivered yet is held (``adapter/holds.py``). While nothing happens an empty batch goes
 by now and then, so that whoever sends the rows can look whether it has been cancelled.
 """
@@ -27,12 +33,18 @@ import pyarrow.compute as pc
 
 from headwater.adapter import envelopes
 from headwater.adapter.clients import Follower
-from headwater.adapter.errors import CollectionFailed, InvalidDefinition
+from headwater.adapter.errors import (
+    AdapterError,
+    CollectionFailed,
+    InvalidDefinition,
+    TimestampNotReadable,
+)
 from headwater.adapter.holds import Holds
 from headwater.adapter.limit import Limit
+from headwater.adapter.object_errors import ReplacedMeanwhile
 from headwater.adapter.sql.statements import Envelope, Subscribe
 from headwater.base.ids import GlobalId
-from headwater.collection.subscription import Subscription
+from headwater.collection.subscription import OtherColumns, Subscription
 from headwater.persist import evolution
 from headwater.persist.core import Core
 from headwater.persist.decision import collection_of
@@ -45,6 +57,10 @@ PROGRESSED: Final = "mz_progressed"
 DIFFERENCE: Final = "mz_diff"
 
 NOTHING_YET_SECONDS: Final = 0.5
+
+
+Ends = Callable[[Subscription, Event | None], AdapterError | None]
+"""Why a subscription ends before it tells an event, or while nothing comes; None: it does not."""
 
 
 def nothing() -> None:
@@ -71,21 +87,26 @@ def follow(
     holds: Holds,
     limit: Limit,
     follower: Follower,
-    failure: Callable[[], str | None],
+    ends: Ends,
+    begins: int = 0,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a subscription that starts at ``as_of``, which is held.
 
-    ``follower`` is told how far it is, and when it ends. ``failure``: why nothing comes any more.
+    ``follower`` is told how far it is, and when it ends. ``begins``: since when the collection is
+    what is followed.
     """
     up_to = statement.up_to
     if up_to is not None and up_to < as_of:
         raise InvalidDefinition(f"UP TO {up_to} is before the start, {as_of}")
     schema = columns(core, gid, statement)
     subscription = Subscription(
-        core, gid, as_of, snapshot=statement.snapshot, narrowing=Narrowing()
+        core, gid, as_of, snapshot=statement.snapshot, narrowing=Narrowing(), goes_on=True
     )
+    if subscription.id == gid and subscription.as_of < begins:
+        subscription.close()
+        raise TimestampNotReadable(statement.name, as_of, begins)
     holds.acquire(as_of)
-    events = _events(subscription, schema, statement, as_of, holds, limit, follower, failure)
+    events = _events(subscription, schema, statement, as_of, holds, limit, follower, ends)
     next(events)
     return events
 
@@ -98,7 +119,7 @@ def _events(
     holds: Holds,
     limit: Limit,
     follower: Follower,
-    failure: Callable[[], str | None],
+    ends: Ends,
 ) -> Iterator[pa.RecordBatch]:
     held = as_of
     try:
@@ -110,15 +131,15 @@ def _events(
         # Everything before it is delivered: not even the contents, at first.
         delivered = as_of if statement.snapshot else as_of + 1
         while end is None or delivered < end:
-            event = subscription.fetch(NOTHING_YET_SECONDS)
+            event = _fetched(subscription, statement)
+            ended = ends(subscription, event)
+            if ended is not None:
+                raise ended
             if event is None:
                 if subscription.upper.is_closed:
                     return
                 if limit.is_over():
                     raise limit.error("changes")
-                why = failure()
-                if why is not None:
-                    raise CollectionFailed(statement.name, why)
                 yield pa.RecordBatch.from_pylist([], schema=schema)
                 continue
             yield from _rows(event, schema, statement)
@@ -140,11 +161,21 @@ def _events(
         follower.end()
 
 
+def _fetched(subscription: Subscription, statement: Subscribe) -> Event | None:
+    try:
+        return subscription.fetch(NOTHING_YET_SECONDS)
+    except OtherColumns as error:
+        raise ReplacedMeanwhile(
+            statement.name, error.begin, f"Its columns are others now: {'; '.join(error.changes)}."
+        ) from error
+
+
 def _rows(event: Event, schema: pa.Schema, statement: Subscribe) -> Iterator[pa.RecordBatch]:
     if not isinstance(event, Updates):
         return
-    if event.errors.num_rows:
-        raise CollectionFailed(statement.name, str(event.errors.column("message")[0]))
+    came = event.errors.filter(pc.greater(event.errors.column(DIFF), 0))
+    if came.num_rows:
+        raise CollectionFailed(statement.name, str(came.column("message")[0]))
     updates = event.ok
     if statement.up_to is not None:
         updates = updates.filter(pc.less(updates.column(TIME), statement.up_to))

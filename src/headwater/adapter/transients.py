@@ -42,6 +42,8 @@ class Followed:
     collection: GlobalId | None
     """None: a transient view of ``query``."""
     query: str = ""
+    begins: int = 0
+    """Since when the collection is what is followed."""
 
 
 class Transients:

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, Final
 
 import msgspec
+import pyarrow as pa
 
 from headwater.base.decoding import from_json
 from headwater.base.errors import HeadwaterError, InvalidUsage
@@ -45,6 +46,7 @@ from headwater.materialize.replaced import (
     CannotBeMoved,
     check_columns,
     check_replaceable,
+    check_schema,
     formers,
     moved,
     settled,
@@ -297,6 +299,13 @@ class Materializations:
         for definition in self._made_of(gone):
             with _naming(definition.name):
                 check_replaceable(definition, gone)
+
+    def check_delivered(self, gone: GlobalId, new: pa.Schema) -> None:
+        """Refuse columns in place of those of a collection that is delivered."""
+        state = self._client.core.state
+        for definition in self._made_of((gone,)):
+            with _naming(definition.name):
+                check_schema(state, definition, gone, new)
 
     def replace(
         self, swapped: Mapping[GlobalId, GlobalId], swap: Callable[[tuple[Command, ...]], object]

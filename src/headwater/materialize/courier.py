@@ -22,6 +22,7 @@ from typing import Protocol
 import msgspec
 import pyarrow as pa
 
+from headwater.collection.difference import Difference
 from headwater.materialize import first
 from headwater.materialize.checkpoint import Position
 from headwater.materialize.combine import Bound
@@ -31,7 +32,6 @@ from headwater.materialize.gather import Outgoing, Run, Unread, gather
 from headwater.materialize.key_range import KeyRange
 from headwater.materialize.protocol.specs import MaterializationSpec
 from headwater.materialize.recovery import RecoveryLog
-from headwater.materialize.replaced import Difference
 from headwater.persist.interval import Interval
 from headwater.persist.read import Snapshot
 

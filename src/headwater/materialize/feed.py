@@ -36,9 +36,9 @@ import pyarrow.compute as pc
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import GlobalId
 from headwater.collection.capability import ReadCapability
+from headwater.collection.difference import Difference
 from headwater.materialize.checkpoint import Position
 from headwater.materialize.definition import Was
-from headwater.materialize.replaced import Difference
 from headwater.persist.client import Client, ReadHandle
 from headwater.persist.decision import collection_of
 from headwater.persist.errors import AsOfBeforeSince, CollectionHasErrors

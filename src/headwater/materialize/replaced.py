@@ -15,17 +15,18 @@ change once.
 
 The old collection is needed until every shard's endpoint has confirmed a checkpoint after
 ``until``. Then the hold on the new one, which is opened just before ``until``, has moved
-(``recovery``), and :func:`settled` says so.
+(``recovery``), and :func:`settled` says so. A subscription goes on over a replacement by the same
+difference (``collection/succession.py``), at the time of the swap itself: it tells every time, and
+an endpoint has only those of checkpoints.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from typing import Final, Protocol
+from collections.abc import Collection, Mapping
+from typing import Final
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headwater.algebra.frontier import Frontier
 from headwater.base.errors import HeadwaterError, InvalidUsage
@@ -35,10 +36,7 @@ from headwater.collection.schema import type_of
 from headwater.materialize.definition import Definition, Was
 from headwater.persist import evolution
 from headwater.persist.commands import Command, OpenReader
-from headwater.persist.core import Core
 from headwater.persist.decision import collection_of
-from headwater.persist.evolution import DIFF, TIME
-from headwater.persist.interval import Interval
 from headwater.persist.state import State
 
 _PURPOSE: Final = "materialization {name}"
@@ -60,71 +58,6 @@ class CannotBeMoved(InvalidUsage):
         self.why = why
 
 
-class Difference:
-    """What makes of one collection, as it is at a time, another at a later one; like an interval.
-
-    Both are cut out of one state each and read piece by piece; rows that are in both cancel out
-    where they are combined.
-    """
-
-    def __init__(self, core: Core, old: GlobalId, at: int, new: GlobalId, upper: int) -> None:
-        self.old = Interval(core, old, at, at + 1, whole=True)
-        self.new = Interval(core, new, upper - 1, upper, whole=True)
-        self.first_time: int | None = at + 1
-        self.last_time: int | None = upper - 1
-
-    def find_first_time(self) -> int | None:
-        """Return the first time at which the endpoint may differ."""
-        return self.first_time
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns of its updates: those of the new collection."""
-        return self.new.schema
-
-    def at_end(self) -> Interval:
-        """Return all that is there at its last time."""
-        return self.new
-
-    def updates(self) -> Iterator[pa.Table]:
-        """Yield what comes, then what goes."""
-        return difference(self.old, self.new)
-
-
-class Whole(Protocol):
-    """A collection at a time, to be read; a whole interval is."""
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns of its updates."""
-        ...
-
-    def updates(self) -> Iterator[pa.Table]:
-        """Yield its rows as updates, piece by piece."""
-        ...
-
-
-def difference(old: Whole, new: Whole) -> Iterator[pa.Table]:
-    """Yield what makes of one collection another: what comes, then what goes."""
-    yield from new.updates()
-    for piece in old.updates():
-        yield _gone(piece, new.schema)
-
-
-def _gone(piece: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return what takes updates back; columns that they do not have are NULL."""
-    columns = []
-    for field in schema:
-        if field.name == DIFF:
-            columns.append(pc.negate(piece[DIFF]))
-        elif field.name in piece.column_names:
-            columns.append(piece[field.name].cast(field.type))
-        else:
-            columns.append(pa.nulls(piece.num_rows, field.type))
-    loose = [f if f.name in (TIME, DIFF) else f.with_nullable(True) for f in schema]
-    return pa.table(columns, pa.schema(loose))
-
-
 def check_replaceable(definition: Definition, gone: Collection[GlobalId]) -> None:
     """Refuse what could not go on, whatever the new collections are."""
     for binding in definition.bindings:
@@ -140,15 +73,22 @@ def check_columns(
     state: State, definition: Definition, swapped: Mapping[GlobalId, GlobalId]
 ) -> None:
     """Refuse collections that lack columns which are delivered, or have them of other types."""
+    for old, new in swapped.items():
+        check_schema(state, definition, old, _columns(state, new))
+
+
+def _columns(state: State, gid: GlobalId) -> pa.Schema:
+    return evolution.from_bytes(collection_of(state, gid).schemas[-1])
+
+
+def check_schema(state: State, definition: Definition, old: GlobalId, new: pa.Schema) -> None:
+    """Refuse columns in place of those of one collection."""
+    others = {field.name: field for field in new}
     for binding in definition.bindings:
-        if binding.collection not in swapped:
+        if binding.collection != old:
             continue
-        old, new = (
-            {f.name: f for f in evolution.from_bytes(collection_of(state, gid).schemas[-1])}
-            for gid in (binding.collection, swapped[binding.collection])
-        )
-        for name, field in old.items():
-            other = new.get(name)
+        for field in _columns(state, old):
+            name, other = field.name, others.get(field.name)
             if other is None or other.type != field.type:
                 fate = "go" if other is None else f"be {type_of(other)}, no longer {type_of(field)}"
                 raise CannotGoOn(binding.name, f"delivers the column {name!r}, which would {fate}")

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from headwater.materialize.replaced import Difference, difference
+from headwater.collection.difference import Difference, difference
 from headwater.persist.compact import advance
 from headwater.persist.errors import CollectionHasErrors, PartCollected
 from headwater.persist.interval import PIECE_BYTES, Interval

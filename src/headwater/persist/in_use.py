@@ -90,6 +90,12 @@ class InUse:
 
         return release
 
+    def is_held(self, gid: GlobalId) -> bool:
+        """Whether somebody in this process follows a collection."""
+        with self._lock:
+            holds = list(self._holds)
+        return any(holder == gid for holder, _ in holds)
+
     def merge_since(self, gid: GlobalId, since: Times) -> Times:
         """Return how far a merge may advance times now."""
         with self._lock:

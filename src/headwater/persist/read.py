@@ -313,13 +313,16 @@ class Listen:
         as_of: int,
         codec: Codec | None = None,
         narrowing: Narrowing = EVERYTHING,
+        end: Callable[[State], int | None] = lambda _: None,
     ) -> None:
+        """``end``: before which time a state has what is wanted; ``None``: all of it is."""
         if codec is not None:
             check_reads(collection.name, collection.codec, codec)
         check_here(collection, core.keeps_volatile)
         self._core = core
         self._codec = codec
         self._narrowing = narrowing
+        self._end = end
         self._closed = False
         self._id = collection.id
         self._name = collection.name
@@ -355,13 +358,20 @@ class Listen:
                     raise _lost(gone) from missing
         raise PartCollected(self._name, gone)
 
+    def moves(self, state: State) -> bool:
+        """Whether :meth:`fetch` would not wait: there is more, or there will be none."""
+        return bool(self._pending) or self._frontier.is_closed or self._moved(state) is not None
+
     def _moved(self, state: State) -> State | None:
-        collection = collection_of(state, self._id)
-        return state if self._closed or self._frontier < state.upper(collection) else None
+        return state if self._closed or self._frontier < self._upper(state) else None
+
+    def _upper(self, state: State) -> Times:
+        upper, end = state.upper(collection_of(state, self._id)), self._end(state)
+        return upper if end is None else upper.meet(Frontier.of(end))
 
     def _cut(self, state: State) -> Event:
         collection = collection_of(state, self._id)
-        lower, upper = self._frontier, state.upper(collection)
+        lower, upper = self._frontier, self._upper(state)
         ok: list[pa.Table] = []
         errors: list[pa.Table] = []
         for batch in collection.batches:

@@ -54,24 +54,22 @@ def test_readers_are_swapped_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
 REPLACE = "CREATE OR REPLACE MATERIALIZED VIEW m AS SELECT k, v * 3 AS v FROM t"
 
 
-@pytest.mark.parametrize(
-    ("query", "told"),
-    [
-        ("SELECT v, c AS k FROM n", "it would be made of itself"),
-        ("SELECT k, v FROM m", "it would be made of itself"),
-        ("SELECT k FROM t", "its columns would change"),
-    ],
-)
-def test_one_that_cannot_be_changes_nothing(query: str, told: str) -> None:
+def test_one_that_cannot_be_changes_nothing() -> None:
     with SqlServer(SystemClock()) as server:
         sql = server.session()
         sql(SETUP)
         before = definition.stored(server.client.core.state)
-        with pytest.raises(AdapterError, match=told):
-            sql(f"CREATE OR REPLACE MATERIALIZED VIEW m AS {query}")
-        assert definition.stored(server.client.core.state) == before
-        assert replacement.abandoned(server.client.core.state) == []
-        assert sql("SELECT v, c FROM n") == [(10, 1), (20, 2)]
-        sql("CREATE SUBSCRIPTION s TO n")
-        with pytest.raises(AdapterError, match="subscription s has told its rows to somebody"):
-            sql(REPLACE)
+        for query, told in (
+            ("SELECT v, c AS k FROM n", "it would be made of itself"),
+            ("SELECT k, v FROM m", "it would be made of itself"),
+            ("SELECT k FROM t", "its columns would change, and view w needs them"),
+        ):
+            with pytest.raises(AdapterError, match=told):
+                sql(f"CREATE OR REPLACE MATERIALIZED VIEW m AS {query}")
+            assert definition.stored(server.client.core.state) == before
+            assert replacement.abandoned(server.client.core.state) == []
+            assert sql("SELECT v, c FROM n") == [(10, 1), (20, 2)]
+        (lines,) = zip(
+            *sql(f"EXPLAIN CREATE OR REPLACE MATERIALIZED VIEW m AS {query}"), strict=True
+        )
+        assert {"would be refused:", '  column "v" would be gone.'} < set(lines)

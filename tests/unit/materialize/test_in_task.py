@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 
 from headwater.base.errors import InvalidUsage
+from headwater.collection.difference import Difference
 from headwater.materialize import carrying, channel, runtime
 from headwater.materialize.channel import Channel, ChannelClosed, dial
 from headwater.materialize.controller import Materializations
@@ -25,7 +26,6 @@ from headwater.materialize.definition import Binding, Endpoint
 from headwater.materialize.delivery import Stream
 from headwater.materialize.in_task import Expected, ShardTasks
 from headwater.materialize.pace import TASKS, THREADS
-from headwater.materialize.replaced import Difference
 from headwater.materialize.sent import Sent, sent, sent_snapshot
 from headwater.materialize.shards import Materialization
 from headwater.materialize.status import State
