@@ -20,11 +20,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from rich.console import Console
+from rich.columns import Columns
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from headwater.cli.exit_status import ExitStatus
+from headwater.cli.progress import Steps
 
 if TYPE_CHECKING:
     from headwater.cli.demo_story import Measured
@@ -128,6 +131,7 @@ class _Story:
     ) -> None:
         self._screen, self._server, self._endpoint = screen, server, endpoint
         self._stopping, self._began = stopping, began
+        self._steps = Steps("steps", 0, screen)
 
     def run(self, rate: int, duration: float | None) -> dict[str, Any]:
         import psycopg
@@ -152,7 +156,7 @@ class _Story:
             return self._closing(db, endpoint, measured, first)
 
     def _waiting(self, work: Callable[[], Any], what: str) -> Any:
-        with self._screen.status(what):
+        with self._steps.step(what):
             return work()
 
     def _define(self, db: Any, rate: int) -> None:
@@ -162,6 +166,8 @@ class _Story:
         if DELIVERY in known:
             self._screen.print("Known here already: source, views and delivery go on.")
             return
+        # Of PostgreSQL the first waits, and the rest find it started.
+        self._steps = Steps("steps", 2 + len(definitions(rate, "")), self._screen)
         endpoint = self._waiting(self._endpoint.result, "starting PostgreSQL …")
         for statement in definitions(rate, endpoint):
             words = statement.split()
@@ -202,7 +208,8 @@ class _Story:
                     self._screen.print(f"first live rows after {first:.1f} s")
                     # From here on it is steady; the first step took everything at once.
                     measured.freshness_ms.clear()
-                live.update(_picture(rows, measured))
+                left = None if duration is None or end is None else end - time.monotonic()
+                live.update(_picture(rows, measured, duration, left))
                 self._stopping.wait(REFRESH_SECONDS)
         if not self._screen.is_terminal:
             self._screen.print()  # Only on a terminal the last picture ends with a new line.
@@ -226,8 +233,10 @@ class _Story:
             f"freshness p50 {p50} ms, p99 {p99} ms"
         )
         exact = True
+        self._steps = Steps("checks", 2 * len(QUERIES), screen)
         for name in QUERIES:
             kept = self._waiting(partial(recomputed_equal, db, sight, name), "computing …")
+            self._steps.rows += kept or 0
             there = self._waiting(
                 partial(delivered_equal, db, endpoint, sight, name), "comparing …"
             )
@@ -257,7 +266,9 @@ def _delivered(there: Any) -> list[tuple[Any, ...]]:
     return list(found.fetchall())
 
 
-def _picture(rows: list[tuple[Any, ...]], measured: Measured) -> Table:
+def _picture(
+    rows: list[tuple[Any, ...]], measured: Measured, duration: float | None, left: float | None
+) -> RenderableType:
     table = Table(title=f"{SHOWN}, as it is in PostgreSQL")
     for column in ("category", "bids", "total", "highest"):
         table.add_column(column, justify="right")
@@ -267,7 +278,10 @@ def _picture(rows: list[tuple[Any, ...]], measured: Measured) -> Table:
     table.caption = (
         f"{measured.rows_in:,} updates in, {measured.updates_out:,} out, {newest} ms old"
     )
-    return table
+    if duration is None or left is None:
+        return table
+    bar = Columns([ProgressBar(duration, duration - left, width=40), f"{max(0, left):.0f} s left"])
+    return Group(table, bar)
 
 
 def _say(screen: Console, rows: int | None, what: str) -> None:

@@ -2,7 +2,8 @@
 
 It speaks to a running server by its address, as psql would, or opens a location's directory itself:
 read-only, beside a server that may be writing it. Statements are executed one after another, each
-on its own, up to the first that fails. With ``--json`` every answer is one line.
+on its own, up to the first that fails. With ``--json`` every answer is one line. On a terminal it
+shows which statement of how many is executed, the rows so far, and the time that is left.
 """
 
 from __future__ import annotations
@@ -24,8 +25,11 @@ from rich.table import Table
 
 from headwater.base.errors import HeadwaterError, InvalidUsage
 from headwater.cli.exit_status import CannotAsk, CannotOpen
+from headwater.cli.progress import Steps
 
 PIPE_WIDTH: Final = 200
+SHOWN_MAX: Final = 40
+"""Characters of a statement that are shown while it is executed."""
 
 
 class StatementFailed(HeadwaterError):
@@ -74,8 +78,12 @@ def sql(
     statements = [source.text for source in split(_text(text, file))]
     opened = _location(data) if data is not None else _server(server, user)
     with opened as execute:
+        steps = Steps("statements", len(statements))
         for statement in statements:
-            _print(_waited(execute, statement), as_json)
+            with steps.step(" ".join(statement.split())[:SHOWN_MAX]):
+                answer = execute(statement)
+            steps.rows += len(answer.rows)
+            _print(answer, as_json)
 
 
 def _text(text: str | None, file: Path | None) -> str:
@@ -93,15 +101,6 @@ def _text(text: str | None, file: Path | None) -> str:
             raise InvalidUsage("which statements? give them in quotes, with --file, or by a pipe")
         return sys.stdin.read()
     return text
-
-
-def _waited(execute: Execute, statement: str) -> Answered:
-    """Execute, with a sign of life on a terminal for whoever waits."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        return execute(statement)
-    with console.status(" ".join(statement.split())[:60]):
-        return execute(statement)
 
 
 @contextmanager
