@@ -2,14 +2,9 @@
 
 A server on a cluster of executors, and two deliveries of one table whose shards are tasks there,
 because that is the default on a cluster: into SQLite, which is authoritative, and into files, which
-follow our log. At a moment of a transaction the executor that carries one of them is killed:
-
-    before      StartedCommit has come; that the task asks for its commit never arrives
-    asked       the task has asked, and is gone when the commit is made
-    after       the commit is made; the task is gone before it can say Acknowledge
-
-After each the endpoints must be the table, with every change once. Prints what was seen, as one
-JSON object.
+follow our log. At a moment of a transaction the executor that carries one of them is killed
+(``testing/lost_executors``). After each the endpoints must be the table, with every change once.
+Prints what was seen, as one JSON object.
 
     shard_cluster_story.py FOLDER SOURCE MOMENT:DELIVERY…
 """
@@ -17,83 +12,21 @@ JSON object.
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sqlite3
 import sys
-import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 import pyarrow.parquet as pq
 
 from headwater.materialize import runtime
-from headwater.materialize.channel import ChannelClosed
-from headwater.materialize.checkpoint import Position
-from headwater.materialize.in_task import InTask
-from headwater.materialize.recovery import RecoveryEntry, ShardLog
 from headwater.server.compose import Server, ServerConfig
+from headwater.testing.lost_executors import LostExecutors, When, eventually
 
 MASTER = "local-cluster[2,2,1024]"
 runtime.MOVE_SECONDS = 0.5  # type: ignore[misc]
-WAIT_S = 240.0
-
-
-class Moment:
-    """When an executor is killed: at the next commit of a delivery that moves its checkpoint."""
-
-    def __init__(self) -> None:
-        self.of, self.when = "", ""
-        self.kill: Callable[[], None] = lambda: None
-        self._commit = ShardLog.commit
-        ShardLog.commit = self._committing()  # type: ignore[method-assign]
-
-    def _committing(self) -> Any:
-        moment, real = self, self._commit
-
-        def commit(log: ShardLog, entry: RecoveryEntry, acknowledged: Position | None) -> None:
-            here = entry.position != log.entry.position and f"/{moment.of}/" in log._key
-            when = moment.when if here and moment.of else ""
-            if when:
-                moment.of = ""
-            if when in ("before", "asked"):
-                moment.kill()
-            if when == "before":
-                raise ChannelClosed("it was killed before it could ask")
-            real(log, entry, acknowledged)
-            if when == "after":
-                moment.kill()
-
-        return commit
-
-
-def above(pid: int) -> list[int]:
-    """Return a process and those above it, up to the JVM of its executor."""
-    found = [pid]
-    while True:
-        folder = Path("/proc", str(found[-1]))
-        if b"--executor-id" in (folder / "cmdline").read_bytes().split(b"\0"):
-            return found
-        found.append(int((folder / "stat").read_text().rpartition(")")[2].split()[1]))
-
-
-def running(pid: int) -> bool:
-    try:
-        state = Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
-
-
-def eventually(condition: Callable[[], object], seen: Callable[[], object]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"it never came: {seen()}")
-        time.sleep(0.02)
 
 
 class Story:
@@ -103,8 +36,7 @@ class Story:
         self._server, self._db = server, db
         self._file, self._files = folder / "e.db", folder / "files"
         self.rows = 0
-        self.moment = Moment()
-        self.killed: list[int] = []
+        self.lost = LostExecutors()
         db.execute("CREATE TABLE events (id BIGINT, who TEXT, amount BIGINT)")
         self.insert()
         db.execute(
@@ -150,7 +82,7 @@ class Story:
         both = [("running", "task")] * 2
         eventually(lambda: [each[1:3] for each in self._shown()] == both, self._shown)
 
-    def kill(self, when: str, of: str) -> None:
+    def kill(self, when: When, of: str) -> None:
         """Let the executor that carries a delivery be killed at a moment of the next change."""
         oid = self._db.execute(
             "SELECT object_id FROM hw_materializations WHERE name = %s", (of,)
@@ -159,19 +91,9 @@ class Story:
         found = self._server.materializations.get(oid[0])
         assert found is not None
 
-        def kill() -> None:
-            courier = found.shards[0].courier
-            assert isinstance(courier, InTask)
-            assert courier.carrier is not None
-            processes = above(courier.carrier.pid)
-            for pid in processes:
-                os.kill(pid, signal.SIGKILL)
-            eventually(lambda: not any(map(running, processes)), lambda: processes)
-            self.killed.append(processes[-1])
-
-        self.moment.kill, self.moment.when, self.moment.of = kill, when, oid[0]
+        self.lost.arm(found, when)
         self.insert()
-        eventually(lambda: not self.moment.of, self._shown)
+        eventually(lambda: not self.lost.armed, self._shown)
 
 
 def main(folder: Path, source: str, moments: list[str]) -> None:
@@ -184,11 +106,11 @@ def main(folder: Path, source: str, moments: list[str]) -> None:
             story.wait()
             for moment in moments:
                 when, _, of = moment.partition(":")
-                story.kill(when, of)
+                story.kill(cast("When", when), of)
                 story.wait()
             story.insert()
             story.wait()
-            seen: dict[str, Any] = {"delivered": story.delivered(), "killed": story.killed}
+            seen: dict[str, Any] = {"delivered": story.delivered(), "killed": story.lost.killed}
             seen["meant"] = list(range(1, story.rows + 1))
     print(json.dumps(seen))
 

@@ -1,6 +1,7 @@
 """Views on clusters: exact at every time, also if an executor is killed in the middle of a step.
 
-And in another SparkContext after that one, in the same JVM.
+Delivered exactly once by tasks, also if their executors are killed around a commit. And in another
+SparkContext after that one, in the same JVM.
 """
 
 from __future__ import annotations
@@ -48,6 +49,10 @@ def check(seen: dict[str, Any]) -> None:
     assert seen["written_by_the_dead"], "it was killed after it had written"
     assert seen["attempts"] == 2, "one attempt died and one was committed"
     assert seen["left_of_the_dead"] == [], "what the dead attempt wrote is garbage"
+    assert seen["killed_carriers"] == 2, "one before the commit, one after it"
+    assert seen["carried_in"] == ["task"]
+    assert seen["endpoint_is_the_view"]
+    assert seen["log_is_the_view"]
     assert seen["same_jvm"], "one Spark after the other, as in a notebook"
     assert seen["again"] == seen["advanced"]
     assert seen["asked"] == seen["meant"]

@@ -2,9 +2,10 @@
 
 Views on a cluster of executors in processes of their own: they hydrate, take a step, and take
 another one in the middle of which the executor that runs it is killed. The middle is certain: one
-view computes for seconds between two stages, after the first one has written its object. Then that
-Spark is stopped, and the views go on in the next one of the same JVM. Prints what was seen, as one
-JSON object.
+view computes for seconds between two stages, after the first one has written its object. A view is
+delivered by a task, whose executor is killed before its commit, and again after it. Then that Spark
+is stopped, and the views go on in the next one of the same JVM. Prints what was seen, as one JSON
+object.
 
     view_cluster_story.py FOLDER MASTER EXTRA PIDS    EXTRA, PIDS: JSON; executors are below PIDS
 """
@@ -14,11 +15,14 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +32,15 @@ from pyspark import SparkContext
 from headwater.collection.run_layout import LAYOUTS
 from headwater.compute.controller import ViewController
 from headwater.compute.session import SparkSettings, close_session, open_session
+from headwater.materialize.controller import Materializations
+from headwater.materialize.definition import Binding, Endpoint
+from headwater.materialize.in_task import ShardTasks
 from headwater.persist.client import Client, open_location
 from headwater.persist.core import Settings
 from headwater.persist.maintenance import Maintenance
 from headwater.persist.part import PartName
+from headwater.persist.spark import run_in_background
+from headwater.testing.lost_executors import LostExecutors, When, eventually
 
 FACTS = pa.schema([("id", pa.int64()), ("k", pa.int64()), ("g", pa.int64()), ("w", pa.int64())])
 KEYS = pa.schema([("id", pa.int64()), ("y", pa.int64())])
@@ -215,10 +224,52 @@ def main(folder: Path, master: str, extra: list[list[str]], pids: list[int]) -> 
         story.controller.run_once()
         seen["at_the_end"] = story.wrong()
         seen["failures"] = list(story.controller.failures().values())
+        seen |= delivered_by_tasks(story, folder.parent / "endpoint.db")
         close_session()
         seen |= another_context(story)
     close_session()
     print(json.dumps(seen))
+
+
+def delivered_by_tasks(story: Story, endpoint: Path) -> dict[str, Any]:
+    """Deliver a view by a task whose executor is killed, and by another one, and a third."""
+    # One shard, of the two slots that there are while no executor is missing.
+    tasks = ShardTasks(partial(run_in_background, story.session), "127.0.0.1", lambda: 2)
+    running = Materializations(story.client, retry_seconds=0.1, shard_tasks=tasks)
+    view = story.client.reader("outer").id
+    bindings = (
+        Binding("outer", view, "rows", ("id",)),
+        Binding("outer", view, "log", ("id",), delta_updates=True),
+    )
+    into = Endpoint("sqlite", {"path": str(endpoint)})
+    running.install("m", into, bindings, tuning={"shards_in": "tasks"})
+    found = running.get("m")
+    assert found is not None
+    lost = LostExecutors()
+    moments: tuple[When, ...] = ("before", "after")
+    for number, moment in enumerate(moments):
+        eventually(lambda: found.status.checkpoint == story.upper, lambda: found.status)
+        lost.arm(found, moment)
+        story.go_on(6_000 + 1_000 * number)
+        story.controller.run_once()
+    eventually(lambda: found.status.checkpoint == story.upper, lambda: found.status)
+    where = [shard.runs_in for _, shard in found.status.ranges]
+    running.stop()
+    with closing(sqlite3.connect(endpoint)) as db:
+        rows = sorted(db.execute("SELECT id, y FROM rows").fetchall(), key=repr)
+        changes = Counter(db.execute('SELECT id, y, "_meta/op" FROM log').fetchall())
+    meant = sorted(outer(*(at(t, story.upper - 1) for t in story.tables.values())), key=repr)
+    logged: Counter[Row] = Counter()
+    for (id_, y, op), count in changes.items():
+        logged[(id_, y)] += -count if op == "d" else count
+    return {
+        "killed_carriers": len(set(lost.killed)),
+        "carried_in": where,
+        "endpoint_is_the_view": rows == meant,
+        # Each change once: what came and did not go is what is there, each row once.
+        "log_is_the_view": sorted(logged.elements(), key=repr) == meant
+        and min(logged.values()) >= 0,
+    }
 
 
 def another_context(story: Story) -> dict[str, Any]:
