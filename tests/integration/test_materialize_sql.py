@@ -147,3 +147,14 @@ def test_sums_logs_rows_and_files(postgres: Postgres, tmp_path: Path) -> None:
         db.execute("ALTER MATERIALIZATION d SET (MIN_DURATION '1s', MAX_DURATION '1h')")
         with pytest.raises(psycopg.errors.InvalidTableDefinition, match="DELETE cannot be changed"):
             db.execute("ALTER MATERIALIZATION d SET (DELETE 'hard')")
+        # Shards as tasks of Spark: as many as half of its slots, and the same is delivered.
+        db.execute("ALTER MATERIALIZATION m SET (SHARDS_IN 'tasks')")
+        where = "SELECT count(*) >= 2 FROM hw_materialization_shards WHERE runs_in = 'task'"
+        _eventually(lambda: db.execute(where).fetchall(), [(True,)])
+        db.execute("INSERT INTO events VALUES (6, 'c', 2), (7, 'd', 1)")
+        db.execute("DELETE FROM events WHERE id = 5")
+        _eventually(lambda: delivered("who, amount", "sums"), [("a", 13), ("c", 2), ("d", 1)])
+        log += [(5, "d"), (6, "c"), (7, "c")]
+        _eventually(lambda: delivered('id, "_meta/op"', "log"), sorted(log))
+        with pytest.raises(psycopg.errors.InvalidTableDefinition, match="'threads' nor 'tasks'"):
+            db.execute("ALTER MATERIALIZATION m SET (SHARDS_IN 'processes')")
