@@ -101,6 +101,7 @@ TEXTS = [
     "select * from t", "select * from one", "", "selec 1", "begin", "commit", "rollback",
     "select * from missing", "declare c cursor for select * from t", "fetch 2 from c",
     "fetch all from c", "close c", "select * from t; select * from one", "deallocate s",
+    "prepare s as select * from t", "prepare e as select * from one", "execute s", "execute e",
 ]  # fmt: skip
 # A prepared FETCH whose cursor is gone makes PostgreSQL 18 hang up.
 PREPARED = [text for text in TEXTS if not text.startswith("fetch")]

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headwater.adapter.connections import connection_options
-from headwater.adapter.pgwire import variables, wire_statements
+from headwater.adapter.pgwire import prepare_statements, variables, wire_statements
 from headwater.adapter.sql import (
     connection_statements,
     materialization_statements,
@@ -368,6 +368,16 @@ SECTIONS: Final[dict[str, tuple[Entry, ...]]] = {
             "FETCH ALL c WITH (TIMEOUT '1s')",
         ),
         _of(wire_statements.CloseCursor, "End it.", "CLOSE c", "CLOSE ALL"),
+        _of(
+            prepare_statements.Prepare,
+            "A query whose values come later.",
+            "PREPARE of_region (text) AS SELECT * FROM orders WHERE region = $1",
+        ),
+        _of(
+            prepare_statements.ExecutePrepared,
+            "Run it; an argument is any expression of PostgreSQL's without a relation.",
+            "EXECUTE of_region ('north')",
+        ),
         _of(wire_statements.Deallocate, "Forget a prepared statement.", "DEALLOCATE ALL"),
         _of(wire_statements.Discard, "The connection as if it were new.", "DISCARD ALL"),
         _of(wire_statements.Unlisten, "Read, for poolers.", "UNLISTEN *"),

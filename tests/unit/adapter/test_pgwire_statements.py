@@ -9,6 +9,7 @@ import pytest
 from headwater.adapter.errors import AdapterError
 from headwater.adapter.pgwire.copy_format import CopyFormat
 from headwater.adapter.pgwire.durations import duration_ms
+from headwater.adapter.pgwire.prepare_statements import Evaluated, ExecutePrepared, Literal
 from headwater.adapter.pgwire.wire_statements import (
     CloseCursor,
     CopyFrom,
@@ -51,6 +52,11 @@ CSV = CopyFormat("csv", ",", "")
         ("fetch 0 c", Fetch("c", 0)),
         ("close c", CloseCursor("c")),
         ("close all", CloseCursor(None)),
+        ("execute s", ExecutePrepared("s", ())),
+        ("execute s (- 1, 'a''b', null, f(1, array[2, 3]))", ExecutePrepared("s", (
+            Literal("-1", is_number=True), Literal("a'b"), Literal(None),
+            Evaluated("f(1, array[2, 3])"),
+        ))),
         ("deallocate prepare s", Deallocate("s")),
         ("deallocate all", Deallocate(None)),
         ("discard all", Discard()),

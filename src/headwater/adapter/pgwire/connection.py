@@ -26,7 +26,7 @@ from dataclasses import replace
 
 from headwater.adapter.errors import AdapterError, ProtocolError, UnknownPrepared, Unsupported
 from headwater.adapter.pgwire import frontend, messages, parameters, refusals
-from headwater.adapter.pgwire.backend import Column, Describes
+from headwater.adapter.pgwire.backend import Column
 from headwater.adapter.pgwire.calls import Calls
 from headwater.adapter.pgwire.execution import IDLE, Execution
 from headwater.adapter.pgwire.framing import Disconnected, Stream
@@ -34,9 +34,6 @@ from headwater.adapter.pgwire.portals import Portal, Prepared, bound, check_anno
 from headwater.adapter.pgwire.refusals import placed
 from headwater.adapter.pgwire.rows import row_description
 from headwater.adapter.pgwire.wire_statements import parse_text
-from headwater.adapter.pgwire.wire_types import TEXT_OID
-from headwater.adapter.sql.statements import Insert
-from headwater.adapter.sql.templates import is_steady, places
 from headwater.persist.errors import Fenced, Stopped
 
 LOG = logging.getLogger(__name__)
@@ -179,53 +176,11 @@ class Connection:
         if not message.statement:
             self._execution.prepared.pop("", None)  # Gone also if this one fails.
         source = parameters.only_statement(message.sql)
-        total = 0 if source is None else parameters.count(source)
-        given = message.parameter_oids[:total]
-        given += (0,) * (total - len(given))
-        # A type left open is text: the literal it becomes is of unknown type anyway.
-        dialect = self._execution.variables.dialect
-        found = Prepared(source, tuple(oid or TEXT_OID for oid in given), dialect)
-        if source is not None:
-            try:
-                statement = bound(found, [None] * total, ()).statement
-                where = places(source) if isinstance(statement, Insert) else None
-                steady = is_steady(source, statement)
-                found = replace(found, statement=statement, places=where, steady=steady)
-            except AdapterError:
-                if not total:
-                    raise  # Errors are due now. With parameters: at Bind.
-            self._execution.check_not_failed(found.statement)
-            if self._execution.is_for_session(found.statement):
-                found = await self._described(found, source.text, given)
-        prepared = self._execution.prepared
-        if message.statement and message.statement in prepared:
-            raise refusals.DuplicatePrepared(message.statement)
-        prepared[message.statement] = found
-        self._stream.write(messages.PARSE_COMPLETE_MESSAGE)
-
-    async def _described(self, undescribed: Prepared, sql: str, given: tuple[int, ...]) -> Prepared:
-        """The statement with what the session knows of it by its text, if it is one that knows."""
-        worker = self._calls.worker
-        if worker.cannot_describe:
-            return undescribed
-
-        def ask() -> Prepared:
-            session = worker.session()
-            found = session.describe(sql, given) if isinstance(session, Describes) else None
-            if found is None:
-                return undescribed
-            assert len(found.parameter_oids) == len(given), "a description has every parameter"
-            return replace(
-                undescribed,
-                parameter_oids=found.parameter_oids,
-                described=found.tells_columns,
-                columns=found.columns,
-            )
-
-        assert undescribed.source is not None
-        start = undescribed.source.tokens[0].start
+        start = None if source is None else source.tokens[0].start
         with placed(start), self._calls.statement(self._execution.variables):
-            return await self._calls.call(ask, abandon=True)
+            found = await self._execution.prepare(source, message.parameter_oids)
+        self._execution.keep(message.statement, found)
+        self._stream.write(messages.PARSE_COMPLETE_MESSAGE)
 
     def _bind(self, message: frontend.Bind) -> None:
         prepared = self._prepared(message.statement)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Final
 
 from headwater.adapter.errors import (
@@ -26,12 +27,16 @@ from headwater.adapter.pgwire.calls import Calls
 from headwater.adapter.pgwire.copying import receive, send_copy
 from headwater.adapter.pgwire.framing import Stream
 from headwater.adapter.pgwire.grouping import Group, grouped
-from headwater.adapter.pgwire.portals import Answer, Portal, Prepared
+from headwater.adapter.pgwire.portals import Answer, Portal, Prepared, bound
+from headwater.adapter.pgwire.prepare_statements import ExecutePrepared, Prepare
+from headwater.adapter.pgwire.preparing import described, executed, undescribed
 from headwater.adapter.pgwire.rows import PIECE_ROWS_MAX, RowStream, row_encoder
 from headwater.adapter.pgwire.variable_statements import VariableStatements
 from headwater.adapter.sql import statements
+from headwater.adapter.sql.tokens import Source
 
 IDLE, IN_TRANSACTION, FAILED = b"I", b"T", b"E"
+EXECUTE_DEPTH_MAX: Final = 100
 _WAYS_OUT: Final = (statements.Commit, statements.Rollback, statements.RollbackTo)
 """Of a failed transaction."""
 
@@ -103,6 +108,49 @@ class Execution:
                     self._grouped = False
                     self._variables.end_transaction(committed=committed)
 
+    # --- prepared statements ----------------------------------------------------------------------
+
+    async def prepare(self, source: Source | None, oids: Sequence[int]) -> Prepared:
+        """What is known of a statement without its values; None is the empty one."""
+        found = undescribed(source, oids, self.variables.dialect)
+        if source is None:
+            return found
+        self.check_not_failed(found.statement)
+        if isinstance(found.statement, ExecutePrepared):
+            columns = await self._execute_columns(found.statement)
+            told = None if columns is None else tuple(columns)
+            return replace(found, described=True, columns=told)
+        if self.is_for_session(found.statement):
+            return await described(found, oids, self._calls)
+        return found
+
+    def keep(self, name: str, prepared: Prepared) -> None:
+        """Keep a prepared statement under a name that is free; the unnamed one always is."""
+        if name and name in self.prepared:
+            raise refusals.DuplicatePrepared(name)
+        self.prepared[name] = prepared
+
+    async def _execute_columns(self, asked: ExecutePrepared) -> Sequence[Column] | None:
+        """The columns of an EXECUTE; that it has nothing to execute is told when it is run."""
+        known = self.prepared.get(asked.name)
+        if known is None or known.described:
+            return None if known is None else known.columns
+        nulls = bound(known, [None] * len(known.parameter_oids), ())
+        return await self.columns_without_running(nulls)
+
+    async def _executed(self, asked: ExecutePrepared) -> Answer:
+        # What is prepared by the protocol may be an EXECUTE itself, even of its own name.
+        for _ in range(EXECUTE_DEPTH_MAX):
+            if asked.name not in self.prepared:
+                raise UnknownPrepared("prepared statement", asked.name)
+            portal = executed(asked, self.prepared[asked.name])
+            if portal.statement is None:
+                return Answer("")
+            if not isinstance(portal.statement, ExecutePrepared):
+                return await self._start(portal.statement, portal.sql)
+            asked = portal.statement
+        raise refusals.ExecutedTooDeep(asked.name)
+
     # --- portals ----------------------------------------------------------------------------------
 
     def close_portal(self, name: str) -> None:
@@ -153,6 +201,8 @@ class Execution:
     async def columns(self, portal: Portal) -> Sequence[Column] | None:
         """The columns of a portal; where nothing else tells them, a read is run."""
         if portal.answer is None:
+            if isinstance(portal.statement, ExecutePrepared):
+                return await self._execute_columns(portal.statement)
             if portal.prepared is not None and portal.prepared.described:
                 return portal.prepared.columns
             if isinstance(portal.statement, wire.Fetch):
@@ -254,6 +304,8 @@ class Execution:
                     raise Unsupported("COPY of a statement without rows")
                 answer.tag, answer.counted, answer.copied = "COPY", True, chosen
                 return answer
+            case ExecutePrepared():
+                return await self._executed(statement)
             case wire.CopyFrom():
                 received = await receive(self._stream, self._calls, statement)
                 return Answer(f"COPY {received}")
@@ -261,6 +313,7 @@ class Execution:
                 wire.DeclareCursor()
                 | wire.Fetch()
                 | wire.CloseCursor()
+                | Prepare()
                 | wire.Deallocate()
                 | wire.Discard()
                 | wire.ResetAll()
@@ -320,6 +373,14 @@ class Execution:
                 self._cursor(name)
                 self.close_portal(name)
                 return Answer("CLOSE CURSOR")
+            case Prepare(name, oids, query):
+                with refusals.placed(_place(sql, query.text)):
+                    found = await self.prepare(query, oids)
+                    if not found.described and not found.parameter_oids:
+                        # What is wrong with it is told now.
+                        await self.columns_without_running(bound(found, (), ()))
+                self.keep(name, found)
+                return Answer("PREPARE")
             case wire.Deallocate(None):
                 self.prepared.clear()
                 return Answer("DEALLOCATE ALL")

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from types import MappingProxyType
 
 import pyarrow as pa
 from sqlglot.tokens import TokenType
@@ -122,8 +123,16 @@ def count(source: Source) -> int:
     return highest
 
 
-def bind(source: Source, values: Sequence[str | None], oids: Sequence[int]) -> str:
-    """The statement with the ``values`` (text form, or None for NULL) in place."""
+def bind(
+    source: Source,
+    values: Sequence[str | None],
+    oids: Sequence[int],
+    expressions: Mapping[int, str] = MappingProxyType({}),
+) -> str:
+    """The statement with the ``values`` (text form, or None for NULL) in place.
+
+    Of an EXECUTE some are ``expressions`` instead, by their place among the values.
+    """
     if len(values) != len(oids):
         raise ProtocolError(
             f"bind message supplies {len(values)} parameters, "
@@ -132,7 +141,9 @@ def bind(source: Source, values: Sequence[str | None], oids: Sequence[int]) -> s
     start = source.tokens[0].start
     pieces: list[str] = []
     for number, first, last in _places(source):
-        pieces += (source.whole[start:first], _literal(values[number - 1], oids[number - 1]))
+        place = number - 1
+        literal = expressions.get(place) or _literal(values[place], oids[place])
+        pieces += (source.whole[start:first], literal)
         start = last + 1
     pieces.append(source.whole[start : source.tokens[-1].end + 1])
     return "".join(pieces)

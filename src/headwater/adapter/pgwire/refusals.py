@@ -81,6 +81,39 @@ class DuplicatePrepared(AdapterError):
         super().__init__(f'prepared statement "{name}" already exists')
 
 
+class WrongArguments(AdapterError):
+    """An EXECUTE with more or fewer values than its statement has parameters."""
+
+    condition = "SYNTAX_ERROR"
+    sqlstate = "42601"
+
+    def __init__(self, name: str, expected: int, given: int) -> None:
+        super().__init__(
+            f'wrong number of parameters for prepared statement "{name}"',
+            detail=f"Expected {expected} parameters but got {given}.",
+        )
+
+
+class ColumnInArgument(AdapterError):
+    """An argument of EXECUTE that names a column: there is nothing it could be of."""
+
+    condition = "UNDEFINED_COLUMN"
+    sqlstate = "42703"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f'column "{name}" does not exist')
+
+
+class ExecutedTooDeep(AdapterError):
+    """A prepared EXECUTE that executes itself."""
+
+    condition = "STATEMENT_TOO_COMPLEX"
+    sqlstate = "54001"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f'prepared statement "{name}" executes prepared statements without end')
+
+
 class SeveralCommands(AdapterError):
     """More than one statement where one is prepared."""
 

@@ -1,8 +1,9 @@
 """The statements that belong to the wire, and the text of a client as statements of both kinds.
 
-COPY, cursors (DECLARE, FETCH, CLOSE), DEALLOCATE, DISCARD, RESET ALL and UNLISTEN speak of the
-connection: of its stream, its portals, its variables. The wire executes them itself, by means of
-the statements of :mod:`headwater.adapter.sql.statements` inside them; no backend sees them.
+COPY, cursors (DECLARE, FETCH, CLOSE), PREPARE, EXECUTE, DEALLOCATE, DISCARD, RESET ALL and UNLISTEN
+speak of the connection: of its stream, its portals, its variables. The wire executes them itself,
+by means of the statements of :mod:`headwater.adapter.sql.statements` inside them; no backend sees
+them.
 
 :func:`parse_text` keeps the promise of :func:`~headwater.adapter.sql.parse.parse_with_text`: the
 whole text is parsed before any of it runs, and positions count in the client's text.
@@ -19,6 +20,12 @@ from sqlglot.tokens import TokenType
 from headwater.adapter.errors import DuplicateColumn, InvalidSetting, Unsupported
 from headwater.adapter.pgwire.copy_format import CopyFormat, CopyOptionSyntax, of_options
 from headwater.adapter.pgwire.durations import duration_ms
+from headwater.adapter.pgwire.prepare_statements import (
+    ExecutePrepared,
+    Prepare,
+    read_execute,
+    read_prepare,
+)
 from headwater.adapter.sql import statements
 from headwater.adapter.sql.parse import parse_with_text
 from headwater.adapter.sql.tokens import Cursor, Source, split
@@ -95,8 +102,8 @@ class Unlisten:
 
 
 WireStatement = (
-    CopyTo | CopyFrom | DeclareCursor | Fetch | CloseCursor | Deallocate | Discard | ResetAll
-    | Unlisten
+    CopyTo | CopyFrom | DeclareCursor | Fetch | CloseCursor | Prepare | ExecutePrepared | Deallocate
+    | Discard | ResetAll | Unlisten
 )  # fmt: skip
 AnyStatement = statements.Statement | WireStatement
 
@@ -377,6 +384,8 @@ _READERS: tuple[tuple[tuple[str, ...], Callable[[Source], WireStatement]], ...] 
     (("DECLARE",), _declare),
     (("FETCH",), _fetch),
     (("CLOSE",), _close),
+    (("PREPARE",), read_prepare),
+    (("EXECUTE",), read_execute),
     (("DEALLOCATE",), _deallocate),
     (("DISCARD",), _discard),
     (("RESET", "ALL"), _reset_all),

@@ -27,6 +27,7 @@ from headwater.collection.types import (
 TEXT: Final = scalar("text")
 TEXT_OID: Final = TEXT.oid
 UNKNOWN_OIDS: Final = frozenset({0, 705})
+INTEGER_OIDS: Final = frozenset({20, 21, 23})
 
 _SIZES: Final = MappingProxyType(
     {16: 1, 20: 8, 21: 2, 23: 4, 700: 4, 701: 8, 1082: 4, 1083: 8, 1114: 8, 1184: 8, 1186: 16,
