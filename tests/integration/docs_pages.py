@@ -126,6 +126,7 @@ WITHOUT: Final = {
     "CREATE SOURCE o FROM KAFKA": "tests/integration/test_kafka_formats.py has a registry, too",
     "CREATE SOURCE m FROM KAFKA": "tests/integration/test_kafka_formats.py has its schema",
     "CREATE SOURCE m FROM MYSQL": "tests/integration/test_storage_mysql.py has such a server",
+    "EXECUTE of_region": "tests/logic/portable_with_shadow/prepared.txt prepares in its session",
     "SELECT relname FROM pg_catalog": "tests/end_to_end/test_catalog_clients.py has a shadow",
 }
 """Examples of statements that need more than there is here."""
