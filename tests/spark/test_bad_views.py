@@ -108,6 +108,7 @@ def test_what_is_refused_changes_nothing_and_says_why(spark: Any, client: Client
 def test_errors_of_rows_are_data_and_neighbours_go_on(spark: Any, client: Client) -> None:
     write = _tables(client)
     controller = ViewController(client, spark)
+    ratio, pairs = "div(10, least(a.x, b.x))", "t a JOIN t b USING (k)"
     views = {
         "ratio": ("SELECT k, div(10, x) AS y FROM t", "ivision by zero"),
         "number": ("SELECT k, CAST(s AS INT) AS y FROM t", "The value 'bad' .* cannot be cast"),
@@ -122,6 +123,15 @@ def test_errors_of_rows_are_data_and_neighbours_go_on(spark: Any, client: Client
             "bad",
         ),
         "semi": ("SELECT k FROM t WHERE div(10, x) > 0 AND k IN (SELECT k FROM u)", "by zero"),
+        # Nor has a pair of rows.
+        "pair": (
+            f"SELECT z, y FROM (SELECT k, {ratio} AS z FROM {pairs}) JOIN u USING (k)",
+            "zero",
+        ),
+        "paired": (
+            f"SELECT y FROM (SELECT k FROM {pairs} WHERE {ratio} > 0) JOIN u USING (k)",
+            "zero",
+        ),
     }
     for name, (sql, _) in views.items():
         controller.create_view(name, sql)
@@ -132,8 +142,8 @@ def test_errors_of_rows_are_data_and_neighbours_go_on(spark: Any, client: Client
         *((_row(1, MAX, "1"), time, diff) for time, diff in ((5, 1), (6, -1))),
     ]
     bad = {"ratio": {1}, "number": {3}, "next": {5}, "total": {5}, "ranked": {1}, "count": set()}
-    bad |= {"joined": {1}, "computed": {3}, "semi": {1}}
-    lonely = ("joined", "computed", "semi")
+    bad |= {"joined": {1}, "computed": {3}, "semi": {1}, "pair": {1}, "paired": {1}}
+    lonely = ("joined", "computed", "semi", "pair", "paired")
     other, _ = client.create_or_load("u", U)
     for lower, upper in ((0, 2), (2, 7)):
         updates = [row for row in rows if lower <= row[1] < upper]

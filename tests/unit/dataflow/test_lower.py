@@ -223,6 +223,24 @@ def test_rows_without_a_partner_are_given_to_what_may_fail_on_them() -> None:
     assert not [o for o in flow.operators if isinstance(o, Read)], "computed for nobody"
 
 
+def test_what_may_fail_on_rows_of_a_join_is_done_before_the_next() -> None:
+    both = inner(A, B, ("x_1", "x_2"))
+    for text, inputs in (("(y_1 > z_2)", 3), ("((y_1 / z_2) > 1)", 2)):
+        residual = Join(A, B, "inner", both.keys, where(text, "y_1", "z_2"))
+        computed = named("q_4", text, BOOLEAN, "y_1", "z_2")
+        for below in (
+            Filter(both, where(text, "y_1", "z_2")),
+            Project(both, (reference(column("z_2")), computed)),
+            residual,
+        ):
+            flow = dataflow(inner(below, C, ("z_2", "z_3")))
+            last = [o for o in flow.operators if isinstance(o, DeltaJoin)][-1]
+            assert len(last.inputs) == inputs
+            assert kinds(flow).count("DeltaJoin") == (1 if inputs == 3 else 2)
+            top = dataflow(below)
+            assert len(only(top, DeltaJoin).inputs) == 2, "nothing comes after it"
+
+
 def test_a_cast_that_keeps_the_form_of_a_key_does_not_stand_in_the_way() -> None:
     narrow = scan("a", "x_1", type_="int")
     key = JoinKey(Expression("CAST(x_1 AS BIGINT)", "bigint", True, ("x_1",)), plain("x_2"))

@@ -12,7 +12,9 @@ Inputs that no equality relates are brought together by a column that is the sam
 
 What is not taken into the one join and becomes an input of its own: a join that two operators read,
 one whose names are also used elsewhere in the tree (names are distinct where they are visible, not
-below), and a side whose key is computed from several inputs. Which those are is found by trying.
+below), a side whose key is computed from several inputs, and one whose filters or computations may
+fail on a row (``ir/fallible.py``): what they fail on is an error of the view, as it is of the plan,
+also if it joins nothing further. Which those are is found by trying.
 
 Kept by: this module, against an oracle (``tests/unit/dataflow/test_random_plans.py``).
 Relied on by: ``lower.py``, ``lower_match.py``.
@@ -50,6 +52,7 @@ from headwater.compute.dataflow.raw import (
     uncast,
 )
 from headwater.compute.ir.expression import BOOLEAN, NAME, Column, Expression, JoinKey, Named
+from headwater.compute.ir.fallible import may_fail
 from headwater.compute.ir.node import Filter, Join, Node, Project
 
 _EQUAL: Final = re.compile(rf"\(({NAME.pattern}) (=|<=>) ({NAME.pattern})\)")
@@ -181,16 +184,27 @@ class _Tree:
             return self._leaf(node)
         match node:
             case Join():
-                return self._join(node)
+                part = self._join(node)
+                if node.residual is not None:
+                    self._require_safe(part, node, (node.residual,))
+                return part
             case Filter():
                 part = self._part(node.input)
+                self._require_safe(part, node, (node.condition,))
                 self._filter(part.plain, node.condition)
                 part.node = node
                 return part
             case Project():
-                return self._project(self._part(node.input), node)
+                part = self._part(node.input)
+                self._require_safe(part, node, [output.expression for output in node.outputs])
+                return self._project(part, node)
             case _:
                 raise AssertionError(node)
+
+    def _require_safe(self, part: _Part, node: Node, done: Sequence[Expression]) -> None:
+        """Set apart what may fail on rows of a join: of those that join nothing further, too."""
+        if any(may_fail(expression, part.types) for expression in done):
+            raise _Otherwise(opaque=[node])
 
     def _is_taken_in(self, node: Node) -> bool:
         """Whether it is a join, or filters and projections of one, that can be part of this one."""
