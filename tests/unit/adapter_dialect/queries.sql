@@ -110,6 +110,9 @@ select id, sum(i4) over (order by id rows between 1 preceding and 1 following) f
 select id, sum(i4) over (order by id rows 2 preceding) from x
 select id, max(i4) over (order by id rows between unbounded preceding and 1 preceding) from x
 select id, sum(i4) over (order by g range between unbounded preceding and current row) from x
+select id, sum(i4) over (order by g range 2 preceding), sum(i4) over (partition by b order by i8 desc range between 3 preceding and 2 following) from x
+select id, count(*) over (order by ts range between interval '7 days' preceding and current row) from x
+select id, count(*) over (order by tz desc range between '36 hours' preceding and interval '1 day' following), sum(i4) over (order by d range between interval '1 day' preceding and unbounded following) from x
 select id, sum(i4) over (order by g desc, id), min(s) over (partition by b order by id) from x
 ~select id, avg(i4) over (order by id rows between 3 preceding and current row) from x
 select id, count(*) filter (where b) over (order by id) from x

@@ -88,8 +88,13 @@ def refusal(sql: str) -> AdapterError:
         ("select id from x for update", "locks of select", None),
         ("select id into q from x", "into of select", None),
         ("select id from x order by id fetch first 2 rows with ties", "WITH TIES", None),
-        ("select sum(id) over (order by id range 2 preceding) from x", "bound of a window", None),
-        ("select sum(id) over (order by id groups 2 preceding) from x", "bound of a window", None),
+        ("select sum(id) over (order by n range 2 preceding) from x", "bound of a window", None),
+        (
+            "select sum(id) over (order by ts range interval '1 month' preceding) from x",
+            "bound of a window",
+            None,
+        ),
+        ("select sum(id) over (order by id groups 2 preceding) from x", "frame of GROUPS", None),
         (
             "select sum(id) over (order by id rows 1 preceding exclude ties) from x",
             "exclude of windowspec",

@@ -6,12 +6,14 @@ order is written with its NULLs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from sqlglot import exp
 
 from headwater.adapter.dialect.aggregates import AGGREGATES, Call
 from headwater.adapter.dialect.casts import coerce
+from headwater.adapter.dialect.frames import frame, with_distance
 from headwater.adapter.dialect.refusal import only, refuse
 from headwater.adapter.dialect.scope import Scope
 from headwater.adapter.dialect.typed import TEXT, UNKNOWN, Typed
@@ -79,12 +81,16 @@ def window_call(expressions: Translator, node: Any, scope: Scope) -> Call:
         keys = [coerce_known(expressions.translate(key, scope)).sql for key in partition]
         parts.append(f"PARTITION BY {', '.join(keys)}")
     order = definition.args.get("order")
-    if order is not None:
-        items = [ordering(i, expressions.translate(i.this, scope)) for i in order.expressions]
-        parts.append(f"ORDER BY {', '.join(items)}")
-    frame = definition.args.get("spec")
-    if frame is not None:
-        parts.append(_frame(frame, ordered=order is not None))
+    items = [] if order is None else order.expressions
+    values: Sequence[Typed] = [expressions.translate(item.this, scope) for item in items]
+    spec = definition.args.get("spec")
+    if spec is not None:
+        values = with_distance(spec, values)
+    if values:
+        ordered = map(ordering, items, values)
+        parts.append(f"ORDER BY {', '.join(ordered)}")
+    if spec is not None:
+        parts.append(frame(spec, values, lambda value: expressions.translate(value, scope)))
     return aggregate_call(
         expressions, node.this, scope, window=" ".join(parts), window_ordered=order is not None
     )
@@ -117,27 +123,3 @@ def function_name(node: Any) -> str:
     """The name a call is made by, folded."""
     name = node.this
     return name.lower() if isinstance(name, str) else folded(name)
-
-
-def _frame(spec: Any, *, ordered: bool) -> str:
-    only(spec, "kind", "start", "start_side", "end", "end_side")
-    kind = str(spec.args.get("kind") or "").upper()
-    bounds = [
-        _bound(spec, kind, spec.args.get("start"), spec.args.get("start_side")),
-        _bound(spec, kind, spec.args.get("end") or "CURRENT ROW", spec.args.get("end_side")),
-    ]
-    if kind not in ("ROWS", "RANGE"):
-        refuse(spec, f"a window frame of {kind}")
-    if kind == "ROWS" and not ordered:
-        refuse(spec, "a frame of rows in no order", "Add ORDER BY to the window.")
-    return f"{kind} BETWEEN {bounds[0]} AND {bounds[1]}"
-
-
-def _bound(spec: Any, kind: str, bound: Any, side: Any) -> str:
-    if bound == "CURRENT ROW":
-        return "CURRENT ROW"
-    if bound == "UNBOUNDED":
-        return f"UNBOUNDED {str(side).upper()}"
-    if kind != "ROWS" or not isinstance(bound, exp.Literal) or not str(bound.this).isdigit():
-        refuse(spec, "this bound of a window frame")
-    return f"{bound.this} {str(side).upper()}"
