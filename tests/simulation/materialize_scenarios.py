@@ -128,6 +128,11 @@ class Scenario:
         self._frozen, self._thawed = threading.Event(), threading.Event()
         self._replies = 0
 
+    @property
+    def events(self) -> int:
+        """How many there were that its fault could have struck."""
+        return self._replies if self.fault.kind == "lost reply" else self._events
+
     # What the stream asks.
 
     def strikes(self, _: m.Message) -> Fault | None:
@@ -261,7 +266,7 @@ class Scenario:
 
 ZOMBIES: Final = tuple(Fault("zombie", 0, commits) for commits in range(3))
 FAULTS: Final = (Fault("crash", 0), Fault("lost reply", 0), Fault("replay", 0), *ZOMBIES)
-STRIDE: Final = 21
+STRIDE: Final = 25
 """Every so manieth event is struck each time; all of them in ``make soak``."""
 
 
@@ -281,9 +286,9 @@ def scenarios(
             path = directory / f"{number}-{event}.db"
             scenario = kind_of(path, make, replace(kind, event=event))
             yield scenario
-            if not scenario.struck:
-                break  # There are not so many events.
             event += stride
+            if not scenario.struck or event >= scenario.events:
+                break  # There are not so many events.
 
 
 def is_seen(found: Iterator[Scenario]) -> bool:
