@@ -21,11 +21,14 @@ from headwater.base.errors import InvalidUsage
 from headwater.collection.difference import Difference
 from headwater.materialize import carrying, channel, runtime
 from headwater.materialize.channel import Channel, ChannelClosed, dial
+from headwater.materialize.checkpoint import Position
 from headwater.materialize.controller import Materializations
 from headwater.materialize.definition import Binding, Endpoint
 from headwater.materialize.delivery import Stream
 from headwater.materialize.in_task import Expected, ShardTasks
+from headwater.materialize.key_range import KeyRange
 from headwater.materialize.pace import TASKS, THREADS
+from headwater.materialize.recovery import entry_of
 from headwater.materialize.sent import Sent, sent, sent_snapshot
 from headwater.materialize.shards import Materialization
 from headwater.materialize.status import State
@@ -127,6 +130,10 @@ def test_tasks_deliver_what_threads_do(client: Client, tmp_path: Path) -> None:
     running.stop()
     ran = {name: {shard.runs_in for _, shard in s.ranges} for name, s in carried.items()}
     assert ran == {THREADS: {"thread"}, TASKS: {"task"}}
+    # What the tasks asked for is in the log, and nowhere else is it kept.
+    entries = [entry_of(client.core, TASKS, half) for half in KeyRange.tiling(2)]
+    assert [entry.position for entry in entries] == [Position(upper)] * 2
+    assert all(entry.max_keys for entry in entries)
     assert carried[TASKS].transactions > 4, "the first snapshot took several"
     counted = {(s.rows_loaded, s.rows_stored, s.rows_deleted) for s in carried.values()}
     assert len(counted) == 1
@@ -328,6 +335,7 @@ def test_a_session_is_one_tasks(caught: _Caught) -> None:
     assert caught.expected.arrived.empty(), "nobody gets what was given away"
     assert not twin.readable(50), "it waits, or Spark would take it for done"
     caught.tasks.over(caught.expected)
+    _eventually(twin.readable)
     with pytest.raises(ChannelClosed):
         twin.receive()
     late = caught.work[0]("third attempt")
@@ -337,6 +345,7 @@ def test_a_session_is_one_tasks(caught: _Caught) -> None:
 def test_nobody_gets_a_session_without_its_secret(caught: _Caught) -> None:
     stranger = caught.dialled(bytes(channel.SECRET_BYTES))
     _arrive(stranger)
+    _eventually(stranger.readable)
     with pytest.raises(ChannelClosed):
         stranger.receive()
     _, port, *_ = caught.work[0].args  # type: ignore[attr-defined]
