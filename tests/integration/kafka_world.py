@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from random import Random
 from typing import Any
 
+from headwater.persist.client import Client
 from headwater.storage.sources.kafka import Kafka
 from headwater.testing.kafka import Broker
 
@@ -64,3 +66,11 @@ class World:
                 self.partitions
             ):
                 pass
+
+
+def rows(client: Client, name: str) -> Counter[tuple[Any, ...]]:
+    found: Counter[tuple[Any, ...]] = Counter()
+    for row in client.reader(name).snapshot().to_table().to_pylist():
+        diff = row.pop("__diff")
+        found[tuple(row.values())] += diff
+    return +found

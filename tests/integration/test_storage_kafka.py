@@ -1,4 +1,4 @@
-"""A real broker: exact ranges, whatever a topic does, and kills of either side under load.
+"""A real broker: exact ranges, whatever a topic does, and what is wrong with it.
 
 One broker for all of them (``make kafka``); each test has its own topics. What makes offsets gap
 (transactions, aborts, compaction, deletions) is made by Kafka itself.
@@ -6,16 +6,11 @@ One broker for all of them (``make kafka``); each test has its own topics. What 
 
 from __future__ import annotations
 
-import itertools
-import multiprocessing
 import pickle
 import re
-import threading
-from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from random import Random
-from typing import Any
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -26,7 +21,6 @@ from headwater.collection.run_layout import LAYOUTS
 from headwater.persist.blob.memory import MemoryBlob
 from headwater.persist.client import Client, open_location
 from headwater.persist.consensus.memory import MemoryConsensus
-from headwater.persist.state import violations
 from headwater.storage.dead_letters import Policy
 from headwater.storage.decode import Included
 from headwater.storage.envelope import Plain, Upsert
@@ -42,8 +36,7 @@ from headwater.storage.sources.kafka import OUTPUT, Kafka
 from headwater.testing.kafka import Broker
 from headwater.testing.sql_server import SqlServer
 from tests.integration.docs_pages import typed
-from tests.integration.kafka_killed import ingest_until_killed, ingestions, open_writer
-from tests.integration.kafka_world import World, numbers
+from tests.integration.kafka_world import World, numbers, rows
 from tests.unit.storage.conformance import CHECKS, Rig, flat
 
 pytestmark = pytest.mark.server
@@ -198,14 +191,6 @@ def definition(name: str, envelope: Plain | Upsert) -> Definition:
     return Definition(name, (Output(OUTPUT, name, envelope),))
 
 
-def rows(client: Client, name: str) -> Counter[tuple[Any, ...]]:
-    found: Counter[tuple[Any, ...]] = Counter()
-    for row in client.reader(name).snapshot().to_table().to_pylist():
-        diff = row.pop("__diff")
-        found[tuple(row.values())] += diff
-    return +found
-
-
 def test_columns_of_the_message_itself(broker: Broker) -> None:
     world = World(broker, partitions=1)
     world.plain.produce(
@@ -290,6 +275,23 @@ def test_an_address_without_a_broker_stalls_with_the_reason(
     runner.ingestion.stop()
 
 
+def test_a_partition_without_offsets_is_waited_for(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a broker that has just come back: no error, and no offset either."""
+    world = World(broker, partitions=1)
+    source = world.source()
+    asked = source._asked
+    lost = SimpleNamespace(offset=-1001)
+    monkeypatch.setattr(
+        source, "_asked", lambda future: lost if hasattr(asked(future), "offset") else asked(future)
+    )
+    for ask in (source.probe, lambda: source.estimate(Offsets({"0": 1}))):
+        with pytest.raises(TransientError, match=r"partition 0 of topic .* has no offsets yet"):
+            ask()
+    source.close()
+
+
 def test_a_topic_that_is_not_there_yet_is_waited_for(broker: Broker) -> None:
     client, clock = memory_client()
     topic = f"t{next(numbers)}"
@@ -309,110 +311,6 @@ def test_a_topic_that_is_not_there_yet_is_waited_for(broker: Broker) -> None:
     assert not stalled(runner)
     assert runner.ingestion is not None
     runner.ingestion.stop()
-
-
-# ---- kill -9 of either side, under load ------------------------------------------------------
-
-
-class Load:
-    """Numbers, each produced once to some partition, by a producer that survives its broker."""
-
-    def __init__(self, broker: Broker, topic: str, seed: int) -> None:
-        self.acknowledged: list[tuple[int, bytes]] = []
-        self._stopping = threading.Event()
-        self._producer = broker.producer(enable_idempotence=True, linger_ms=5)
-        self._topic = topic
-        self._random = Random(seed)
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _run(self) -> None:
-        for number in itertools.count():
-            if self._stopping.is_set():
-                break
-            partition = self._random.randrange(3)
-            value = b"bad" if number % 50 == 49 else b'{"k": %d, "n": %d}' % (number % 7, number)
-            self._producer.produce(
-                self._topic, value, partition=partition, on_delivery=self._delivered
-            )
-            self._producer.poll(0)
-            if number % 20 == 0:
-                self._stopping.wait(0.01)
-
-    def _delivered(self, error: Any, message: Any) -> None:
-        assert error is None, error
-        self.acknowledged.append((message.partition(), message.value()))
-
-    def stop(self) -> None:
-        self._stopping.set()
-        self._thread.join()
-        assert self._producer.flush(60) == 0
-
-
-def killed_again_and_again(broker: Broker, root: Path, kills: str) -> None:
-    """Kill, in the order of ``kills``, ``i``: the ingesting process, or ``b``: the broker."""
-    context = multiprocessing.get_context("forkserver")
-    topic, random = f"t{next(numbers)}", Random(SEED)
-    print(f"seed {SEED}")
-    broker.create_topic(topic, 3)
-    load = Load(broker, topic, SEED)
-    try:
-        child, told = None, None
-        for kill in kills:
-            if child is None:
-                told, theirs = context.Pipe(duplex=False)
-                arguments = (root, broker.bootstrap, topic, theirs)
-                child = context.Process(target=ingest_until_killed, args=arguments, daemon=True)
-                child.start()
-                theirs.close()
-            assert told is not None
-            for _ in range(random.choice([1, 2, 5])):
-                told.recv()
-            if kill == "b":
-                broker.kill()
-                broker.start()
-                told.recv()
-            else:
-                child.kill()
-                child.join()
-                child = None
-                with open_writer(root) as client:
-                    assert not list(violations(client.core.state))
-        if child is not None:
-            child.kill()
-            child.join()
-    finally:
-        load.stop()
-    with open_writer(root) as client:
-        clock = SystemClock()
-        for ingestion in ingestions(client, broker.bootstrap, topic):
-            while not ingestion.tick(clock.now_ms()):
-                pass
-            ingestion.stop()
-        good = [value for _, value in load.acknowledged if value != b"bad"]
-        found = Counter(
-            b'{"k": %d, "n": %d}' % row
-            for row, n in rows(client, "plain").items()
-            for _ in range(n)
-        )
-        assert len(good) > 100, "there was hardly any load"
-        assert found == Counter(good), "each message once: none lost, none doubled"
-        letters = client.reader("plain/dead_letters").snapshot().to_table()
-        assert letters.num_rows == len(load.acknowledged) - len(good)
-        keyed = rows(client, "keyed")
-        assert set(keyed.values()) == {1}
-        assert {row[0] for row in keyed} == set(range(7))
-
-
-def test_kills_under_load(broker: Broker, tmp_path: Path) -> None:
-    killed_again_and_again(broker, tmp_path, "b")
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(3_600)
-def test_many_kills_under_load(broker: Broker, tmp_path: Path) -> None:
-    random = Random(SEED)
-    killed_again_and_again(broker, tmp_path, "".join(random.choice("iib") for _ in range(25)))
 
 
 def test_pieces_of_a_range_are_the_range(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

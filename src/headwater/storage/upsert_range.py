@@ -22,12 +22,14 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
+from headwater.base.errors import ExternalError
 from headwater.collection.probe import PROBE_INDEX
 from headwater.collection.run import Run, write_run
 from headwater.persist.batch import Segment
@@ -68,6 +70,7 @@ class UpsertRange:
         self._at_once = at_once or MESSAGES_AT_ONCE
         self._waiting: list[pa.Table] = []
         self._runs: list[Run] = []
+        self._taken: list[tuple[Blob, str]] = []
 
     def add(self, stamped: pa.Table) -> Changes:
         """Take a batch; return what its messages without a key do."""
@@ -77,6 +80,7 @@ class UpsertRange:
 
     def take(self, blob: Blob, told: Sequence[Segment]) -> None:
         """Take what tasks have read and put aside; from elsewhere it is brought into files here."""
+        self._taken += [(blob, each.key) for each in told]
         for each in told:
             path = blob.local_path(each.key)
             if path is None:
@@ -97,6 +101,9 @@ class UpsertRange:
             there = [each for each in rows if each.num_rows]
             if there:
                 yield self._folded(newest(there, self._envelope.key))
+        for blob, key in self._taken:
+            with suppress(ExternalError):  # Otherwise it is swept, later.
+                blob.delete(key)
 
     def _wait(self, found: Told) -> None:
         if found.table.num_rows:

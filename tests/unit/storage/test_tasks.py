@@ -83,3 +83,4 @@ def test_what_tasks_put_aside_of_an_upsert_is_folded_here(
     if not near:  # As in an object store: nothing can be mapped where it lies.
         monkeypatch.setattr(FileBlob, "local_path", lambda *_: None)
     assert ingested(tmp_path, "there", Here) == here
+    assert not list((tmp_path / "there").rglob("*.told")), "nothing is left lying about"

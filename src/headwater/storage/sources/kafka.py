@@ -193,18 +193,13 @@ class Kafka:
     def probe(self) -> Offsets:
         """Return the last stable offset of each partition, and the topic's id."""
         identity, partitions = self._described()
-        places = [TopicPartition(self._topic, partition) for partition in partitions]
         stable = (
             IsolationLevel.READ_COMMITTED
             if self._isolation == "read_committed"
             else IsolationLevel.READ_UNCOMMITTED
         )
-        answers = self._admins().list_offsets(
-            dict.fromkeys(places, OffsetSpec.latest()),
-            isolation_level=stable,
-            request_timeout=REQUEST_TIMEOUT_S,
-        )
-        found = {str(p.partition): int(self._asked(f).offset) for p, f in answers.items()}
+        ends = self._offsets(partitions, OffsetSpec.latest(), isolation_level=stable)
+        found = {str(partition): offset for partition, offset in ends.items()}
         self._known = self._known.join(Offsets({**found, identity: 1}))
         return Offsets({**found, identity: 1})
 
@@ -269,13 +264,19 @@ class Kafka:
         return sum(piece.messages for piece in self.pieces(NOTHING, upper))
 
     def _begins(self, partitions: Sequence[int]) -> dict[int, int]:
-        if not partitions:
-            return {}
+        return self._offsets(partitions, OffsetSpec.earliest()) if partitions else {}
+
+    def _offsets(self, partitions: Sequence[int], which: Any, **how: Any) -> dict[int, int]:
         places = [TopicPartition(self._topic, partition) for partition in partitions]
         answers = self._admins().list_offsets(
-            dict.fromkeys(places, OffsetSpec.earliest()), request_timeout=REQUEST_TIMEOUT_S
+            dict.fromkeys(places, which), request_timeout=REQUEST_TIMEOUT_S, **how
         )
-        return {p.partition: int(self._asked(f).offset) for p, f in answers.items()}
+        found = {p.partition: int(self._asked(f).offset) for p, f in answers.items()}
+        for partition, offset in found.items():
+            if offset < 0:  # A broker that has just come back answers so, and without an error.
+                why = f"partition {partition} of topic {self._topic!r} has no offsets yet"
+                raise TransientError(self.name, why)
+        return found
 
     def _wanted(self, lower: Offsets, upper: Offsets) -> Iterator[tuple[int, tuple[int, int]]]:
         for partition, last in upper.items():
