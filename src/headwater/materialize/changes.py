@@ -30,6 +30,7 @@ import pyarrow.compute as pc
 
 from headwater.base.errors import InvalidUsage
 from headwater.materialize.documents import to_documents
+from headwater.materialize.joined import joined
 from headwater.materialize.key_range import KeyRange, key_hashes
 from headwater.materialize.projections import OP, packable
 from headwater.materialize.protocol.messages import StoreMany
@@ -73,6 +74,7 @@ class NullKey(InvalidUsage):
 
 
 _Longs = np.ndarray[tuple[int], np.dtype[np.int64]]
+_Flags = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,12 @@ class Net:
     """Which of them comes when; ``None``: as they are."""
     packed: pa.LargeBinaryArray
     diff: _Longs
+    distinct: bool = False
+    """Whether no key is there twice, as far as that is known."""
+
+    def same_as_before(self) -> _Flags:
+        """Return which keys equal the one before them."""
+        return np.zeros(len(self.diff), bool) if self.distinct else same_as_before(self.packed)
 
     def rows(self, wanted: _Longs | None = None) -> pa.Table:
         """Return the rows in order: all, or those at some places of it."""
@@ -103,12 +111,20 @@ def net_change(
     if key_range != KeyRange.full():
         owned = owned_keys(packed, key_range)
         net, packed = net.filter(owned), packed.filter(owned)
-    diff = _array(net.column(DIFF)).to_numpy()
+    diff = joined(net.column(DIFF)).to_numpy()
     rows = net.drop_columns([DIFF])
-    if _ascends(packed):  # As it is where rows were written in the order of their key.
-        return Net(rows, None, packed, diff)
-    order = _order([_array(rows.column(column)) for column in key], packed, diff)
+    keys = [joined(rows.column(column)) for column in key]
+    if _ascends(_comparable(keys, packed)):
+        # As it is where rows were written in the order of their key.
+        return Net(rows, None, packed, diff, distinct=True)
+    order = _order(keys, packed, diff)
     return Net(rows, order, packed.take(pa.array(order)), diff[order])
+
+
+def _comparable(keys: Sequence[pa.Array], packed: pa.LargeBinaryArray) -> pa.Array:
+    """Return what has the order of packed keys, as cheap to compare as it can be."""
+    alone = len(keys) == 1 and pa.types.is_integer(keys[0].type)
+    return keys[0] if alone else packed
 
 
 def _order(keys: Sequence[pa.Array], packed: pa.LargeBinaryArray, diff: _Longs) -> _Longs:
@@ -128,7 +144,7 @@ def _order(keys: Sequence[pa.Array], packed: pa.LargeBinaryArray, diff: _Longs) 
 def _net_rows(key: Sequence[str], updates: pa.Table, upper: int) -> pa.Table:
     """Return the rows of updates and the sum of the diffs of each, none of which is 0."""
     columns = [updates.column(column) for column in key]
-    if updates.num_rows and _may_ascend(columns) and _ascends(_array(columns[0])):
+    if updates.num_rows and _may_ascend(columns) and _ascends(joined(columns[0])):
         # No key is there twice, so no row is. So it is with snapshots, mostly; and to look is
         # far cheaper than to compare whole rows.
         alive = pc.not_equal(updates.column(DIFF), 0)
@@ -155,7 +171,7 @@ def packed_keys(binding: int, key: Sequence[str], rows: pa.Table) -> pa.LargeBin
     for column in key:
         if rows.column(column).null_count:
             raise NullKey(binding, column)
-    return pack_columns([packable(_array(rows.column(column))) for column in key])
+    return pack_columns([packable(joined(rows.column(column))) for column in key])
 
 
 def owned_keys(packed: pa.LargeBinaryArray, key_range: KeyRange) -> pa.BooleanArray:
@@ -169,7 +185,7 @@ def changes(
 ) -> StoreMany:
     """Return the net change of a binding's part in a key range: one row per key."""
     net = net_change(binding, key, updates, upper, key_range)
-    same = same_as_before(net.packed)
+    same = net.same_as_before()
     _check_unique(binding, key, net.packed, net.diff, same)
     if not same.any():
         gone = pa.array(net.diff < 0)
@@ -213,11 +229,10 @@ def deltas(
 
 def _by_row(net: Net) -> Net:
     """Return the same change with the rows of one key in an order of their own."""
-    same = same_as_before(net.packed)
-    if not same.any():
+    if not net.same_as_before().any():
         return net
     rows = net.rows()
-    columns = [packable(_array(column)) for column in rows.columns]
+    columns = [packable(joined(column)) for column in rows.columns]
     order = pc.sort_indices(
         pa.table({"key": net.packed, "diff": net.diff, "row": pack_columns(columns)}),
         [("key", "ascending"), ("diff", "ascending"), ("row", "ascending")],
@@ -225,12 +240,7 @@ def _by_row(net: Net) -> Net:
     return Net(rows.take(order), None, net.packed.take(order), net.diff[order.to_numpy()])
 
 
-def _array(column: pa.ChunkedArray) -> pa.Array:
-    combined = column.combine_chunks()
-    return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined
-
-
-def same_as_before(packed: pa.LargeBinaryArray) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def same_as_before(packed: pa.LargeBinaryArray) -> _Flags:
     """Return which keys equal the one before them."""
     if len(packed) < 2:
         return np.zeros(len(packed), bool)
@@ -243,7 +253,7 @@ def _check_unique(
     key: Sequence[str],
     packed: pa.LargeBinaryArray,
     diff: _Longs,
-    same: np.ndarray[tuple[int], np.dtype[np.bool_]],
+    same: _Flags,
 ) -> None:
     """Each key has at most one row that goes, and one that comes."""
     if not len(diff) or (not same.any() and diff.min() >= -1 and diff.max() <= 1):

@@ -30,6 +30,7 @@ from headwater.materialize.changes import (
 from headwater.materialize.definition import Binding
 from headwater.materialize.documents import to_documents, to_rows
 from headwater.materialize.duplicates import Duplicates, chosen_updates
+from headwater.materialize.joined import joined
 from headwater.materialize.key_range import KeyRange
 from headwater.materialize.projections import DOCUMENT, OP
 from headwater.materialize.protocol.messages import Loaded, LoadedMany, LoadMany, StoreMany
@@ -170,7 +171,7 @@ class Bound:
         """Return combined rows, all those of each key, as a transaction needs them."""
         if self._reducing is not None:
             return Combined(self, None, tuple(self._reducing.documents(ordered)))
-        packed, exists, delete = (_array(ordered[name]) for name in (PACKED, _EXISTS, _DELETE))
+        packed, exists, delete = (joined(ordered[name]) for name in (PACKED, _EXISTS, _DELETE))
         rows = ordered.drop_columns([PACKED, _EXISTS, _DELETE])
         return Combined(self, self._marked(StoreMany(self.index, packed, rows, exists, delete)))
 
@@ -212,8 +213,3 @@ def by_key(rows: pa.Table) -> Mapping[bytes, Json]:
     """Return rows that were loaded as documents, by their packed keys."""
     documents = to_documents(rows.drop_columns([PACKED]))
     return dict(zip(rows[PACKED].to_pylist(), documents, strict=True))
-
-
-def _array(column: pa.ChunkedArray) -> pa.Array:
-    combined = column.combine_chunks()
-    return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined

@@ -10,11 +10,11 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import Any
 
 import pyarrow as pa
 
 from headwater.base.errors import InvalidUsage
+from headwater.materialize.joined import joined
 from headwater.materialize.projections import packable
 from headwater.materialize.reduction.value import Json
 
@@ -28,13 +28,12 @@ class NotARow(InvalidUsage):
 
 def to_documents(rows: pa.Table) -> list[dict[str, Json]]:
     """Return each row as a document."""
-    columns = [_values(column.combine_chunks()) for column in rows.columns]
+    columns = [_values(joined(column)) for column in rows.columns]
     names = rows.column_names
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def _values(column: Any) -> list[Json]:
-    array = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
+def _values(array: pa.Array) -> list[Json]:
     binary = pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type)
     plain = array if binary or pa.types.is_nested(array.type) else packable(array)
     values: list[Json] = plain.to_pylist()

@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.materialize.changes import packed_keys
+from headwater.materialize.joined import joined
 from headwater.materialize.projections import packable
 from headwater.materialize.tuples import pack_columns
 from headwater.persist.compact import advance
@@ -112,7 +113,7 @@ def _chosen(
 ) -> pa.Table:
     """Return one row of each key, with a diff."""
     whole = rows.combine_chunks()
-    columns = [packable(_array(whole[name])) for name in whole.column_names if name not in _SYSTEM]
+    columns = [packable(joined(whole[name])) for name in whole.column_names if name not in _SYSTEM]
     numbered = pa.table(
         {
             _KEY: packed_keys(binding, key, whole),
@@ -127,8 +128,3 @@ def _chosen(
     index = kept.schema.get_field_index(DIFF)
     diffs = pa.repeat(pa.scalar(diff, pa.int64()), kept.num_rows)
     return kept.set_column(index, kept.schema.field(index), diffs)
-
-
-def _array(column: pa.ChunkedArray) -> pa.Array:
-    combined = column.combine_chunks()
-    return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined

@@ -131,6 +131,7 @@ class Input:
         self._hold = Hold(client.core, read_of, self._taken - 1)
         if start is not None:
             self.first = ReadHandle(client.core, read_of).snapshot(start)
+            self.first.threads = True
             self._errors = _at(self.first.errors(), start)
 
     def _at(self, checkpoint: int) -> tuple[GlobalId, int]:

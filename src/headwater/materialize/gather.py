@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 from headwater.materialize.changes import owned_keys, same_as_before
 from headwater.materialize.combine import Bound
 from headwater.materialize.duplicates import Standing, standing
+from headwater.materialize.joined import joined
 from headwater.materialize.key_range import KeyRange
 from headwater.materialize.loaded import LoadedRows
 from headwater.materialize.protocol.messages import Loaded, LoadedMany, LoadMany, StoreMany
@@ -91,8 +92,7 @@ class Run:
         if not self.bound.loads:
             return
         for piece in self._runs.pieces():
-            packed = piece.rows[PACKED].combine_chunks()
-            keys = packed.chunk(0) if isinstance(packed, pa.ChunkedArray) else packed
+            keys = joined(piece.rows[PACKED])
             keys = keys.filter(pa.array(~same_as_before(keys)))
             keys = keys.filter(pc.less_equal(keys, pa.scalar(max_key, keys.type)))
             if len(keys):

@@ -31,6 +31,7 @@ from headwater.base.errors import HeadwaterError
 from headwater.materialize.changes import NotUnique, owned_keys, packed_keys
 from headwater.materialize.definition import ROWS, Binding
 from headwater.materialize.documents import to_documents, to_rows
+from headwater.materialize.joined import joined
 from headwater.materialize.key_range import KeyRange
 from headwater.materialize.projections import OP, packable
 from headwater.materialize.protocol.messages import StoreMany
@@ -178,8 +179,7 @@ def _times(value: Json, diff: int) -> Json:
 
 
 def _arrays(rows: pa.Table) -> list[Any]:
-    columns = [column.combine_chunks() for column in rows.columns]
-    return [c.chunk(0) if isinstance(c, pa.ChunkedArray) else c for c in columns]
+    return [joined(column) for column in rows.columns]
 
 
 def _without_op(schema: pa.Schema) -> pa.Schema:

@@ -21,6 +21,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from headwater.materialize.joined import joined
 from headwater.materialize.projections import packable
 from headwater.materialize.sorted_runs import PACKED, ROWS_AT_ONCE, RunFile, SortedRuns
 from headwater.materialize.tuples import pack_columns
@@ -41,9 +42,7 @@ class Piece:
 
 def pack_key(rows: pa.Table, key: Sequence[str]) -> pa.LargeBinaryArray:
     """Return the packed key of each row; a NULL in it is packed, too: its row may cancel out."""
-    columns = [rows.column(column).combine_chunks() for column in key]
-    arrays = [c.chunk(0) if isinstance(c, pa.ChunkedArray) else c for c in columns]
-    return pack_columns([packable(array) for array in arrays])
+    return pack_columns([packable(joined(rows.column(column))) for column in key])
 
 
 class Spill:

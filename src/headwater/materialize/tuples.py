@@ -207,52 +207,78 @@ def _binary(value: bytes) -> pa.Scalar:
 
 
 def _packed_texts(code: bytes, texts: pa.LargeBinaryArray) -> pa.LargeBinaryArray:
-    content = texts.buffers()[2]
     # Almost no text holds a NUL byte, and looking is far cheaper than replacing.
-    if content is not None and not np.frombuffer(content, np.uint8).all():
+    if not _content(texts).all():
         texts = pc.replace_substring(texts, pattern=b"\x00", replacement=b"\x00\xff")
     return pc.binary_join_element_wise(_binary(code), texts, _binary(b"\x00"), _binary(b""))
+
+
+def _content(texts: pa.LargeBinaryArray) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    """Return the bytes of all texts, one after the other."""
+    _, offsets, content = texts.buffers()
+    if content is None or not len(texts):
+        return np.empty(0, np.uint8)
+    # Of a slice, only what is its own.
+    ends = np.frombuffer(offsets, np.int64, len(texts) + 1, 8 * texts.offset)
+    return np.frombuffer(content, np.uint8)[ends[0] : ends[-1]]
 
 
 def _packed_integers(column: pa.Array) -> pa.LargeBinaryArray:
     unsigned = pa.types.is_unsigned_integer(column.type)
     plain = column.cast(pa.uint64() if unsigned else pa.int64())
     values = (plain.fill_null(0) if plain.null_count else plain).to_numpy(zero_copy_only=False)
-    contents, sizes = [np.empty(0, np.uint8)], np.empty(len(values), np.int64)
+    contents, offsets = [np.empty(0, np.uint8)], np.zeros(len(values) + 1, np.int64)
     for start in range(0, len(values), _ROWS_AT_ONCE):
         block = values[start : start + _ROWS_AT_ONCE]
-        negative = block < 0
-        bits = block.view(np.uint64)
-        # Two's complement modulo 2**64, so that the least int64 needs no wider type.
-        magnitude = np.where(negative, ~bits + np.uint64(1), bits) if negative.any() else bits
-        size = np.zeros(len(block), np.int64)
-        for place in range(0, int(magnitude.max()).bit_length(), 8):
-            size += magnitude >= np.uint64(1 << place)
-        contents.append(_written(negative, magnitude, size))
-        sizes[start : start + _ROWS_AT_ONCE] = 1 + size
-    return _from_rows(np.concatenate(contents), sizes, column)
+        ends = offsets[start + 1 : start + 1 + len(block)]
+        least, greatest = int(block.min()), int(block.max())
+        if least > 0 and _bytes_of(least) == (width := _bytes_of(greatest)):
+            # As it mostly is where integers ascend.
+            contents.append(_of_width(block, width))
+            ends[:] = np.arange(1, 1 + len(block)) * (1 + width)
+        else:
+            content, size = _of_widths(block)
+            contents.append(content)
+            np.cumsum(1 + size, out=ends)
+        ends += offsets[start]
+    return _from_rows(np.concatenate(contents), offsets, column)
 
 
-def _written(
-    negative: np.ndarray[tuple[int], np.dtype[np.bool_]],
-    magnitude: np.ndarray[tuple[int], np.dtype[np.uint64]],
-    size: np.ndarray[tuple[int], np.dtype[np.int64]],
+def _bytes_of(value: int) -> int:
+    return (value.bit_length() + 7) // 8
+
+
+def _of_width(
+    positive: np.ndarray[tuple[int], np.dtype[np.int64 | np.uint64]], width: int
 ) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-    """Return integers, each as its code and as many of its last bytes as it needs."""
+    """Return integers that all need so many bytes."""
+    rows = np.empty((len(positive), 1 + width), np.uint8)
+    rows[:, 0] = _ZERO + width
+    # The least byte first, wherever we run; and column by column, of which there are few.
+    written = positive.astype("<u8", copy=False).view(np.uint8).reshape(-1, _INTEGER_BYTES)
+    for place in range(width):
+        rows[:, width - place] = written[:, place]
+    return rows.reshape(-1)
+
+
+def _of_widths(
+    block: np.ndarray[tuple[int], np.dtype[np.int64 | np.uint64]],
+) -> tuple[np.ndarray[tuple[int], np.dtype[np.uint8]], np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    """Return integers, each as its code and as many of its last bytes as it needs; and these."""
+    negative = block < 0
+    bits = block.view(np.uint64)
+    # Two's complement modulo 2**64, so that the least int64 needs no wider type.
+    magnitude = np.where(negative, ~bits + np.uint64(1), bits) if negative.any() else bits
+    size = np.zeros(len(block), np.int64)
+    for place in range(0, int(magnitude.max()).bit_length(), 8):
+        size += magnitude >= np.uint64(1 << place)
     rows = np.empty((len(size), 1 + _INTEGER_BYTES), np.uint8)
-    rows[:, 0] = codes = np.where(negative, _ZERO - size, _ZERO + size)
+    rows[:, 0] = np.where(negative, _ZERO - size, _ZERO + size)
     rows[:, 1:] = (
         np.where(negative, ~magnitude, magnitude).astype(">u8").view(np.uint8).reshape(-1, 8)
     )
-    least, greatest = int(size.min()), int(size.max())
-    if least == greatest:  # As it mostly is where integers ascend.
-        rows = rows[:, _INTEGER_BYTES - greatest :]
-        rows[:, 0] = codes
-        return rows.reshape(-1)
-    place = np.arange(1 + _INTEGER_BYTES)
-    used: np.ndarray[tuple[int], np.dtype[np.uint8]]
-    used = rows[(place == 0) | (place > _INTEGER_BYTES - size[:, None])]
-    return used
+    at = np.arange(1 + _INTEGER_BYTES)
+    return rows[(at == 0) | (at > _INTEGER_BYTES - size[:, None])], size
 
 
 def _packed_doubles(column: pa.Array) -> pa.LargeBinaryArray:
@@ -262,17 +288,15 @@ def _packed_doubles(column: pa.Array) -> pa.LargeBinaryArray:
     rows = np.empty((len(bits), 9), np.uint8)
     rows[:, 0] = _DOUBLE
     rows[:, 1:] = ordered.view(np.uint8).reshape(-1, 8)
-    return _from_rows(rows.reshape(-1), np.full(len(bits), 9), column)
+    return _from_rows(rows.reshape(-1), np.arange(len(bits) + 1) * 9, column)
 
 
 def _from_rows(
     content: np.ndarray[tuple[int], np.dtype[np.uint8]],
-    sizes: np.ndarray[tuple[int], np.dtype[np.int64]],
+    offsets: np.ndarray[tuple[int], np.dtype[np.int64]],
     like: pa.Array,
 ) -> pa.LargeBinaryArray:
     """Return an array of the given contents, null where ``like`` is."""
-    offsets = np.zeros(len(sizes) + 1, np.int64)
-    np.cumsum(sizes, out=offsets[1:])
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(content))]
-    written = pa.Array.from_buffers(pa.large_binary(), len(sizes), buffers)
+    written = pa.Array.from_buffers(pa.large_binary(), len(like), buffers)
     return pc.if_else(like.is_valid(), written, None) if like.null_count else written

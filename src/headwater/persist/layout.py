@@ -82,11 +82,13 @@ class ParquetLayout:
         )
         return bytes(sink.getvalue())
 
-    def decode(self, data: Any, schema: pa.Schema, what: str) -> pa.Table:
-        """Return the rows of a Parquet file, every page verified."""
+    def decode(self, data: Any, schema: pa.Schema, what: str, *, threads: bool = False) -> pa.Table:
+        """Return the rows of a Parquet file, every page verified.
+
+        ``threads``: columns side by side. Who reads several parts at once has threads of its own.
+        """
         try:
-            # One file is one part: threads here would compete with the reader's own.
-            table = self._open(data, schema, what).read(use_threads=False)
+            table = self._open(data, schema, what).read(use_threads=threads)
         except (pa.ArrowInvalid, OSError) as error:
             raise Corrupt(what, str(error)) from error
         return table if table.schema.equals(schema) else table.cast(schema)

@@ -30,11 +30,18 @@ def is_upgraded(part: Part, collection: CollectionState, codec: Codec | None) ->
     return collection.codecs[part.schema].version != codec.version
 
 
-def read_rows(core: Core, collection: CollectionState, part: Part, codec: Codec | None) -> pa.Table:
+def read_rows(
+    core: Core,
+    collection: CollectionState,
+    part: Part,
+    codec: Codec | None,
+    *,
+    threads: bool = False,
+) -> pa.Table:
     """Return the updates of a part as our version of the codec would have written them."""
     fetch, layouts = core.fetch, core.layouts
     if codec is None or not is_upgraded(part, collection, codec):
-        return read_part(part, collection, fetch=fetch, layouts=layouts)
+        return read_part(part, collection, fetch=fetch, layouts=layouts, threads=threads)
     schema = collection.newest_of(part.schema)
     updates = read_part(part, collection, fetch=fetch, layouts=layouts, schema=schema)
     return upgraded(codec, updates, collection.codecs[schema].version)

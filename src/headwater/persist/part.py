@@ -173,12 +173,25 @@ def verify_segment(segment: Segment, data: Any, what: str) -> None:
 
 
 def read_part(
-    part: Part, collection: CollectionState, *, fetch: Fetch, layouts: Layouts, schema: int = -1
+    part: Part,
+    collection: CollectionState,
+    *,
+    fetch: Fetch,
+    layouts: Layouts,
+    schema: int = -1,
+    threads: bool = False,
 ) -> pa.Table:
-    """Return the updates of a part, through its window, in a version (the newest) of the schema."""
+    """Return the updates of a part, through its window, in a version (the newest) of the schema.
+
+    ``threads``: its columns side by side, where the layout lets us.
+    """
     written, newest = _schemas(part, collection, schema)
     data, what = _verified(part, collection, fetch)
-    updates = layouts[part.layout].decode(data, written, what)
+    layout = layouts[part.layout]
+    if threads and isinstance(layout, ParquetLayout):
+        updates = layout.decode(data, written, what, threads=True)
+    else:
+        updates = layout.decode(data, written, what)
     if updates.num_rows != part.rows:
         raise Corrupt(what, f"it has {updates.num_rows} rows, not {part.rows}")
     return _seen(updates, part, written, newest)

@@ -109,6 +109,8 @@ class Snapshot:
         self._narrowing = narrowing
         self._codec = codec
         self._parts = tuple(parts)
+        self.threads = False
+        """Whether a part's columns are decoded side by side: for a reader that only waits."""
         self._finalizer = weakref.finalize(self, core.pin(self._parts))
 
     @property
@@ -241,7 +243,7 @@ class Snapshot:
         """Return what a part has at ``as_of``, at the times that are stored."""
         if self._narrowing.skips(self._core, self._collection, part, self._codec):
             return evolution.updates_schema(self._columns()).empty_table()
-        updates = read_rows(self._core, self._collection, part, self._codec)
+        updates = read_rows(self._core, self._collection, part, self._codec, threads=self.threads)
         self._core.metrics.parts_read.inc()
         return updates if part.errors else self._narrowing.rows(updates)
 

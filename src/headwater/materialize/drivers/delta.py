@@ -46,10 +46,11 @@ from headwater.materialize.drivers.columns import (
     constraints,
 )
 from headwater.materialize.drivers.delta_staging import Staging
-from headwater.materialize.drivers.delta_tables import Tables, Work, arrow_type, holds
+from headwater.materialize.drivers.delta_tables import Tables, Work, arrow_type, failing, holds
 from headwater.materialize.drivers.delta_tables import native_type as native
 from headwater.materialize.drivers.responder import NotServed
 from headwater.materialize.drivers.sql import HARD_DELETE_SCHEMA, KeyTaken, backfilled
+from headwater.materialize.joined import joined
 from headwater.materialize.key_range import KeyHash, KeyRange
 from headwater.materialize.projections import OP, packable
 from headwater.materialize.protocol.messages import (
@@ -176,6 +177,8 @@ class DeltaDriver:
 
     def close(self) -> None:
         """Release the place; what is staged and not committed goes when it is opened again."""
+        for staging in self._staging.values():
+            staging.discard()
         self._staging.clear()
         if self._blob is not None:
             self._blob.close()
@@ -359,10 +362,19 @@ class DeltaDriver:
                 self._tables.newest(binding.resource_path[-1])
             self._refuse_taken(request.binding, request.keys_packed.filter(new))
         if staging is None:
-            staging = self._staging[request.binding] = Staging(rows)
+            staging = self._staging[request.binding] = self._begun(binding, rows)
         # What is new is only added, unless the row of a key that was deleted softly is there.
         added = binding.delta_updates or (self._hard_delete and pc.all(new).as_py())
         staging.write(rows, gone, merge=not added)
+
+    def _begun(self, binding: BindingSpec, rows: pa.Table) -> Staging:
+        """Begin a file: where the table is plain, at a place where it can become the table's."""
+        table = binding.resource_path[-1]
+        if not _is_key(table) or not self._tables.takes_files(table):
+            return Staging(rows)
+        file = f"headwater-{secrets.token_hex(_NAME_BYTES)}.parquet"
+        directory = self._tables.directory(table)
+        return Staging(rows, f"{table}/{file}", None if directory is None else directory / file)
 
     def _refuse_taken(self, index: int, new: pa.LargeBinaryArray) -> None:
         table = self._materialization.bindings[index].resource_path[-1]
@@ -387,16 +399,13 @@ class DeltaDriver:
             table = binding.resource_path[-1]
             app = f"headwater/{owner}/{binding.state_key}/{self._range}"
             assert binding.field_selection is not None
-            token = secrets.token_hex(_NAME_BYTES)
-            content = staging.content()
-            # Where the rows are all new, and the table is plain, the file is at its place already.
-            plain = not staging.merge and _is_key(table) and self._tables.takes_files(table)
-            name = (
-                f"{table}/headwater-{token}.parquet"
-                if plain
-                else f"{self._directory}{token}.parquet"
-            )
-            self._place.create(name, content)
+            name = staging.name or f"{self._directory}{secrets.token_hex(_NAME_BYTES)}.parquet"
+            with failing(f"cannot write to Delta table {table}"):
+                size = staging.settled()
+            if size is None:
+                content = staging.content()
+                self._place.create(name, content)
+                size = len(content)
             staged[name] = Work(
                 table,
                 binding.field_selection.keys,
@@ -405,8 +414,8 @@ class DeltaDriver:
                 self._tables.next_version(table, app),
                 owner,
                 self._tables.generation(table, owner),
-                staging.statistics() if plain else "",
-                len(content),
+                staging.statistics() if staging.name else "",
+                size,
             )
         self._staging.clear()
         self._states = {self._range: ShardState(staged)}
@@ -441,8 +450,7 @@ def _converted(
     """Return rows in the types of the table; refuse what does not fit."""
     converted = {}
     for column in columns:
-        found = rows.column(column.name).combine_chunks()
-        array = found.chunk(0) if isinstance(found, pa.ChunkedArray) else found
+        array = joined(rows.column(column.name))
         kind = schema.field(column.name).type
         try:
             texts = pa.types.is_nested(array.type) or pa.types.is_time(array.type)

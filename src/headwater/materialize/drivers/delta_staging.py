@@ -3,10 +3,18 @@
 A file in which all rows are new has the columns of its table and can become one of the table's. As
 soon as anything else is to be said of a row, all rows of the file are marked with what is to become
 of them, and it is merged.
+
+It is written to disk: where it is to be, if that is a directory of this machine, and else where
+Python puts temporary files (``TMPDIR``). It may be as large as a transaction's spill limit, and
+memory that grows with it costs more than the disk.
 """
 
 from __future__ import annotations
 
+import mmap
+import os
+import tempfile
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -15,6 +23,7 @@ import pyarrow.parquet as pq
 
 from headwater.materialize.drivers.delta_files import COMPRESSION, repeating
 from headwater.materialize.drivers.delta_tables import GONE
+from headwater.persist.blob.directory import sync_directory
 
 _GONE: Final = pa.field(GONE, pa.bool_(), nullable=False)
 _TEXT_MAX: Final = 32
@@ -48,9 +57,14 @@ def statistics_json(file: pq.FileMetaData, schema: pa.Schema) -> str:
 class Staging:
     """The rows of one binding in the transaction in hand."""
 
-    def __init__(self, first: pa.Table) -> None:
-        """Begin a file for rows like the first ones, which are written like all others."""
+    def __init__(self, first: pa.Table, name: str = "", path: Path | None = None) -> None:
+        """Begin a file for rows like the first ones, which are written like all others.
+
+        ``name``: under which it can become one of its table's; ``path``: and that is here.
+        """
         self.merge = False
+        self.name = name
+        self._path = path
         self._schema = first.schema
         self._repeating = [*repeating(first)]
         self._metadata: list[pq.FileMetaData] = []
@@ -59,7 +73,14 @@ class Staging:
         self._begin(first.schema)
 
     def _begin(self, schema: pa.Schema) -> None:
-        self._stream = pa.BufferOutputStream()
+        if self._path is not None:
+            self._stream = pa.OSFile(str(self._path), "wb")
+            self._file = self._path.open("rb")
+        else:
+            descriptor, path = tempfile.mkstemp(prefix="headwater-staged-")
+            self._file = os.fdopen(descriptor, "rb")
+            self._stream = pa.OSFile(path, "wb")
+            Path(path).unlink()  # Whatever becomes of us, none is left behind.
         self._writer = pq.ParquetWriter(
             self._stream,
             schema,
@@ -74,7 +95,8 @@ class Staging:
         if merge and not self.merge:
             # So far all were new; now it must be said of each what is to become of it.
             before = pq.read_table(pa.BufferReader(self.content()))
-            self.merge = True
+            self.discard()
+            self.merge, self.name, self._path = True, "", None
             self._begin(self._schema.append(_GONE))
             marks = pa.repeat(pa.scalar(False), before.num_rows)
             self._hold(before.append_column(_GONE, marks))
@@ -92,12 +114,32 @@ class Staging:
             self._writer.write_table(pa.concat_tables(self._held))
         self._held, self._held_bytes = [], 0
 
-    def content(self) -> bytes:
-        """Return the file."""
+    def _end(self) -> None:
         self._write_held()
         self._writer.close()
-        content: bytes = self._stream.getvalue().to_pybytes()
-        return content
+        self._stream.close()
+
+    def content(self) -> Any:
+        """Return the bytes of the file, mapped; once, after all rows."""
+        self._end()
+        with self._file as file:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+    def settled(self) -> int | None:
+        """Make the file durable where it is, after all rows, and return its size; ``None``: it is
+        nowhere, and its content has to be put somewhere."""
+        if self._path is None:
+            return None
+        self._end()
+        with self._file as file:
+            os.fsync(file.fileno())
+        sync_directory(self._path.parent)
+        return self._path.stat().st_size
+
+    def discard(self) -> None:
+        """Leave no file behind."""
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
 
     def statistics(self) -> str:
         """Return what is known of a file that is made, as a commit has it."""

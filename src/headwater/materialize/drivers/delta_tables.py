@@ -22,6 +22,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -141,6 +142,10 @@ class Tables:
 
     def _uri(self, table: str) -> str:
         return f"{self._root}/{table}"
+
+    def directory(self, table: str) -> Path | None:
+        """Return where a table is on this machine; ``None``: it is somewhere else."""
+        return None if self._options is not None or "://" in self._root else Path(self._uri(table))
 
     def find(self, table: str) -> DeltaTable | None:
         """Return a table as we saw or left it last; ``None`` if there is none."""

@@ -53,6 +53,7 @@ from headwater.materialize.drivers.sql import (
     table_config,
 )
 from headwater.materialize.drivers.typed_rows import typed_keys
+from headwater.materialize.joined import joined
 from headwater.materialize.key_range import KeyRange
 from headwater.materialize.projections import OP
 from headwater.materialize.protocol.messages import Applied, Apply, Open, StoreMany
@@ -343,13 +344,13 @@ class MySqlDriver(SqlDriver):
         marks = f"{quoted(_EXISTS)}, {quoted(_DELETE)}"
         more = f", 0 AS {quoted(_EXISTS)}, 0 AS {quoted(_DELETE)}"
         stage = self._temporary("headwater_stage", columns, _table(binding), more)
-        kinds, flags = self._types(request.binding), (_array(request.exists), _array(gone))
+        kinds, flags = self._types(request.binding), (joined(request.exists), joined(gone))
         texts = row_texts(request.rows, columns, kinds, flags)
         self._db.insert(stage, f"{names}, {marks}", texts)
-        joined = f"{stage} AS s STRAIGHT_JOIN {_table(binding)} AS t ON {_same(keys)}"
+        both = f"{stage} AS s STRAIGHT_JOIN {_table(binding)} AS t ON {_same(keys)}"
         live = pc.invert(gone)
         if pc.any(gone).as_py():
-            self._db.run(f"DELETE t FROM {joined} WHERE s.{quoted(_DELETE)}")
+            self._db.run(f"DELETE t FROM {both} WHERE s.{quoted(_DELETE)}")
         there = f"s.{quoted(_EXISTS)} AND NOT s.{quoted(_DELETE)}"
         known = pc.sum(pc.and_(live, request.exists)).as_py() or 0
         if known:
@@ -362,7 +363,7 @@ class MySqlDriver(SqlDriver):
         elif count:
             shown = ", ".join(f"s.{quoted(key.name)}" for key in keys)
             alive = f"{fresh} AND NOT (t.{quoted(OP)} <=> 'd')"
-            taken = self._db.run(f"SELECT {shown} FROM {joined} WHERE {alive} LIMIT 1")  # noqa: S608
+            taken = self._db.run(f"SELECT {shown} FROM {both} WHERE {alive} LIMIT 1")  # noqa: S608
             if taken:
                 raise KeyTaken(binding.resource_path, taken[0])
             # The row of a key that was deleted softly is still there, and is written over.
@@ -378,8 +379,8 @@ class MySqlDriver(SqlDriver):
             for column in columns
             if not column.key
         )
-        joined = f"{stage} AS s STRAIGHT_JOIN {table} AS t ON {_same(keys)}"
-        if put and self._db.changed(f"UPDATE {joined} SET {put} WHERE {which}") == count:  # noqa: S608
+        both = f"{stage} AS s STRAIGHT_JOIN {table} AS t ON {_same(keys)}"
+        if put and self._db.changed(f"UPDATE {both} SET {put} WHERE {which}") == count:  # noqa: S608
             return
         selected = ", ".join(f"s.{quoted(column.name)}" for column in columns)
         self._db.run(
@@ -416,13 +417,6 @@ def _spec(request: Apply | Open) -> MaterializationSpec:
 def _found(kind: str, collation: str | None) -> str:
     """Return the type of a column; that of a key with what its texts are compared by."""
     return kind.lower() if collation is None else f"{kind.lower()} collate {collation}"
-
-
-def _array(flags: pa.BooleanArray | pa.ChunkedArray) -> pa.BooleanArray:
-    if not isinstance(flags, pa.ChunkedArray):
-        return flags
-    combined = flags.combine_chunks()
-    return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined
 
 
 def _table(binding: BindingSpec) -> str:

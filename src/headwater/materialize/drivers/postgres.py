@@ -40,6 +40,7 @@ from headwater.materialize.drivers.sql import (
     decide_fence,
     table_config,
 )
+from headwater.materialize.joined import joined
 from headwater.materialize.key_range import KeyRange
 from headwater.materialize.projections import OP
 from headwater.materialize.protocol.messages import StoreMany
@@ -286,7 +287,7 @@ class PostgresDriver(SqlDriver):
             request.binding,
             stage,
             rows,
-            ((_EXISTS, _array(request.exists)), (_DELETE, _array(gone))),
+            ((_EXISTS, joined(request.exists)), (_DELETE, joined(gone))),
         )
         names = {
             "t": _table(binding),
@@ -450,13 +451,6 @@ def _put(columns: Sequence[Column]) -> sql.Composed:
 
 def _table(binding: BindingSpec) -> sql.Identifier:
     return sql.Identifier(*binding.resource_path)
-
-
-def _array(flags: pa.BooleanArray | pa.ChunkedArray) -> pa.BooleanArray:
-    if not isinstance(flags, pa.ChunkedArray):
-        return flags
-    combined = flags.combine_chunks()
-    return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined
 
 
 def _values(column: Column, native: str, values: pa.ChunkedArray) -> list[Any]:

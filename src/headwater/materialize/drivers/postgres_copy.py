@@ -24,6 +24,7 @@ from pgpq.encoders import StringEncoderBuilder
 from pgpq.schema import Jsonb
 
 from headwater.materialize.drivers.columns import Column
+from headwater.materialize.joined import joined
 from headwater.materialize.projections import packable
 
 _ARROW: Final[Mapping[str, pa.DataType]] = {
@@ -57,7 +58,7 @@ def encoded(
     """
     arrays: list[pa.Array] = []
     for column, native in columns:
-        array = _array(rows.column(column.name))
+        array = joined(rows.column(column.name))
         kind = _type(column, native, array)
         if kind is None:
             return None
@@ -123,8 +124,3 @@ def _scale(native: str) -> int | None:
     """Return how many digits a type has behind the point, if that is limited."""
     numeric = _NUMERIC.fullmatch(native)
     return None if numeric is None or numeric[1] is None else int(numeric[1])
-
-
-def _array(column: pa.ChunkedArray) -> pa.Array:
-    combined = column.combine_chunks()
-    return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined

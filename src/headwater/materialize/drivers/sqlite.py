@@ -32,6 +32,7 @@ from headwater.materialize.drivers.sql import (
     decide_fence,
     table_config,
 )
+from headwater.materialize.joined import joined
 from headwater.materialize.key_range import KeyRange
 from headwater.materialize.projections import OP, packable
 from headwater.materialize.protocol.messages import StoreMany
@@ -377,8 +378,7 @@ def _values(columns: Sequence[Column], rows: pa.Table) -> list[tuple[Any, ...]]:
 
 
 def _column(kind: Kind, column: pa.ChunkedArray) -> list[Any]:
-    array = column.combine_chunks()
-    array = array.chunk(0) if isinstance(array, pa.ChunkedArray) else array
+    array = joined(column)
     values: list[Any] = packable(array).to_pylist()
     if kind is Kind.WHOLE:
         return [None if value is None else int(value) for value in values]

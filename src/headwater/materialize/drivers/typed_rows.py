@@ -15,14 +15,14 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from headwater.materialize.joined import joined
 from headwater.materialize.projections import packable
 from headwater.materialize.tuples import Element
 
 
 def typed(column: pa.ChunkedArray | pa.Array, kind: pa.DataType) -> pa.Array:
     """Return a column in a type; raises what Arrow says of a value that does not fit."""
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    array = array.chunk(0) if isinstance(array, pa.ChunkedArray) else array
+    array = joined(column)
     if pa.types.is_nested(array.type) or pa.types.is_string(kind):
         array = packable(array)  # JSON text, or the text of a number or time as keys have it.
     return array.cast(kind)

@@ -21,6 +21,7 @@ import pyarrow as pa
 from headwater.materialize.documents import NotARow, to_documents
 from headwater.materialize.drivers.columns import Column, Kind, columns_of
 from headwater.materialize.drivers.responder import Responder
+from headwater.materialize.joined import joined
 from headwater.materialize.projections import packable
 from headwater.materialize.protocol.messages import (
     Load,
@@ -111,9 +112,8 @@ def packed_values(rows: pa.Table, names: Sequence[str]) -> list[bytes]:
     """Return some columns of each row as a packed tuple."""
     if not names:
         return [b""] * rows.num_rows
-    columns = [rows.column(name).combine_chunks() for name in names]
-    arrays = [c.chunk(0) if isinstance(c, pa.ChunkedArray) else c for c in columns]
-    packed: list[bytes] = pack_columns([packable(array) for array in arrays]).to_pylist()
+    arrays = [packable(joined(rows.column(name))) for name in names]
+    packed: list[bytes] = pack_columns(arrays).to_pylist()
     return packed
 
 
