@@ -7,17 +7,23 @@ here, and what commits too early, or in two steps, shows only in between.
 from __future__ import annotations
 
 import itertools
+import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import psycopg
 import pyarrow as pa
 import pytest
 
 from headwater.base.ids import GlobalId
 from headwater.materialize.definition import Binding
 from headwater.materialize.drivers import duckdb as duckdb_driver
+from headwater.materialize.drivers import postgres as postgres_driver
+from headwater.materialize.drivers import sqlite as sqlite_driver
 from headwater.materialize.drivers.duckdb_file import executed
 from headwater.materialize.drivers.mysql_session import MySqlSession
 from headwater.materialize.protocol.specs import MaterializationSpec
@@ -25,6 +31,8 @@ from tests.integration.materialize_places import (
     DuckDbPlace,
     MySqlPlace,
     Place,
+    PostgresPlace,
+    SqlitePlace,
     open_delivery,
     prepared,
     transact,
@@ -52,32 +60,52 @@ class Statements:
         self.left = -1
 
     def dying(self, executes: Callable[..., Any]) -> Callable[..., Any]:
-        def execute(*arguments: Any) -> Any:
+        def execute(*arguments: Any, **named: Any) -> Any:
             if self.left == 0:
                 raise Died
             self.left -= 1
-            return executes(*arguments)
+            return executes(*arguments, **named)
 
         return execute
+
+
+def _dying_sqlite(statements: Statements) -> SimpleNamespace:
+    """Return the module with connections that die; ours alone, for the test has others."""
+
+    class Dying(sqlite3.Connection):
+        execute = statements.dying(sqlite3.Connection.execute)
+        executemany = statements.dying(sqlite3.Connection.executemany)
+
+    return SimpleNamespace(**vars(sqlite3) | {"connect": partial(sqlite3.connect, factory=Dying)})
+
+
+def _dying_psycopg(statements: Statements) -> SimpleNamespace:
+    class Dying(psycopg.Connection[Any]):
+        wait = statements.dying(psycopg.Connection.wait)  # Of every statement, and of each COPY.
+
+    return SimpleNamespace(**vars(psycopg) | {"connect": Dying.connect})
 
 
 @pytest.fixture
 def statements(monkeypatch: pytest.MonkeyPatch) -> Statements:
     made = Statements()
     monkeypatch.setattr(duckdb_driver, "executed", made.dying(executed))
+    monkeypatch.setattr(sqlite_driver, "sqlite3", _dying_sqlite(made))
+    monkeypatch.setattr(postgres_driver, "psycopg", _dying_psycopg(made))
     for name in ("run", "changed"):
         monkeypatch.setattr(MySqlSession, name, made.dying(getattr(MySqlSession, name)))
     return made
 
 
-@pytest.fixture(params=["duckdb", "mysql"])
+@pytest.fixture(params=["duckdb", "mysql", "postgres", "sqlite"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    made: Place = (
-        DuckDbPlace(tmp_path)
-        if request.param == "duckdb"
-        else MySqlPlace(request.getfixturevalue("mariadb"))
-    )
-    with closing(made):
+    makes: dict[str, Callable[[], Place]] = {
+        "duckdb": lambda: DuckDbPlace(tmp_path),
+        "mysql": lambda: MySqlPlace(request.getfixturevalue("mariadb")),
+        "postgres": lambda: PostgresPlace(request.getfixturevalue("postgres").dsn),
+        "sqlite": lambda: SqlitePlace(tmp_path),
+    }
+    with closing(makes[request.param]()) as made:
         yield made
 
 

@@ -138,6 +138,9 @@ class Staging:
 
     def discard(self) -> None:
         """Leave no file behind."""
+        self._writer.close()
+        self._stream.close()
+        self._file.close()
         if self._path is not None:
             self._path.unlink(missing_ok=True)
 
