@@ -1,8 +1,10 @@
 """What is written behind ``INTO``: the options of an endpoint, as texts, become its configuration.
 
     SQLITE (PATH)   POSTGRES (DSN [, SCHEMA])   DELTA (PATH)   PARQUET (URL)
-    DUCKDB (PATH [, SCHEMA])   MYSQL (HOST, USER [, PORT] [, PASSWORD] [, DATABASE])
-    WEBHOOK (URL [, SECRET])
+    DUCKDB (PATH [, SCHEMA])
+    MYSQL (HOST, USER [, PORT] [, PASSWORD] [, DATABASE]
+           [, SSL_MODE] [, SSL_CA] [, SSL_CERTIFICATE, SSL_KEY])
+    KAFKA (BROKER)   WEBHOOK (URL [, SECRET])
     CONNECTOR (COMMAND [, CODEC] [, CONFIG])
     CONNECTOR (ENDPOINT [, PROTOCOL] [, CONFIG]
                [, TLS_CA] [, TLS_NAME] [, TLS_CERTIFICATE, TLS_KEY])
@@ -61,14 +63,40 @@ def _protocol(text: str) -> str:
     return text
 
 
+def _file(text: str) -> str:
+    if not text:
+        raise ValueError("it is empty, and should be a file")
+    return text
+
+
+def _ssl_mode(text: str) -> str:
+    mode = text.lower().replace("-", "_")
+    if mode not in _SSL_MODES:
+        raise ValueError(f"{text!r} is none of {', '.join(_SSL_MODES)}")
+    return mode
+
+
+_SSL_MODES: Final = ("disabled", "preferred", "required", "verify_ca", "verify_identity")
 _MYSQL: Final = ("port", "password", "database")
+_MYSQL_SSL: Final = {"ssl_ca": _file, "ssl_certificate": _file, "ssl_key": _file}
+_CALLED: Final[Mapping[str, str]] = {
+    "ssl_mode": "ssl mode",
+    "ssl_ca": "ssl certificate authority",
+    "ssl_certificate": "ssl certificate",
+    "ssl_key": "ssl key",
+}
+"""What an option is in a configuration, where connections have another name for it."""
 _TLS: Final = ("tls_ca", "tls_certificate", "tls_key", "tls_name")
 
 ENDPOINTS: Final[Mapping[str, Takes]] = {
     "sqlite": Takes({"path": str}, {}),
     "postgres": Takes({"dsn": str}, {"schema": str}),
     "duckdb": Takes({"path": str}, {"schema": str}),
-    "mysql": Takes({"host": str, "user": str}, dict.fromkeys(_MYSQL, str)),
+    "mysql": Takes(
+        {"host": str, "user": str},
+        {**dict.fromkeys(_MYSQL, str), "ssl_mode": _ssl_mode, **_MYSQL_SSL},
+    ),
+    "kafka": Takes({"broker": str}, {}),
     "delta": Takes({"path": str}, {}),
     "parquet": Takes({"url": str}, {}),
     "webhook": Takes({"url": str}, {"secret": str}),
@@ -119,9 +147,11 @@ def endpoint(kind: str, options: Mapping[str, str], elsewhere: Collection[str] =
         if name in kept and kind.lower() == CONNECTOR:
             continue
         try:
-            config[name] = known[name](text)
+            config[_CALLED.get(name, name)] = known[name](text)
         except ValueError as error:
             raise InvalidOption(f"the option {name.upper()} cannot be read: {error}") from error
+    if ("ssl certificate" in config) != ("ssl key" in config):
+        raise InvalidOption("MYSQL takes SSL_CERTIFICATE and SSL_KEY together")
     if kind.lower() == CONNECTOR and ("command" in config) == ("endpoint" in config):
         raise InvalidOption("CONNECTOR needs either the option COMMAND or the option ENDPOINT")
     if "protocol" in config and "endpoint" not in config:

@@ -25,12 +25,24 @@ def test_texts_become_values() -> None:
     }
 
 
+def test_tls_of_mysql_is_said_as_a_connection_says_it() -> None:
+    asked = {"HOST": "h", "USER": "u", "SSL_MODE": "VERIFY-CA", "SSL_CA": "ca.pem"}
+    assert endpoint("mysql", asked).config == {
+        "host": "h",
+        "user": "u",
+        "ssl mode": "verify_ca",
+        "ssl certificate authority": "ca.pem",
+    }
+
+
 @pytest.mark.parametrize(
     ("kind", "options", "told"),
     [
         ("redis", {}, "there is no endpoint REDIS; there are SQLITE, POSTGRES"),
         ("sqlite", {}, "SQLITE needs the option PATH"),
         ("webhook", {"URL": "x", "KEY": "y"}, "takes no option KEY, only URL, SECRET"),
+        ("mysql", {"HOST": "h", "USER": "u", "SSL_MODE": "on"}, "'on' is none of disabled"),
+        ("mysql", {"HOST": "h", "USER": "u", "SSL_KEY": "k"}, "SSL_CERTIFICATE and SSL_KEY"),
         ("connector", {"COMMAND": "x", "CONFIG": "{"}, "CONFIG cannot be read"),
         ("connector", {"COMMAND": "x", "CODEC": "xml"}, "CODEC cannot be read"),
         ("connector", {"COMMAND": "'x"}, "COMMAND cannot be read"),

@@ -74,6 +74,14 @@ def _duckdb() -> Responder:
     return DuckDbDriver()
 
 
+def _kafka() -> Responder:
+    try:
+        from headwater.materialize.drivers.kafka import KafkaDriver
+    except ModuleNotFoundError as error:
+        raise InvalidUsage("Kafka is an extra: install headwater[kafka] where this runs") from error
+    return KafkaDriver()
+
+
 def _mysql() -> Responder:
     try:
         from headwater.materialize.drivers.mysql import MySqlDriver
@@ -85,6 +93,7 @@ def _mysql() -> Responder:
 DRIVERS: Final[Mapping[str, BuiltIn]] = {
     "delta": BuiltIn(_delta, Guarantee.EXACTLY_ONCE, sharded=True),
     "duckdb": BuiltIn(_duckdb, Guarantee.EXACTLY_ONCE, sharded=True),
+    "kafka": BuiltIn(_kafka, Guarantee.EXACTLY_ONCE),
     "mysql": BuiltIn(_mysql, Guarantee.EXACTLY_ONCE, sharded=True),
     "parquet": BuiltIn(ParquetDriver, Guarantee.EXACTLY_ONCE, sharded=True),
     "postgres": BuiltIn(PostgresDriver, Guarantee.EXACTLY_ONCE, sharded=True),
