@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from headwater.materialize.checkpoint import Position
+from headwater.materialize.drivers.fences import FencedOff
 from headwater.materialize.drivers.sqlite import SqliteDriver
 from headwater.materialize.in_task import TaskGone
 from headwater.materialize.key_range import KeyRange
@@ -53,7 +54,7 @@ class TaskScenario(Scenario):
     """One run in which every session is carried by a task."""
 
     gone = (Crash, TaskGone)
-    fenced = (*Scenario.fenced, TaskGone)
+    fenced = (*Scenario.fenced, FencedOff, TaskGone)
 
     def __init__(self, banks: BankFile, given_up: bool, *args: Any, **more: Any) -> None:
         """``given_up``: the session of a frozen task ends before another takes over."""

@@ -18,25 +18,13 @@ pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.soak]
 
 STORY = Path(__file__).with_name("shard_cluster_story.py")
 SOURCE = str(Path(headwater.__file__).parents[1])
+MOMENTS = [f"{when}:{of}" for when in ("before", "asked", "after") for of in ("rows", "files")]
 
 
-@pytest.mark.parametrize(
-    "moments",
-    [
-        ("before:rows", "after:files"),
-        pytest.param(
-            tuple(
-                f"{when}:{of}" for when in ("before", "asked", "after") for of in ("rows", "files")
-            )
-            * 2,
-            marks=pytest.mark.soak,
-        ),
-    ],
-)
-def test_executors_are_killed_around_the_commit(tmp_path: Path, moments: tuple[str, ...]) -> None:
+def test_executors_are_killed_around_the_commit(tmp_path: Path) -> None:
     spark_home = str(Path(pyspark.__file__).parent)
     done = subprocess.run(
-        [sys.executable, str(STORY), str(tmp_path), SOURCE, *moments],
+        [sys.executable, str(STORY), str(tmp_path), SOURCE, *MOMENTS],
         env={**os.environ, "SPARK_HOME": spark_home, "PYTHONPATH": SOURCE},
         capture_output=True,
         text=True,
@@ -45,7 +33,7 @@ def test_executors_are_killed_around_the_commit(tmp_path: Path, moments: tuple[s
     )
     assert done.returncode == 0, done.stderr[-4000:]
     seen: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    assert len(set(seen["killed"])) == len(moments)
+    assert len(set(seen["killed"])) == len(MOMENTS)
     meant = seen["meant"]
-    assert len(meant) == 2 + len(moments)
+    assert len(meant) == 2 + len(MOMENTS)
     assert seen["delivered"] == {"sums": [5 * len(meant)], "log": meant, "files": meant}

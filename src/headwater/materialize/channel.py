@@ -53,6 +53,7 @@ class ChannelClosed(HeadwaterError):
 
     def __init__(self, why: object = "the other side has closed it") -> None:
         super().__init__(f"the channel between a session and its task is closed: {why}")
+        self.why = str(why)
 
 
 class Channel:

@@ -352,7 +352,7 @@ class InTask:
                     case _:
                         return answer
         except ChannelClosed as error:
-            raise TaskGone(self._expected.failure or error) from None
+            raise TaskGone(self._expected.failure or error.why) from None
 
     def _meanwhile(self) -> None:
         """Pass on that we are stopping; the task breaks off where that may be."""

@@ -43,7 +43,7 @@ class LostExecutors:
 
     def __init__(self) -> None:
         self.killed: list[int] = []
-        """The JVMs of executors, one after the other."""
+        """The JVMs of executors, or what was left of one, one after the other."""
         self._due: tuple[Materialization, When] | None = None
         self._commit = ShardLog.commit
         ShardLog.commit = self._committing()  # type: ignore[method-assign]
@@ -88,13 +88,19 @@ class LostExecutors:
 
 
 def _up_to_the_executor(pid: int) -> list[int]:
-    """Return a process and those above it, up to the JVM of its executor."""
+    """Return a process and those above it, up to the JVM of its executor.
+
+    One whose executor was killed before, for another shard, may have outlived it: then it is alone.
+    """
     found = [pid]
     while True:
         folder = Path("/proc", str(found[-1]))
         if b"--executor-id" in (folder / "cmdline").read_bytes().split(b"\0"):
             return found
-        found.append(int((folder / "stat").read_text().rpartition(")")[2].split()[1]))
+        above = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+        if above <= 1:
+            return [pid]
+        found.append(above)
 
 
 def _runs(pid: int) -> bool:
