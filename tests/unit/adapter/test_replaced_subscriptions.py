@@ -187,7 +187,7 @@ def test_one_that_runs_goes_on_or_says_why_not() -> None:
 
 # ---- servers that die ----------------------------------------------------------------------------
 
-LIVES = 5
+LIVES = 3
 EFFECTS_MAX = 40
 """At most so many effects a server lives; a replacement has about ten."""
 
@@ -311,7 +311,7 @@ def test_a_consumer_has_the_right_contents_at_every_progress_whoever_dies(seed: 
             try:
                 server = world.open(dies_at)
                 world.look(server)
-                for _ in range(8 if dies_at is None else 100):
+                for _ in range(5 if dies_at is None else 100):
                     world.act(server)
                 world.consume(server, whole=True)
                 assert server.session()("SELECT * FROM m") == sorted(
