@@ -13,7 +13,8 @@ of their classes. It writes parts and never commits anything.
 
 **Killed at any point** it leaves at worst an object that nobody refers to, under the name of a step
 that is closed: the sweep removes it. A dead child is replaced at the next merge. The child ends
-when its input does, so it never outlives us by more than the merge in hand.
+when its input does, so it never outlives us by more than the merge in hand; in silence, also where
+we are gone before it could say that it is ready.
 
 Where there can be no child (the blob is in our memory, a layout is made of more than its class, no
 interpreter can be started) the merge runs in our own process.
@@ -251,4 +252,8 @@ def main(url: str, *layouts: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    try:
+        main(*sys.argv[1:])
+    except BrokenPipeError:
+        # Nobody is there any more to be told; nor is there at exit, when what is buffered goes out.
+        os._exit(0)

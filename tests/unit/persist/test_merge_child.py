@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -170,3 +172,19 @@ def test_a_large_merge_takes_passes(client: Client, monkeypatch: pytest.MonkeyPa
     assert (cut.id, cut.since, write.upper) == (collection.id, collection.since, upper)
     assert batch.rows == before.num_rows, "equal rows met in the same pass"
     assert _multiset(read.snapshot().to_table()) == _multiset(before)
+
+
+def test_one_that_nobody_waits_for_any_more_ends_in_silence(tmp_path: Path) -> None:
+    ours, theirs = os.pipe()
+    os.close(ours)  # As when its parent is killed while it starts.
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-m", MergeChild.__module__, FileBlob(tmp_path).url],
+            stdin=subprocess.DEVNULL,
+            stdout=theirs,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    finally:
+        os.close(theirs)
+    assert (ended.returncode, ended.stderr) == (0, b"")

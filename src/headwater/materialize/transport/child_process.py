@@ -81,7 +81,9 @@ class ChildProcess:
                 start_new_session=True,
             )
         except OSError as error:
-            raise ConnectorFailed(self._command, f"cannot be started: {error}", "") from error
+            why = f"cannot be started: {error.strerror or error}"
+            remedy = "COMMAND names a program on the server's PATH, or one by its whole path"
+            raise ConnectorFailed(self._command, f"{why}; {remedy}", "") from error
         self._threads = [
             threading.Thread(target=work, name=f"headwater-connector-{what}", daemon=True)
             for what, work in (("responses", self._read), ("logs", self._read_logs))
