@@ -4,12 +4,14 @@
 
 A *stage* is one Python process that runs the operators of its level, of all views. A *passage* is
 one pass over one stream of rows in which every lane of every view travels; it evaluates the edges
-that compute (``passage.py``). All of it is one Spark stage in one partition, planned once and run
+that need it (``passage.py``). All of it is one Spark stage in one partition, planned once and run
 again for every step.
 
 Edges that follow each other are composed here, so that each leads from an operator to an operator:
 
-    level(operator) = max over what it reads of  level(its writer) + (1 if the edge computes else 0)
+    level(operator) = max over what it reads of  level(its writer) + (1 if the edge needs the JVM)
+
+An edge that only picks columns, or computes what a stage can (``native.py``), needs it not.
 
 Lanes are numbered over all views: number = the view's base + the lane's place in its dataflow.
 
@@ -34,6 +36,7 @@ from headwater.compute.dataflow.graph import (
     origins,
 )
 from headwater.compute.dataflow.lanes import Stream
+from headwater.compute.dataflow.native import Native, native
 from headwater.compute.dataflow.passage import NumberedEdge, passage_stream
 from headwater.compute.ir.expression import Column, Named
 from headwater.compute.ir.node import (
@@ -67,6 +70,13 @@ class Carried:
     """The stage after which it is evaluated."""
     picked: tuple[str, ...] | None
     """Where it only picks columns: which; such an edge is part of the stage."""
+    native: Native | None
+    """Where the stage computes it: how."""
+
+    @property
+    def in_stage(self) -> bool:
+        """Whether the stage that writes its source has it."""
+        return self.picked is not None or self.native is not None
 
 
 @dataclass(frozen=True)
@@ -114,6 +124,16 @@ class Chain:
         return self._routes[1]
 
     @cached_property
+    def in_stage(self) -> dict[int, tuple[int, ...]]:
+        """By the lane they leave: the numbers of the edges that its stage has."""
+        found: dict[int, tuple[int, ...]] = {}
+        for number, carried in enumerate(self.edges):
+            if carried.in_stage:
+                source = carried.edge.source
+                found[source] = (*found.get(source, ()), number)
+        return found
+
+    @cached_property
     def depth(self) -> int:
         """How many stages there are."""
         return 1 + max(operator.level for operator in self.operators)
@@ -133,7 +153,7 @@ class Chain:
         return tuple(
             self.numbered(number)
             for number, carried in enumerate(self.edges)
-            if carried.level == level and carried.picked is None
+            if carried.level == level and not carried.in_stage
         )
 
     def numbered(self, number: int) -> NumberedEdge:
@@ -171,6 +191,7 @@ class Chain:
     def prepared(self) -> Chain:
         """Return the chain with all that is derived of it, so that it travels with it."""
         _ = self.bases, self.lanes, self._routes, self.depth, self.last_read, self._streams
+        _ = self.in_stage
         return self
 
 
@@ -202,9 +223,12 @@ def _placed(view: int, flow: Dataflow, base: int) -> tuple[list[Placed], list[Ca
             for source, node in routes:
                 edge = Edge(base + source, node, base + lane)
                 picked = edge.picked()
-                level = max(level, writer[source] + (picked is None))
+                found = Carried(
+                    edge, writer[source], picked, native(edge) if picked is None else None
+                )
+                level = max(level, writer[source] + (not found.in_stage))
                 if lane not in routed:
-                    carried.append(Carried(edge, writer[source], picked))
+                    carried.append(found)
             routed.add(lane)
         placed.append(Placed(view, operator, level))
         if not isinstance(operator, Output):

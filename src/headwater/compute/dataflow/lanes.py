@@ -246,11 +246,16 @@ def split_failures(found: Mapping[int, pa.Table]) -> tuple[dict[int, pa.Table], 
         if edge is None:
             kept[lane] = updates
             continue
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, updates.schema) as writer:
-            writer.write_table(updates)
-        failures.append(msgspec.msgpack.encode(Failure(edge, sink.getvalue().to_pybytes())))
+        failures.append(failure_payload(edge, updates))
     return kept, failures
+
+
+def failure_payload(edge: int, updates: pa.Table) -> bytes:
+    """Return the payload of FAILED that says: an edge failed on these rows of its source."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, updates.schema) as writer:
+        writer.write_table(updates)
+    return msgspec.msgpack.encode(Failure(edge, sink.getvalue().to_pybytes()))
 
 
 def read_failure(payload: bytes) -> Failure:

@@ -46,6 +46,7 @@ from headwater.compute.dataflow.lanes import (
     FAILED,
     NOTE,
     contents,
+    failure_payload,
     payloads,
     split_failures,
 )
@@ -109,6 +110,7 @@ def run(
     note = stage.noted()
     if note is not None:
         notes.append(encode_note(note))
+    failures += stage.failures
     going: dict[int, pa.Table] = {NOTE: payloads(notes), FAILED: payloads(failures)}
     for lane in sorted(leaving.lanes.keys() & stage.lanes.keys()):
         going[lane] = stage.lane(lane)
@@ -125,6 +127,8 @@ class _Stage:
     errors: list[RaisedError] = field(default_factory=list)
     rows_read: dict[str, int] = field(default_factory=dict)
     scheduled: dict[int, int] = field(default_factory=dict)
+    failures: list[bytes] = field(default_factory=list)
+    """Payloads of the rows on which an edge of the stage failed."""
     _whole: dict[int, pa.Table] = field(default_factory=dict)
     _read: dict[int, pa.Table] = field(default_factory=dict)
     _shared: dict[GlobalId, Sequence[Run]] = field(default_factory=dict)
@@ -311,13 +315,23 @@ class _Stage:
         if not updates.num_rows:
             return
         self.lanes.setdefault(source, []).append(updates)
-        for carried in self.chain.edges:
-            target = carried.edge.target
-            if carried.edge.source == source and carried.picked is not None:
-                schema = update_schema(self.chain.lanes[target].columns)
-                columns = [updates.column(name) for name in (*carried.picked, TIME, DIFF)]
-                moved = pa.Table.from_arrays(columns, schema=schema)
-                self.lanes.setdefault(target, []).append(moved)
+        for number in self.chain.in_stage.get(source, ()):
+            moved = self._moved(number, updates)
+            if moved.num_rows:
+                self.lanes.setdefault(self.chain.edges[number].edge.target, []).append(moved)
+
+    def _moved(self, number: int, updates: pa.Table) -> pa.Table:
+        """Return what an edge of the stage makes of updates; those it fails on are noted."""
+        carried = self.chain.edges[number]
+        schema = update_schema(self.chain.lanes[carried.edge.target].columns)
+        if carried.picked is not None:
+            columns = [updates.column(name) for name in (*carried.picked, TIME, DIFF)]
+            return pa.Table.from_arrays(columns, schema=schema)
+        assert carried.native is not None, "else it is the passage's"
+        moved, failed = carried.native.moved(updates, schema)
+        if failed.num_rows:
+            self.failures.append(failure_payload(number, consolidate(failed)))
+        return moved
 
     def _delta(self, view: int, origin: Origin, task: ViewTask) -> pa.Table:
         if isinstance(origin, Laned):
