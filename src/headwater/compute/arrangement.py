@@ -2,8 +2,10 @@
 
 A part of layout ``run`` is mapped where it lies (or fetched once, where the blob is remote) and is
 verified block by block as probes touch it; a part in another layout (small ones are inline in the
-log) is read whole and arranged in memory. Opened runs are kept by the worker process over many
-steps, since neither objects nor the bytes of an inline part ever change; how many is bounded.
+log) is read whole and arranged in memory. Inline parts are arranged together, up to
+:data:`TOGETHER` as one run: each run that is probed costs as much as some hundred rows more in
+another. Opened runs are kept by the worker process over many steps, since neither objects nor the
+bytes of an inline part ever change; how many is bounded.
 """
 
 from __future__ import annotations
@@ -25,8 +27,11 @@ from headwater.persist.part import PART_ROWS_TARGET
 from headwater.persist.spark_parts import Reading
 
 RUNS_OPEN_MAX: Final = 512
-INLINE_RUNS_MAX: Final = 1024
+INLINE_PARTS_MAX: Final = 1024
 """At 8 KiB each, some megabytes."""
+INLINE_RUNS_MAX: Final = 256
+TOGETHER: Final = 8
+"""Of so many inline parts a run is made; the oldest stay together, so that it is made once."""
 
 
 class RunsWhenProbed(Sequence[Run]):
@@ -47,14 +52,19 @@ class RunsWhenProbed(Sequence[Run]):
 
 
 def open_runs(reading: Reading, parts: Sequence[Part]) -> tuple[Run, ...]:
-    """Return the runs of an arrangement, in the order of its parts."""
-    return tuple(_open(reading, part) for part in parts)
+    """Return the runs of an arrangement: which rows are in which, and their order, says nothing."""
+    inline = [part for part in parts if _is_inline(part)]
+    runs = [_open(reading, part) for part in parts if not _is_inline(part)]
+    groups = (inline[at : at + TOGETHER] for at in range(0, len(inline), TOGETHER))
+    return (*runs, *(_arranged(reading, group) for group in groups))
+
+
+def _is_inline(part: Part) -> bool:
+    return isinstance(part.where, Inline) and part.window is None
 
 
 def _open(reading: Reading, part: Part) -> Run:
     where = part.where
-    if isinstance(where, Inline) and part.window is None:
-        return _arranged(reading, part, where)
     if part.layout != RunLayout.name or part.window is not None or not isinstance(where, Segment):
         return Run.open(write_run(reading.updates(part), reading.collection.key))
     run = _open_segment(reading.place.url, where.key, where.offset, where.length)
@@ -66,19 +76,39 @@ def _open(reading: Reading, part: Part) -> Run:
     return run
 
 
-_inline: Final[OrderedDict[tuple[object, ...], Run]] = OrderedDict()
+_inline_runs: Final[OrderedDict[tuple[object, ...], Run]] = OrderedDict()
+_inline_parts: Final[OrderedDict[tuple[object, ...], pa.Table]] = OrderedDict()
 
 
-def _arranged(reading: Reading, part: Part, where: Inline) -> Run:
-    """Return the run of an inline part: the same bytes of the same columns are the same run."""
-    collection = reading.collection
-    known = (where.data, part.layout, part.schema, part.errors, *collection.schemas, collection.key)
-    run = _inline.get(known)
+def _arranged(reading: Reading, parts: Sequence[Part]) -> Run:
+    """Return the run of inline parts: the same bytes of the same columns are the same run."""
+    known = tuple(_identity(reading, part) for part in parts)
+    run = _inline_runs.get(known)
     if run is None:
-        run = _inline[known] = Run.open(write_run(reading.updates(part), collection.key))
-        if len(_inline) > INLINE_RUNS_MAX:
-            _inline.popitem(last=False)
+        updates = pa.concat_tables([_decoded(reading, part) for part in parts])
+        run = Run.open(write_run(updates, reading.collection.key))
+        _inline_runs[known] = run
+        if len(_inline_runs) > INLINE_RUNS_MAX:
+            _inline_runs.popitem(last=False)
     return run
+
+
+def _decoded(reading: Reading, part: Part) -> pa.Table:
+    known = _identity(reading, part)
+    updates = _inline_parts.get(known)
+    if updates is None:
+        updates = reading.updates(part)
+        _inline_parts[known] = updates
+        if len(_inline_parts) > INLINE_PARTS_MAX:
+            _inline_parts.popitem(last=False)
+    return updates
+
+
+def _identity(reading: Reading, part: Part) -> tuple[object, ...]:
+    assert isinstance(part.where, Inline), "of an inline part"
+    collection = reading.collection
+    said = (part.where.data, part.layout, part.schema, part.errors)
+    return (*said, *collection.schemas, collection.key)
 
 
 @lru_cache(maxsize=RUNS_OPEN_MAX)

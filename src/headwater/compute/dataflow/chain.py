@@ -25,6 +25,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import pyarrow as pa
+
 from headwater.compute.dataflow.graph import (
     Dataflow,
     Edge,
@@ -37,6 +39,7 @@ from headwater.compute.dataflow.graph import (
 )
 from headwater.compute.dataflow.lanes import Stream
 from headwater.compute.dataflow.native import Native, native
+from headwater.compute.dataflow.operator import update_schema
 from headwater.compute.dataflow.passage import NumberedEdge, passage_stream
 from headwater.compute.ir.expression import Column, Named
 from headwater.compute.ir.node import (
@@ -102,6 +105,11 @@ class Chain:
             for base, flow in zip(self.bases, self.flows, strict=True)
             for number, lane in enumerate(flow.lanes)
         }
+
+    @cached_property
+    def schemas(self) -> dict[int, pa.Schema]:
+        """By lane: what its updates look like."""
+        return {number: update_schema(lane.columns) for number, lane in self.lanes.items()}
 
     @cached_property
     def _routes(self) -> tuple[tuple[Placed, ...], tuple[Carried, ...]]:
@@ -191,7 +199,7 @@ class Chain:
     def prepared(self) -> Chain:
         """Return the chain with all that is derived of it, so that it travels with it."""
         _ = self.bases, self.lanes, self._routes, self.depth, self.last_read, self._streams
-        _ = self.in_stage
+        _ = self.in_stage, self.schemas
         return self
 
 

@@ -206,7 +206,7 @@ class _Stage:
             deltas,
             arrangements,
             states,
-            update_schema(flow.lanes[operator.output].columns),
+            self.chain.schemas[self._number(placed.view, operator.output)],
             schemas,
         )
         outcome = rule_of(operator)(operator, given)
@@ -260,7 +260,7 @@ class _Stage:
         )
         found = delta_join.step(one.join, given).output
         for member, join, taken in zip(members, joins, one.taken, strict=True):
-            schema = update_schema(self.chain.lanes[self._number(member.view, join.output)].columns)
+            schema = self.chain.schemas[self._number(member.view, join.output)]
             columns = [found.column(name) for name in (*taken, TIME, DIFF)]
             self._emit(member.view, join.output, pa.Table.from_arrays(columns, schema=schema))
         read = sum(d.num_rows for d in deltas.values())
@@ -268,17 +268,10 @@ class _Stage:
         self.rows_read[f"{members[0].view}/{numbers[0]}"] = read
 
     def _output(self, view: ViewTask, updates: pa.Table) -> None:
-        names = [*view.output.schema.names, TIME, DIFF]
+        fields = [field.with_nullable(True) for field in view.output.schema]
+        schema = pa.schema([*fields, pa.field(TIME, pa.int64()), pa.field(DIFF, pa.int64())])
         columns = [updates.column(name) for name in (*view.shown, TIME, DIFF)]
-        shown = pa.table(columns, names=names).cast(
-            pa.schema(
-                [
-                    *(field.with_nullable(True) for field in view.output.schema),
-                    pa.field(TIME, pa.int64()),
-                    pa.field(DIFF, pa.int64()),
-                ]
-            )
-        )
+        shown = pa.table(columns, names=schema.names).cast(schema)
         self.written.add(view.output_id, view.output, consolidate(shown))
 
     def _raise(self, view: int, errors: pa.Table) -> None:
@@ -304,8 +297,10 @@ class _Stage:
         return known
 
     def _raw_lane(self, number: int) -> pa.Table:
-        schema = update_schema(self.chain.lanes[number].columns)
-        return pa.concat_tables([schema.empty_table(), *self.lanes.get(number, ())])
+        tables = self.lanes.get(number, ())
+        if len(tables) == 1:
+            return tables[0]
+        return pa.concat_tables([self.chain.schemas[number].empty_table(), *tables])
 
     def _number(self, view: int, lane: int) -> int:
         return self.chain.bases[view] + lane
@@ -323,7 +318,7 @@ class _Stage:
     def _moved(self, number: int, updates: pa.Table) -> pa.Table:
         """Return what an edge of the stage makes of updates; those it fails on are noted."""
         carried = self.chain.edges[number]
-        schema = update_schema(self.chain.lanes[carried.edge.target].columns)
+        schema = self.chain.schemas[carried.edge.target]
         if carried.picked is not None:
             columns = [updates.column(name) for name in (*carried.picked, TIME, DIFF)]
             return pa.Table.from_arrays(columns, schema=schema)
