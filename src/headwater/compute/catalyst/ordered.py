@@ -18,8 +18,7 @@ rows of one group (more than that is an error, never a wrong sum):
 With ``DISTINCT`` the rows are gone and the values themselves are in their order. In a window it is
 the last key of the order, except where ties must stay ties (``rank``, a ``RANGE`` frame): there a
 function that depends on position is asked by the row's number in its partition. A ``RANGE`` frame
-of whole numbers is one of decimals, so that it may reach beyond the ends of their type, as in
-PostgreSQL; Spark adds its width to the value, which may not fit.
+of a distance may reach beyond the ends of a type (``ranges.py``).
 """
 
 from __future__ import annotations
@@ -29,8 +28,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 from weakref import WeakSet
 
+import msgspec
+
 from headwater.collection.order import order_by_sql
 from headwater.compute.catalyst import rounding
+from headwater.compute.catalyst.ranges import WHOLE_NUMBERS, widened
 from headwater.compute.catalyst.select import select
 from headwater.compute.ir.expression import (
     AggregateCall,
@@ -67,13 +69,6 @@ _EXTREMES: Final = frozenset(
 """Functions that are a least or a greatest value; those by order, where they are ``DISTINCT``."""
 _WIDENED: Final = re.compile(r"CAST\((\w+) AS DECIMAL\((?:19|2\d|3\d),0\)\)")
 """A column in a decimal that has every BIGINT; its group is the column."""
-_WHOLE_NUMBERS: Final = ("tinyint", "smallint", "int", "bigint")
-
-_BETWEEN_ROWS: Final = re.compile(
-    r"RANGE BETWEEN (?:UNBOUNDED PRECEDING|CURRENT ROW) AND (?:UNBOUNDED FOLLOWING|CURRENT ROW)"
-)
-"""A frame from row to row: it adds nothing to the value that rows are in the order of."""
-
 _registered: Final[WeakSet[Any]] = WeakSet()
 
 
@@ -156,26 +151,21 @@ def _over(node: Window, call: WindowCall, partition: Sequence[str], ties: str) -
     # A whole partition has no edge that ties could cross, except for what asks for a position.
     positions = call.frame != WHOLE or call.function in POSITIONAL - ORDERED
     total_order = call.function not in RANKING and call.frame.startswith("ROWS") and positions
-    order = _keys(_widened(node.order, call.frame), ties if total_order else "")
+    keys, frame = node.order, call.frame
+    if frame.startswith("RANGE") and len(keys) == 1:
+        value = keys[0].expression
+        wide = widened(value.text, value.type, frame)
+        if wide is not None:
+            number = Expression(wide.order, "decimal(20,0)", True, value.columns)
+            keys, frame = (msgspec.structs.replace(keys[0], expression=number),), wide.frame
+    order = _keys(keys, ties if total_order else "")
     parts = [
         f"PARTITION BY {', '.join(partition)}" if partition else "",
         f"ORDER BY {order}" if order else "",
         # Without an order it is what it is anyway, and some functions do not bear it to be said.
-        call.frame if order or call.frame != WHOLE else "",
+        frame if order or frame != WHOLE else "",
     ]
     return f" OVER ({' '.join(part for part in parts if part)})"
-
-
-def _widened(order: Sequence[SortKey], frame: str) -> Sequence[SortKey]:
-    """Return an order in which a frame may reach beyond the ends of a type of whole numbers."""
-    if not frame.startswith("RANGE") or _BETWEEN_ROWS.fullmatch(frame):
-        return order
-    (key,) = order
-    value = key.expression
-    if value.type not in _WHOLE_NUMBERS:
-        return order
-    wide = Expression(f"CAST({value.text} AS DECIMAL(20,0))", "decimal(20,0)", True, value.columns)
-    return (SortKey(wide, key.descending, key.nulls_first),)
 
 
 def _needs_rank(function: str, distinct: bool) -> bool:
@@ -295,7 +285,7 @@ def _exact(call: AggregateCall | WindowCall, distinct: bool, over: str) -> str |
     if function == "avg":
         if value.type in _ROUNDED:
             return f"{AVERAGE}({collect}(CAST({value.text} AS DOUBLE)){_filter(call)}{over})"
-        if value.type in _WHOLE_NUMBERS:
+        if value.type in WHOLE_NUMBERS:
             wide = _whole_sum(call, once, over)
             number = f"count({once}{value.text}){_filter(call)}{over}"
             return f"(CAST({wide} AS DOUBLE) / nullif({number}, 0))"
