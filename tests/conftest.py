@@ -12,14 +12,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.seeds import leave_out_soak
 
 # No deadline: a slow machine is not a wrong answer. The blob reproduces a failure anywhere.
-settings.register_profile("dev", max_examples=30, deadline=None, print_blob=True)
-settings.register_profile("ci", max_examples=30, deadline=None, print_blob=True)
-settings.register_profile("nightly", max_examples=5_000, deadline=None, print_blob=True)
+PATIENT = settings(deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("dev", PATIENT, max_examples=30)
+settings.register_profile("ci", PATIENT, max_examples=30)
+settings.register_profile("nightly", PATIENT, max_examples=5_000)
 
 # A test's JVM is young when it ends: most of its processor time went into optimizing what was not
 # run often enough to pay for it, and into a garbage collector made for many processors.
