@@ -14,7 +14,7 @@ remap, the messages, and the definitions in the docstrings.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -27,8 +27,9 @@ from headwater.persist.blob.memory import MemoryBlob
 from headwater.persist.client import Client, ReadHandle, open_location
 from headwater.persist.commands import OpenReader
 from headwater.persist.consensus.memory import MemoryConsensus
-from headwater.persist.core import Settings
+from headwater.persist.core import Core, Settings, Step
 from headwater.persist.location import Blob, Consensus
+from headwater.persist.spark_parts import Place, Writing
 from headwater.storage import dead_letters, remap
 from headwater.storage.envelope import Plain, Upsert
 from headwater.storage.format import Json
@@ -37,8 +38,9 @@ from headwater.storage.offsets import NOTHING, Offsets
 from headwater.storage.outputs import Definition, Output
 from headwater.storage.reclock import time_of
 from headwater.storage.remap import Remap
-from headwater.storage.source import MESSAGE, PLACE, Records, Reliance
+from headwater.storage.source import MESSAGE, PLACE, Piece, Records, Reliance
 from headwater.storage.stored_remap import read_remap
+from headwater.storage.tasks import Tasks
 
 Message = tuple[bytes | None, bytes | None]
 
@@ -109,6 +111,17 @@ class ScriptedSource:
                 for output in BOTH:
                     yield Records(output, table)
 
+    def pieces(self, lower: Offsets, upper: Offsets) -> list[Piece]:
+        """Return a piece for each partition that has something."""
+        found = []
+        for partition, end in upper.items():
+            if lower[partition] < end:
+                before, mine = dict(lower.items()), {partition: lower[partition]}
+                rest = {p: n for p, n in before.items() if p != partition}
+                first, last = Offsets({**rest, **mine}), Offsets({**rest, partition: end})
+                found.append(Piece(first, last, end - lower[partition]))
+        return found
+
     def commit(self, offsets: Offsets) -> None:
         # Whoever asks for less later lost nothing: a permission once given is not taken back.
         self.upstream.forgotten = self.upstream.forgotten.join(offsets)
@@ -126,6 +139,44 @@ DEFINITION = Definition(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class InMemory(Place):
+    """Where tasks find things that are in this process's memory."""
+
+    core: Core
+
+    def blob(self, *, read_only: bool) -> Blob:
+        del read_only
+        return self.core.blob
+
+
+def in_memory(core: Core) -> InMemory:
+    return InMemory("memory", core.layouts, core)
+
+
+@dataclass
+class TasksHere:
+    """Tasks that run one after the other, here; ``failing``: which of all runs, if one, fails."""
+
+    core: Core
+    step: Step
+    kinds: list[str] = field(default_factory=list)
+    """What was run; shared by all ranges."""
+    failing: int | None = None
+    at_once: int = 3
+
+    def run(self, work: Sequence[Callable[[str], bytes]]) -> list[bytes]:
+        self.kinds.append(type(work[0]).__name__)
+        fails = len(self.kinds) - 1 == self.failing
+        done = [each(str(number)) for number, each in enumerate(work[: len(work) - fails])]
+        if fails:
+            raise RuntimeError("the last task was lost; the others have written")
+        return done
+
+    def writing(self) -> Writing:
+        return Writing(in_memory(self.core), self.step.name())
+
+
 @dataclass
 class World:
     """Memory ports that outlive the processes, an upstream, and a clock."""
@@ -134,6 +185,7 @@ class World:
     log: MemoryConsensus = field(default_factory=MemoryConsensus)
     upstream: Upstream = field(default_factory=Upstream)
     clock: ManualClock = field(default_factory=lambda: ManualClock(1_000))
+    tasks: Callable[[Core, Step], Tasks] | None = None
 
     def open(self, blob: Blob | None = None, log: Consensus | None = None) -> Client:
         return open_location(
@@ -157,7 +209,8 @@ class World:
         ):
             write, _ = client.create_or_load(name, schema, key=key, layout=layout)
             client.core.submit(OpenReader(write.id, f"oracle/{name}", "oracle")).result()
-        return Ingestion(client, DEFINITION, ScriptedSource(self.upstream))
+        source = ScriptedSource(self.upstream)
+        return Ingestion(client, DEFINITION, source, tasks=self.tasks)
 
 
 # ---- the oracle ------------------------------------------------------------------------------

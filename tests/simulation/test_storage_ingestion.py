@@ -19,14 +19,14 @@ from headwater.collection.probe import PROBE_INDEX
 from headwater.persist.client import Client
 from headwater.persist.errors import Fenced, Stopped
 from headwater.storage import upsert_range
-from headwater.storage.envelope import Changes, Upsert
+from headwater.storage.envelope import Changes, Upsert, key_text
 from headwater.storage.ingestion import Ingestion
 from headwater.storage.kept import Entry
 from headwater.storage.offsets import NOTHING, Offsets
 from headwater.storage.remap import Remap
 from headwater.storage.resumption import Uppers
 from headwater.storage.stored_remap import read_remap
-from headwater.storage.told import ROW, TOLD
+from headwater.storage.told import BAD, ERROR, ROW, TOLD
 from headwater.storage.upsert_range import RowsOf, folded
 from headwater.testing.crash import quiet_crashes
 from headwater.testing.stepped import stepped
@@ -295,6 +295,7 @@ def _bound_late(self: Ingestion, late: Any, bind: Callable[[Ingestion, Any], boo
 def _upserts_from_input(patch: pytest.MonkeyPatch) -> None:
     """The state is what this process has seen of its input."""
     seen: dict[Any, Any] = {}
+    failed: dict[str, str] = {}
 
     def defective(
         envelope: Upsert, output: str, table: pa.Table, rows_of: RowsOf, errors: Any
@@ -308,11 +309,14 @@ def _upserts_from_input(patch: pytest.MonkeyPatch) -> None:
             named = [dict(zip(schema.names, row, strict=True)) for row in rows]
             return pa.Table.from_pylist(named, schema=schema)
 
-        found = folded(envelope, output, table, of_what_was_seen, {})
+        found = folded(envelope, output, table, of_what_was_seen, failed)
         for row in table.to_pylist():  # In the order of time, key by key.
             there = tuple(row[name] for name in envelope.schema.names)
             key = tuple(row[name] for name in envelope.key)
             seen[key] = there if row[TOLD] == ROW else None
+            failed.pop(key_text(key), None)
+            if row[TOLD] == BAD:
+                failed[key_text(key)] = row[ERROR]
         return found
 
     patch.setattr(upsert_range, "folded", defective)
@@ -320,6 +324,7 @@ def _upserts_from_input(patch: pytest.MonkeyPatch) -> None:
 
     def fresh(world: World, client: Client) -> Ingestion:
         seen.clear()  # a new process
+        failed.clear()
         return start(world, client)
 
     patch.setattr(World, "start", fresh)

@@ -15,7 +15,8 @@ import pytest
 from headwater.collection.run_layout import LAYOUTS
 from headwater.persist.client import Client, open_location
 from headwater.persist.errors import CollectionHasErrors
-from headwater.storage import tasks
+from headwater.persist.spark import background_slots
+from headwater.storage import tasks, written_by_tasks
 from headwater.storage.dead_letters import Policy
 from headwater.storage.decode import Included
 from headwater.storage.envelope import Debezium, Envelope, Plain, Upsert
@@ -80,16 +81,18 @@ def test_tasks_make_the_same_collection(
     print(f"seed {SEED}")
     here = ingested(tmp_path, envelope, None, "here")
     monkeypatch.setattr(tasks, "MESSAGES_MIN", 1)
-    ran: list[int] = []
+    monkeypatch.setattr(written_by_tasks, "FOLD_MIN", 1)
+    ran: list[tuple[str, int]] = []
     run = SparkTasks.run
 
     def counted(self: SparkTasks, work: Any) -> list[bytes]:
-        ran.append(len(work))
+        ran.append((type(work[0]).__name__, len(work)))
         return run(self, work)
 
     monkeypatch.setattr(SparkTasks, "run", counted)
     there = ingested(tmp_path, envelope, spark, "there")
-    assert ran == [3, 3], "each range was read by a task a file"
+    folded = [("FoldTask", background_slots(spark))] if envelope is NEWEST else []
+    assert ran == [("PieceTask", 3), *folded] * 2, "a task a file, and of an upsert a task a share"
     assert there == here
     assert here[2], "there was something that could not be decoded"
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any, Final
 
 import msgspec
@@ -189,11 +190,18 @@ class Writing:
         blob, layouts = self.place.blob(read_only=False), self.place.layouts
         return write_parts(pending, blob=blob, name=self._of(attempt), layouts=layouts)
 
-    def put_aside(self, data: bytes, attempt: str) -> Segment:
-        """Write what the driver is to read while the step is open; swept when it is closed."""
+    def put_aside(self, data: Sequence[bytes], attempt: str) -> tuple[Segment, ...]:
+        """Write what is to be read while the step is open, as one object; swept when it is closed.
+
+        Each keeps the alignment that its length gives the next one.
+        """
         key = self._of(attempt).key
-        create_object(self.place.blob(read_only=False), key, data)
-        return Segment(key, 0, len(data), xxhash.xxh3_64_intdigest(data))
+        create_object(self.place.blob(read_only=False), key, b"".join(data))
+        ends = list(accumulate(map(len, data), initial=0))
+        return tuple(
+            Segment(key, start, len(each), xxhash.xxh3_64_intdigest(each))
+            for start, each in zip(ends, data, strict=False)
+        )
 
     def _of(self, attempt: str) -> PartName:
         return msgspec.structs.replace(self.name, attempt=f"{self.name.attempt}.{attempt}")

@@ -35,15 +35,13 @@ bound by a process that died holds them until the next one has appended it.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
 from headwater.algebra.frontier import Frontier
-from headwater.base.decoding import from_msgpack
 from headwater.base.ids import Epoch
 from headwater.persist.client import Client, pending_parts
 from headwater.persist.commands import (
@@ -62,8 +60,7 @@ from headwater.persist.commands import (
     UpperMismatch,
 )
 from headwater.persist.core import Core, Step, this_process
-from headwater.persist.decision import collection_of
-from headwater.persist.spark_parts import Target, place_of
+from headwater.persist.spark_parts import place_of
 from headwater.persist.state import State
 from headwater.storage import dead_letters, remap
 from headwater.storage.cleared import cleared
@@ -89,10 +86,9 @@ from headwater.storage.resumption import Resumption, Uppers, resumption
 from headwater.storage.source import Estimated, Momentary, Source
 from headwater.storage.stamp import since, stamped
 from headwater.storage.stored_remap import read_remap
-from headwater.storage.tasks import Into, PieceTask, Tasks, Written, planned
+from headwater.storage.tasks import Tasks, planned
 from headwater.storage.upsert_range import UpsertRange
-
-LOG: Final = logging.getLogger(__name__)
+from headwater.storage.written_by_tasks import RangeByTasks
 
 
 class Ingestion:
@@ -404,64 +400,44 @@ class Ingestion:
     def _upserting(self, kept: Kept, envelope: Upsert, name: str) -> UpsertRange:
         """Return what folds a range into an output as it is before."""
         assert kept.state is not None
-        errors = {} if self._is_new(kept) else kept.state.errors(kept.upper - 1)
+        errors = kept.state.errors(kept.as_of(self._remap.birth))
         return UpsertRange(envelope, name, partial(self._rows_of, kept, ()), errors)
 
     def _rows_of(self, kept: Kept, written: Sequence[Any], keys: Sequence[pa.Array]) -> pa.Table:
         """Return the rows that keys have: before the range, and with what is written of it."""
         assert kept.state is not None
-        return kept.state.rows(None if self._is_new(kept) else kept.upper - 1, written, keys)
+        return kept.state.rows(kept.as_of(self._remap.birth), written, keys)
 
     def _written_by_tasks(
         self, step: Step, lower: Offsets, upper: Offsets
     ) -> tuple[dict[str, list[Any]], list[Any]] | None:
         """Let tasks read a large range and write its parts; ``None`` if it is to be read here."""
-        if self._tasks is None or place_of(self._core) is None:
+        place = place_of(self._core)
+        if self._tasks is None or place is None:
             return None
-        state = self._core.state
-        into = {
-            output.name: Into(
-                output.envelope,
-                Target.of(collection_of(state, self._outputs[output.name].write.id)),
-                self._outputs[output.name].upper,
-            )
-            for output in self.definition.outputs
-        }
         pieces = planned(self.source, lambda source: source.pieces(lower, upper))
         if pieces is None:
             return None
+        envelopes = {output.name: output.envelope for output in self.definition.outputs}
+        outputs = {name: (envelopes[name], kept) for name, kept in self._outputs.items()}
         tasks = self._tasks(self._core, step)
-        dead = Target.of(collection_of(state, self._letters.write.id))
-        under, letters_upper = tasks.writing(), self._letters.upper
-        try:
-            answers = tasks.run(
-                [
-                    PieceTask(self.source, piece, self._remap, into, dead, letters_upper, under)
-                    for piece in pieces
-                ]
-            )
-        except Exception:
-            LOG.warning("source %s: tasks could not read a range", self.source.name, exc_info=True)
+        found = RangeByTasks(
+            self._core, place, tasks, self.source, self._remap, outputs, self._letters
+        ).written(pieces)
+        if found is None:
             return None
-        return self._gathered(step, [from_msgpack(answer, Written) for answer in answers])
-
-    def _gathered(
-        self, step: Step, found: Sequence[Written]
-    ) -> tuple[dict[str, list[Any]], list[Any]]:
-        for each in found:
-            self._count(each.messages, each.bytes)
-            self.statistics.updates += each.updates
-            self.statistics.dead_letters += each.dead_letters
-        parts = {name: [p for each in found for p in each.outputs[name]] for name in self._outputs}
-        letters = [part for each in found for part in each.letters]
-        for output in self.definition.outputs:
-            if isinstance(output.envelope, Upsert):
-                kept = self._outputs[output.name]
-                told = self._upserting(kept, output.envelope, output.name)
-                told.take(self._core.blob, [s for each in found for s in each.told[output.name]])
-                for changes in told.rest():
-                    self._write(step, kept, changes, parts[output.name], letters)
-        return parts, letters
+        self._count(found.messages, found.bytes)
+        self.statistics.updates += found.updates
+        self.statistics.dead_letters += found.dead_letters
+        for name, told in found.unfolded.items():
+            envelope, kept = outputs[name]
+            assert isinstance(envelope, Upsert)
+            upserting = self._upserting(kept, envelope, name)
+            upserting.take(self._core.blob, told)
+            for changes in upserting.rest():
+                self._write(step, kept, changes, found.parts[name], found.letters)
+        found.forget(self._core)
+        return found.parts, found.letters
 
     def _count(self, messages: int, size: int) -> None:
         self.statistics.messages += messages
@@ -471,11 +447,12 @@ class Ingestion:
 
     def _is_new(self, kept: Kept) -> bool:
         """Whether nothing was ever appended."""
-        return kept.upper <= self._remap.birth
+        return kept.as_of(self._remap.birth) is None
 
     def _everything(self, kept: Kept) -> list[pa.Table]:
         """Return what an output has before the range."""
-        return [] if self._is_new(kept) else [kept.read.snapshot(kept.upper - 1).to_table()]
+        as_of = kept.as_of(self._remap.birth)
+        return [] if as_of is None else [kept.read.snapshot(as_of).to_table()]
 
     def _time_of(self, partition: str, offset: int) -> int:
         time = time_of(self._remap, partition, offset)

@@ -24,6 +24,10 @@ class Kept:
     upper: int = 0
     state: KeyedState | None = None
 
+    def as_of(self, birth: int) -> int | None:
+        """Return the time at which it is as before a range; ``None``: it never had anything."""
+        return None if self.upper <= birth else self.upper - 1
+
 
 @dataclass(slots=True)
 class Entry:

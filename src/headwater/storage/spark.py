@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from headwater.persist.core import Core, Step
-from headwater.persist.spark import run_in_background, writing
+from headwater.persist.spark import background_slots, run_in_background, writing
 from headwater.persist.spark_parts import Writing
 
 
@@ -28,5 +28,10 @@ class SparkTasks:
         return run_in_background(self._session, work)
 
     def writing(self) -> Writing:
-        """Return under which names the tasks of this range write."""
+        """Return under which names tasks of this range write: others each time."""
         return writing(self._core, self._step)
+
+    @property
+    def at_once(self) -> int:
+        """How many slots there are for them."""
+        return background_slots(self._session)

@@ -7,15 +7,16 @@ A task is given values only: the source (which another process can open), the pi
 the envelopes, where each output is, and under which names it may write. So it makes of its piece
 what the server's process would have made of it, and the parts become visible by the same entry.
 
-An upsert is decoded by tasks, too: what its messages tell is put aside, the newest of each key, and
-what that does to the output is found in the server's process (``storage/upsert_range.py``).
+What the messages of an upsert do depends on messages of other pieces. So its tasks decode them, and
+put aside what they tell, the newest of each key, by shares of the keys; what that does to the
+output other tasks find (``storage/fold_task.py``).
 
 What is small, or what only the server can do (a truncation asks the output, a location in memory),
 never comes here: :func:`planned` says so by ``None``. A
 range that tasks fail to read is read in the server's process: what is wrong is found there, with
 its own class and remedy.
 
-Relied on by: ``storage/ingestion.py``. No Spark here; whoever has one is a :class:`Tasks`.
+Relied on by: ``storage/written_by_tasks.py``. No Spark here; whoever has one is a :class:`Tasks`.
 """
 
 from __future__ import annotations
@@ -37,17 +38,25 @@ from headwater.storage.remap import Remap
 from headwater.storage.source import Divisible, Piece, Records, Source
 from headwater.storage.stamp import since, stamped
 from headwater.storage.told import told
-from headwater.storage.upsert_range import put_aside
+from headwater.storage.upsert_range import put_aside_in_shares
 
 MESSAGES_MIN: Final = 200_000
 """Below this a range is read where it is asked for: a job costs more than it saves."""
+
+
+class Aside(msgspec.Struct, frozen=True):
+    """What was put aside of a share of an output's keys."""
+
+    share: int
+    rows: int
+    where: Segment
 
 
 class Written(msgspec.Struct, frozen=True):
     """What a task has done: parts of each output and of the dead letters, and its counts."""
 
     outputs: dict[str, tuple[Part, ...]]
-    told: dict[str, tuple[Segment, ...]]
+    told: dict[str, tuple[Aside, ...]]
     """Of upserts: what was put aside."""
     letters: tuple[Part, ...]
     messages: int
@@ -64,7 +73,12 @@ class Tasks(Protocol):
         ...
 
     def writing(self) -> Writing:
-        """Return under which names the tasks of this range write."""
+        """Return under which names tasks of this range write: others each time."""
+        ...
+
+    @property
+    def at_once(self) -> int:
+        """How many run at a time."""
         ...
 
 
@@ -88,11 +102,13 @@ class PieceTask:
     letters: Target
     letters_upper: int
     writing: Writing
+    shares: int
+    """Into how many the keys of an upsert are cut."""
 
     def __call__(self, attempt: str) -> bytes:
         """Write the parts of the piece; return their descriptors."""
         parts: dict[str, list[Part]] = {name: [] for name in self.outputs}
-        aside: dict[str, list[Segment]] = {name: [] for name in self.outputs}
+        aside: dict[str, list[Aside]] = {name: [] for name in self.outputs}
         letters: list[Part] = []
         counts = [0, 0, 0, 0]
         try:
@@ -101,7 +117,7 @@ class PieceTask:
                 under = f"{attempt}.{number}"
                 changes, told_of = self._made(into, records, under)
                 aside[records.output] += told_of
-                sides = _sides(into.target, changes)
+                sides = both_sides(into.target, changes)
                 dead = _pending(self.letters, changes.letters, errors=False)
                 written = self.writing.write([*sides, *dead], under)
                 parts[records.output] += written[: len(sides)]
@@ -121,16 +137,18 @@ class PieceTask:
             if records.output in self.outputs:
                 yield records
 
-    def _made(self, into: Into, records: Records, under: str) -> tuple[Changes, list[Segment]]:
+    def _made(self, into: Into, records: Records, under: str) -> tuple[Changes, list[Aside]]:
         """Return what records do, and what they tell where that is not known here."""
         envelope, piece = into.envelope, self.piece
         times = stamped(self.source.name, self.remap, records.table, piece.lower, piece.upper)
-        aside = []
+        aside: list[Aside] = []
         if isinstance(envelope, Upsert):
             found = told(envelope, records.output, since(times, into.upper))
             if found.table.num_rows:
-                data = put_aside(envelope, [found.table])
-                aside.append(self.writing.put_aside(data, f"{under}.told"))
+                runs = put_aside_in_shares(envelope, [found.table], self.shares)
+                places = self.writing.put_aside([data for _, _, data in runs], f"{under}.told")
+                for (share, rows, _), where in zip(runs, places, strict=True):
+                    aside.append(Aside(share, rows, where))
             changes = found.refused
         else:
             changes = envelope.changes(records.output, times)
@@ -142,7 +160,8 @@ class PieceTask:
         return changes, aside
 
 
-def _sides(target: Target, changes: Changes) -> list[Pending]:
+def both_sides(target: Target, changes: Changes) -> list[Pending]:
+    """Return what is to be written of changes to an output: rows and errors, where there are."""
     return [
         *_pending(target, changes.updates, errors=False),
         *_pending(target, changes.errors, errors=True),

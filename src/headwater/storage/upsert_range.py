@@ -9,27 +9,26 @@ So the newest value of a key is found among *all* messages of the range, in what
 come and wherever they are cut: what comes of a range does not depend on that, nor on whether tasks
 have put its runs aside (:meth:`UpsertRange.take`) or this process.
 
+All of a range may be folded here, or by one :class:`UpsertRange` for each *share* of it: a range of
+hashes (:func:`put_aside_in_shares`), which has all that was told of its keys and nothing of others.
+So shares can be folded in tasks that know nothing of each other (``storage/fold_task.py``).
+
 What a key had is asked of the output as it was before the range (:data:`RowsOf`), once for each
 key. The parts that are written have disjoint hashes.
-
-Files lie where Python puts temporary files (``TMPDIR``, which should not be in memory), and have no
-name once they are mapped: nothing is left behind, whatever becomes of us.
 
 Relies on: the ingestion, which writes what is returned before it goes on.
 """
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from headwater.base.errors import ExternalError
+from headwater.collection.key_hash import HASH
 from headwater.collection.probe import PROBE_INDEX
 from headwater.collection.run import Run, write_run
 from headwater.persist.batch import Segment
@@ -38,6 +37,7 @@ from headwater.persist.evolution import TIME, updates_schema
 from headwater.persist.location import Blob
 from headwater.storage.dead_letters import ErrorUpdate, Policy, errors_table, letters_table
 from headwater.storage.envelope import Changes, Upsert, key_text
+from headwater.storage.mapped_run import mapped, mapped_from
 from headwater.storage.reclock import Longs
 from headwater.storage.told import BAD, ERROR, ROW, TOLD, Told, begins_of, newest, told
 
@@ -70,7 +70,6 @@ class UpsertRange:
         self._at_once = at_once or MESSAGES_AT_ONCE
         self._waiting: list[pa.Table] = []
         self._runs: list[Run] = []
-        self._taken: list[tuple[Blob, str]] = []
 
     def add(self, stamped: pa.Table) -> Changes:
         """Take a batch; return what its messages without a key do."""
@@ -80,13 +79,7 @@ class UpsertRange:
 
     def take(self, blob: Blob, told: Sequence[Segment]) -> None:
         """Take what tasks have read and put aside; from elsewhere it is brought into files here."""
-        self._taken += [(blob, each.key) for each in told]
-        for each in told:
-            path = blob.local_path(each.key)
-            if path is None:
-                self._runs.append(mapped(blob.get_range(each.key, each.offset, each.length)))
-            else:
-                self._runs.append(Run.open(path, each.offset, each.length))
+        self._runs += [mapped_from(blob, each) for each in told]
 
     def rest(self) -> Iterator[Changes]:
         """Return what the messages that were taken do, some keys at a time."""
@@ -101,9 +94,6 @@ class UpsertRange:
             there = [each for each in rows if each.num_rows]
             if there:
                 yield self._folded(newest(there, self._envelope.key))
-        for blob, key in self._taken:
-            with suppress(ExternalError):  # Otherwise it is swept, later.
-                blob.delete(key)
 
     def _wait(self, found: Told) -> None:
         if found.table.num_rows:
@@ -118,12 +108,14 @@ class UpsertRange:
             self._runs.append(mapped(put_aside(self._envelope, waiting)))
 
     def _ranges(self) -> Iterator[tuple[int, int]]:
-        """Cut all hashes into ranges that have as much as is held at once, about."""
+        """Cut the hashes that there are into ranges that have as much as is held at once, about."""
         rows = sum(run.rows for run in self._runs)
         size = sum(run.arrow_bytes for run in self._runs)
         count = 1 + max(rows // self._at_once, size // BYTES_AT_ONCE)
-        cuts = [_HASHES * n // count - _HASHES // 2 for n in range(count + 1)]
-        return ((first, behind - 1) for first, behind in pairwise(cuts))
+        there = [run.hash_range for run in self._runs if run.hash_range is not None]
+        first, behind = min(low for low, _ in there), 1 + max(high for _, high in there)
+        cuts = [first + (behind - first) * n // count for n in range(count + 1)]
+        return ((low, high - 1) for low, high in pairwise(cuts) if low < high)
 
     def _folded(self, table: pa.Table) -> Changes:
         return folded(self._envelope, self._output, table, self._rows_of, self._errors)
@@ -134,12 +126,22 @@ def put_aside(envelope: Upsert, tables: Sequence[pa.Table]) -> bytes:
     return write_run(newest(tables, envelope.key), envelope.key)
 
 
-def mapped(data: Any) -> Run:
-    """Return a run that is in a file, which nobody else sees."""
-    with tempfile.NamedTemporaryFile(prefix="headwater-upsert-") as file:
-        file.write(data)
-        file.flush()
-        return Run.open(file.name)
+def put_aside_in_shares(
+    envelope: Upsert, tables: Sequence[pa.Table], shares: int
+) -> list[tuple[int, int, bytes]]:
+    """Return the newest of what was told as a run for each share that has some of it.
+
+    Each with the number of its share and its rows. Which share a key is in depends on the key and
+    on how many shares there are, and on nothing else.
+    """
+    table = newest(tables, envelope.key)
+    inner = [_HASHES * n // shares - _HASHES // 2 for n in range(1, shares)]
+    cuts = [0, *np.searchsorted(column_longs(table, HASH), inner).tolist(), table.num_rows]
+    return [
+        (share, stop - start, write_run(table.slice(start, stop - start), envelope.key))
+        for share, (start, stop) in enumerate(pairwise(cuts))
+        if start < stop
+    ]
 
 
 def _between(run: Run, first: int, last: int) -> pa.Table:
@@ -210,4 +212,4 @@ def _told_errors(
             yield ErrorUpdate(error, key_text(row), int(times[place + 1]), -1)
 
 
-__all__ = ["RowsOf", "UpsertRange", "folded", "put_aside"]
+__all__ = ["RowsOf", "UpsertRange", "folded", "put_aside", "put_aside_in_shares"]

@@ -6,6 +6,7 @@ That pieces travel to other processes is shown by ``tests/spark/test_ingested.py
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -18,7 +19,7 @@ from headwater.persist.blob.file import FileBlob
 from headwater.persist.client import open_location
 from headwater.persist.core import Core, Step
 from headwater.persist.spark_parts import Writing, place_of
-from headwater.storage import tasks, upsert_range
+from headwater.storage import tasks, upsert_range, written_by_tasks
 from headwater.storage.dead_letters import Policy
 from headwater.storage.decode import Included
 from headwater.storage.envelope import Upsert
@@ -35,17 +36,20 @@ NEWEST = Upsert(Json(ROW), ("n",), policy=Policy.SKIP, included=(Included("parti
 class Here:
     """Tasks that run one after the other, here."""
 
-    def __init__(self, core: Core, step: Step) -> None:
-        place = place_of(core)
-        assert place is not None
-        self._writing = Writing(place, step.name("here"))
+    at_once = 2
+
+    def __init__(self, ran: list[int], core: Core, step: Step) -> None:
+        self._ran = ran
+        self._core, self._step = core, step
 
     def run(self, work: Sequence[Callable[[str], bytes]]) -> list[bytes]:
-        assert len(work) == 3, "a file each"
+        self._ran.append(len(work))
         return [each(str(number)) for number, each in enumerate(work)]
 
     def writing(self) -> Writing:
-        return self._writing
+        place = place_of(self._core)
+        assert place is not None
+        return Writing(place, self._step.name())
 
 
 def ingested(root: Path, name: str, how: Any) -> list[Any]:
@@ -72,15 +76,23 @@ def ingested(root: Path, name: str, how: Any) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("near", [True, False], ids=["on this disk", "elsewhere"])
-def test_what_tasks_put_aside_of_an_upsert_is_folded_here(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, near: bool
+@pytest.mark.parametrize(
+    ("near", "large"),
+    [(True, True), (False, True), (False, False)],
+    ids=["on this disk", "elsewhere", "elsewhere, folded here"],
+)
+def test_what_tasks_put_aside_of_an_upsert_is_folded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, near: bool, large: bool
 ) -> None:
     print(f"seed {SEED}")
     here = ingested(tmp_path, "here", None)
     monkeypatch.setattr(tasks, "MESSAGES_MIN", 1)
     monkeypatch.setattr(upsert_range, "MESSAGES_AT_ONCE", 15)
+    if large:
+        monkeypatch.setattr(written_by_tasks, "FOLD_MIN", 1)
     if not near:  # As in an object store: nothing can be mapped where it lies.
         monkeypatch.setattr(FileBlob, "local_path", lambda *_: None)
-    assert ingested(tmp_path, "there", Here) == here
+    ran: list[int] = []
+    assert ingested(tmp_path, "there", partial(Here, ran)) == here
+    assert ran == ([3, 2, 3, 2] if large else [3, 3]), "a file each, and a share each"
     assert not list((tmp_path / "there").rglob("*.told")), "nothing is left lying about"
