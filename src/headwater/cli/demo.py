@@ -25,6 +25,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
+from rich.text import Text
 
 from headwater.cli.exit_status import ExitStatus
 from headwater.cli.progress import Steps
@@ -71,15 +72,15 @@ def demo(
         signal.signal(number, lambda *_: stopping.set())
     with Server(config) as server, _postgres(directory / "postgres") as endpoint:
         assert server.console is not None
-        screen.print(f"  console   [cyan]{server.console.url}[/cyan]")
-        screen.print(f"  psql      [cyan]{server.psql}[/cyan]")
+        say_to_copy(screen, "  console   ", server.console.url)
+        say_to_copy(screen, "  psql      ", server.psql)
         story = _Story(screen, server, endpoint, stopping, began)
         summary = story.run(rate, duration)
     if as_json:
         print(json.dumps(summary))
     screen.print(f"Everything is kept in {directory}; go on with it, or look at it:")
-    screen.print(f"  [cyan]headwater demo --data {directory}[/cyan]")
-    screen.print(f"  [cyan]headwater inspect {directory}[/cyan]")
+    say_to_copy(screen, "  ", f"headwater demo --data {directory}")
+    say_to_copy(screen, "  ", f"headwater inspect {directory}")
     if not summary["exact"]:
         raise typer.Exit(ExitStatus.FINDINGS)
 
@@ -145,8 +146,7 @@ class _Story:
         ) as db:
             self._define(db, rate)
             endpoint = self._waiting(self._endpoint.result, "starting PostgreSQL …")
-            screen = self._screen
-            screen.print(f"  delivered [cyan]psql '{endpoint}'[/cyan]")
+            say_to_copy(self._screen, "  delivered ", f"psql '{endpoint}'")
             measured = Measured()
             measured.watch(self._server.sight)
             try:
@@ -282,6 +282,11 @@ def _picture(
         return table
     bar = Columns([ProgressBar(duration, duration - left, width=40), f"{max(0, left):.0f} s left"])
     return Group(table, bar)
+
+
+def say_to_copy(screen: Console, label: str, text: str) -> None:
+    """Print what somebody will copy: never broken into lines, whatever the width is."""
+    screen.print(Text(label).append(text, style="cyan"), soft_wrap=True, highlight=False)
 
 
 def _say(screen: Console, rows: int | None, what: str) -> None:

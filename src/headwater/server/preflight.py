@@ -30,6 +30,8 @@ BESIDE_JVM_MIB: Final = 512
 HEAP_PART: Final = 4
 HEAP_MIB_MIN, HEAP_MIB_MAX = 1024, 4096
 """The heap of Spark's driver, if nobody says: a quarter of the memory, within these."""
+GROUP: Final = Path("/sys/fs/cgroup")
+"""Where a container sees the control group that limits it."""
 _JAVA_SECONDS: Final = 30
 _MIB: Final = 1 << 20
 _ID_BYTES: Final = 8
@@ -113,6 +115,12 @@ def check_java(java_home: str, path: str) -> None:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CannotStart(f"{found} does not run: {error}; {remedy}") from None
     version = java_version(told.stderr + told.stdout)
+    if not version and re.search("allocate|reserve|memory", told.stderr + told.stdout):
+        first = next(line for line in (told.stderr + told.stdout).splitlines() if line.strip("# "))
+        raise CannotStart(
+            f"{found} gets too little memory to start ({first.strip('# ')}); free some, or raise "
+            "the limit of this shell or container (ulimit -v)"
+        )
     if version < JAVA_MIN:
         raise CannotStart(f"{found} is Java {version or 'of no known version'}; {remedy}")
 
@@ -161,8 +169,9 @@ def total_mib() -> int | None:
     found = []
     with contextlib.suppress(OSError, ValueError, StopIteration):
         found.append(_told_mib("MemTotal:"))
-    with contextlib.suppress(OSError, ValueError):
-        found.append(int(Path("/sys/fs/cgroup/memory.max").read_text("ascii")) // _MIB)
+    group = group_bytes(GROUP)
+    if group is not None:
+        found.append(group[0] // _MIB)
     return min(found) if found else None
 
 
@@ -176,12 +185,31 @@ def available_mib() -> int | None:
     found = []
     with contextlib.suppress(OSError, ValueError, StopIteration):
         found.append(_told_mib("MemAvailable:"))
-    with contextlib.suppress(OSError, ValueError):
-        group = Path("/sys/fs/cgroup")
-        limit = int((group / "memory.max").read_text("ascii"))
-        used = int((group / "memory.current").read_text("ascii"))
-        found.append(max(0, limit - used) // _MIB)
+    group = group_bytes(GROUP)
+    if group is not None:
+        found.append(max(0, group[0] - group[1]) // _MIB)
     return min(found) if found else None
+
+
+def group_bytes(group: Path) -> tuple[int, int] | None:
+    """Return limit and use of the control group mounted at ``group``; None: it limits nothing.
+
+    Cached files count as used there, but the kernel drops them for whoever needs memory: a
+    container that has just installed its packages is full of them, and a server starts all the
+    same.
+    """
+    for limit_file, used_file, total in (
+        ("memory.max", "memory.current", ""),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "total_"),
+    ):
+        with contextlib.suppress(OSError, ValueError):
+            limit = int((group / limit_file).read_text("ascii"))  # "max": there is none.
+            used = int((group / used_file).read_text("ascii"))
+            stat = (group / limit_file).with_name("memory.stat").read_text("ascii")
+            cached = {f"{total}inactive_file", f"{total}active_file"}
+            lines = (line.split() for line in stat.splitlines())
+            return limit, used - sum(int(number) for name, number in lines if name in cached)
+    return None
 
 
 def reentrance_id(config: ServerConfig) -> str:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import io
+
+from rich.console import Console
+
 from headwater.adapter.sql.parse import parse
+from headwater.cli.demo import say_to_copy
 from headwater.cli.demo_story import KEYS, QUERIES, definitions, percentile
 
 
@@ -18,3 +23,10 @@ def test_percentiles() -> None:
     assert percentile([], 0.5) == 0
     assert percentile([7], 0.99) == 7
     assert percentile(list(range(1000)), 0.99) == 990
+
+
+def test_a_line_to_copy_is_one_line_on_a_narrow_terminal() -> None:
+    shown = io.StringIO()
+    line = "psql 'postgresql://postgres:@/postgres?host=/srv/[1] demo/postgres'"
+    say_to_copy(Console(file=shown, width=20), "  delivered ", line)
+    assert shown.getvalue() == f"  delivered {line}\n"

@@ -69,6 +69,9 @@ def test_java_is_missing_or_old_or_broken(tmp_path: Path) -> None:
     mute = a_java(tmp_path / "mute", "hello")
     with pytest.raises(CannotStart, match="of no known version"):
         preflight.check_java(mute, "")
+    starved = a_java(tmp_path / "starved", "Could not allocate compressed class space: 1 bytes")
+    with pytest.raises(CannotStart, match=r"too little memory to start \(Could not .*ulimit"):
+        preflight.check_java(starved, "")
     preflight.check_java(a_java(tmp_path / "new", 'openjdk version "21" 2023'), "")
 
 
@@ -81,6 +84,24 @@ def test_too_little_memory_says_how_much_is_needed() -> None:
     preflight.check_memory(1024, None)
     free = preflight.available_mib()
     assert free is None or free > 0
+
+
+def test_cached_files_of_a_container_are_free_memory(tmp_path: Path) -> None:
+    assert preflight.group_bytes(tmp_path) is None
+    (tmp_path / "memory.max").write_text("max\n")
+    (tmp_path / "memory.current").write_text("900\n")
+    (tmp_path / "memory.stat").write_text(
+        "anon 200\nfile 700\ninactive_file 400\nactive_file 300\n"
+    )
+    assert preflight.group_bytes(tmp_path) is None
+    (tmp_path / "memory.max").write_text("1000\n")
+    assert preflight.group_bytes(tmp_path) == (1000, 200)
+    older = tmp_path / "older" / "memory"
+    older.mkdir(parents=True)
+    (older / "memory.limit_in_bytes").write_text("1000\n")
+    (older / "memory.usage_in_bytes").write_text("900\n")
+    (older / "memory.stat").write_text("total_inactive_file 50\ntotal_active_file 50\n")
+    assert preflight.group_bytes(tmp_path / "older") == (1000, 800)
 
 
 def test_a_shared_location_has_an_id_that_is_kept_with_the_directory(tmp_path: Path) -> None:
