@@ -64,8 +64,10 @@ def test_a_log_that_is_not_one(tmp_path: Path) -> None:
 
 
 def test_a_newer_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    version = encoding.VERSION + 1
     with monkeypatch.context() as newer:
-        newer.setattr(encoding, "VERSION", encoding.VERSION + 1)
+        newer.setattr(encoding, "VERSION", version)  # What it reads,
+        newer.setattr(encoding, "ORDINARY", version)  # and what it writes.
         open_location(tmp_path).stop()
     assert "upgrade Headwater" in refused("serve", "--data", tmp_path, "--listen", "0")
 
