@@ -540,6 +540,15 @@ def test_nothing_a_client_sets_stays(shadow: Shadow) -> None:
         ]
 
 
+def test_an_answer_without_rows_has_its_columns(shadow: Shadow) -> None:
+    asked = "select relname, oid, relnatts, reltype::bigint as n from pg_class where relname = $1"
+    some, none = (shadow.run_catalog_query(asked, [name]) for name in ("t", "no such thing"))
+    assert len(some.rows) == 1
+    assert none.rows == ()
+    assert [column.name for column in none.columns] == ["relname", "oid", "relnatts", "n"]
+    assert none.columns == some.columns
+
+
 def test_a_huge_answer_is_given_up(shadow: Shadow) -> None:
     with pytest.raises(AnswerTooLarge):
         shadow.run_catalog_query("select * from generate_series(1, 200000)")

@@ -97,9 +97,7 @@ class Sessions:
             # Our system's relations are found without their schema; lists of relations leave them
             # out, as those of pg_catalog.
             _accept(server.exec_(_set_path((*path, _SYSTEM))))
-            _accept(server.prepare(b"", _bytes(text), list(parameters) or None))
-            described = server.describe_prepared(b"")
-            _accept(described)
+            described = _described(server, text, parameters)
             types = tuple(described.param_type(n) for n in range(described.nparams))
             return Analysis(_columns(described), types)
 
@@ -134,15 +132,10 @@ class Sessions:
                 if cursor.pgresult is None and error.sqlstate is None and not connection.closed:
                     raise PostgresRejected("a catalog query returns rows", "0A000") from None
                 raise _rejection(error) from None
-            columns = tuple(
-                ResultColumn(
-                    described.name,
-                    described.type_code,
-                    result.fmod(n) if (result := cursor.pgresult) else -1,
-                    described.internal_size or -1,
-                )
-                for n, described in enumerate(cursor.description or ())
-            )
+            # Rows that are streamed bring their columns with them. Where there is none they are
+            # asked for, or a client would see an answer without columns.
+            result = cursor.pgresult or _described(connection.pgconn, text)
+            columns = _columns(result)
         return Answer(columns, tuple(rows))
 
     @contextlib.contextmanager
@@ -202,6 +195,13 @@ def _bytes(text: str) -> bytes:
 def _accept(result: pq.abc.PGresult) -> None:
     if result.status == pq.ExecStatus.FATAL_ERROR:
         raise _rejection(psycopg.errors.error_from_result(result))
+
+
+def _described(server: pq.abc.PGconn, text: str, parameters: Sequence[int] = ()) -> pq.abc.PGresult:
+    _accept(server.prepare(b"", _bytes(text), list(parameters) or None))
+    described = server.describe_prepared(b"")
+    _accept(described)
+    return described
 
 
 def _rejection(error: psycopg.Error) -> Exception:
