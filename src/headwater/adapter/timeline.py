@@ -74,7 +74,7 @@ class Timeline:
     def __init__(self, client: Client, clock: Clock, tick_seconds: float = TICK_SECONDS) -> None:
         self._core = client.core
         self._clock = clock
-        self._tick_seconds = tick_seconds
+        self.tick_seconds = tick_seconds
         self._turn = threading.Lock()
         self._confirmed = Confirmations(client.core)
         self._stopping = threading.Event()
@@ -131,7 +131,7 @@ class Timeline:
                 self._core.submit(Atomic(commands)).result()
 
     def _tick(self) -> None:
-        while not self._stopping.wait(self._tick_seconds):
+        while not self._stopping.wait(self.tick_seconds):
             try:
                 self.tick()
             except HeadwaterError:

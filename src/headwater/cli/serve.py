@@ -64,6 +64,10 @@ def serve(
     query_result_mib: Annotated[
         int | None, typer.Option(help="How large the answer of a query may be, in MiB [4096].")
     ] = None,
+    tick_ms: Annotated[
+        int | None,
+        typer.Option(help="How often time goes on where nobody writes, from 200 ms on [1000]."),
+    ] = None,
     users: Annotated[
         Path | None, typer.Option(help="File of users, as `headwater user` writes it.")
     ] = None,
@@ -106,6 +110,7 @@ def serve(
         "spark_cores": spark_cores,
         "spark_host": spark_host,
         "query_result_mib": query_result_mib,
+        "tick_ms": tick_ms,
         "users": users,
         "tls_certificate": tls_certificate,
         "tls_key": tls_key,

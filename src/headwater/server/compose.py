@@ -97,7 +97,7 @@ class Server:
         )
         undo.callback(self.client.stop)
         tell("the location is open", epoch=self.client.core.epoch, **config.shown())
-        self.timeline = Timeline(self.client, clock)
+        self.timeline = Timeline(self.client, clock, config.tick_ms / 1000)
         self.catalog_queries = CatalogQueries(
             config.data / "shadow",
             lambda: self.client.core.state,

@@ -36,6 +36,9 @@ ENVIRONMENT: Final = "HEADWATER_"
 PORT_DEFAULT: Final = 6875
 OFF: Final = "off"
 _PORT_MAX: Final = 65_535
+TICK_MIN_MS: Final = 200
+"""Each tick is an entry of the log and wakes every view: more often costs more than it tells."""
+TICK_MAX_MS: Final = 60_000
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
 
 LogFormat = Literal["plain", "json"]
@@ -90,6 +93,9 @@ class ServerConfig:
     """Address at which executors reach the driver."""
     query_result_mib: int = 4096
     """How large the answer of a query may be; it waits on disk."""
+    tick_ms: int = 1000
+    """How often the timeline follows the clock where nobody writes; not below
+    :data:`TICK_MIN_MS`."""
     spark: tuple[tuple[str, str], ...] = ()
     """Further settings of Spark."""
     otel: bool = False
@@ -269,6 +275,15 @@ def _count(value: object, where: str) -> int:
     return value
 
 
+def _tick(value: object, where: str) -> int:
+    ticked = _count(value, where)
+    if not TICK_MIN_MS <= ticked <= TICK_MAX_MS:
+        raise InvalidConfiguration(
+            where, f"a tick of {ticked} ms; it may be from {TICK_MIN_MS} to {TICK_MAX_MS} ms"
+        )
+    return ticked
+
+
 def _switch(value: object, where: str) -> bool:
     word = str(value).strip().lower()
     if word not in _TRUE + _FALSE:
@@ -313,6 +328,7 @@ _READERS: Final[dict[str, Any]] = {
     "spark_cores": _count,
     "spark_host": _text,
     "query_result_mib": _count,
+    "tick_ms": _tick,
     "otel": _switch,
     "log_format": _log_format,
     "log_level": _log_level,

@@ -40,11 +40,12 @@ def test_what_was_started_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Ingestions, "start", broken)
     before = set(threading.enumerate())
     server = compose.Server(
-        ServerConfig(tmp_path / "data", port=0, console=Address("127.0.0.1", 0))
+        ServerConfig(tmp_path / "data", port=0, console=Address("127.0.0.1", 0), tick_ms=250)
     )
     with pytest.raises(RuntimeError, match="fifth"):
         server.start()
     assert NoSpark.closed
+    assert server.timeline.tick_seconds == 0.25
     left = [t.name for t in set(threading.enumerate()) - before if t.is_alive()]
     assert [name for name in left if name.startswith("headwater")] == []
     # The role was given back: anybody may take it, without a take-over.

@@ -29,6 +29,12 @@ def test_the_console_is_beside_the_door_unless_it_is_told_where_or_off() -> None
     assert resolved({}, {}, {"data": "d", "console": False}).console is None
 
 
+def test_a_tick_is_a_second_unless_it_is_said() -> None:
+    assert resolved(DATA, {}).tick_ms == 1000
+    assert resolved({**DATA, "tick_ms": 200}, {"HEADWATER_TICK_MS": "300"}).tick_ms == 200
+    assert resolved(DATA, {}, {"tick_ms": 60_000}).tick_ms == 60_000
+
+
 def test_settings_of_spark_are_taken_from_the_file() -> None:
     file = {"data": "d", "spark": {"spark.executor.memory": "4g", "spark.x": 3, "spark.y": True}}
     assert resolved({}, {}, file).spark == (
@@ -50,6 +56,8 @@ def test_settings_of_spark_are_taken_from_the_file() -> None:
         ({**DATA, "listen": "here"}, {}, {}, "--listen: 'here' is no address; write HOST:PORT"),
         ({**DATA, "listen": "h:70000"}, {}, {}, "--listen"),
         (DATA, {"HEADWATER_SPARK_CORES": "-1"}, {}, "HEADWATER_SPARK_CORES: '-1' is not a whole"),
+        ({**DATA, "tick_ms": 199}, {}, {}, "--tick-ms: a tick of 199 ms; it may be from 200 to"),
+        (DATA, {"HEADWATER_TICK_MS": "60001"}, {}, "HEADWATER_TICK_MS: a tick of 60001 ms"),
         (DATA, {"HEADWATER_TLS_REQUIRED": "maybe"}, {}, "neither true nor false"),
         (DATA, {"HEADWATER_TLS_REQUIRED": "yes"}, {}, "TLS needs both"),
         (DATA, {}, {"log_level": "loud"}, "f: log_level: 'loud' is none of debug"),
