@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from headwater.adapter.connections import connection_options
 from headwater.adapter.pgwire import prepare_statements, variables, wire_statements
+from headwater.adapter.settings import Settings, is_ours
 from headwater.adapter.sql import (
     connection_statements,
     materialization_statements,
@@ -430,12 +431,21 @@ def _option(where: str, needed: list[str], others: list[str]) -> str:
     return f"| `{told}` | {cells[0]} | {cells[1]} |"
 
 
+_TOLD: Final = {
+    "transaction_isolation": "or `serializable`, or `'bounded staleness 10s'`: see "
+    "[the time of a read](../concepts.md#time-of-a-read)",
+    "dialect": "or `spark`",
+}
+
+
 def _variables() -> Iterator[str]:
     yield "Those that are fixed say how values are written, and may be set to what they are."
     yield "\n| variable | at first | |\n|---|---|---|"
     for name, value in sorted({**variables.FREE, **variables.SHARED}.items()):
+        first = Settings().show(name) if is_ours(name) else value
         kind = "a length of time: `'10s'`, `0` is none" if name in variables.TIMEOUTS else ""
-        yield f"| `{name}` | `{value}` | {kind} |" if value else f"| `{name}` | | {kind} |"
+        kind = _TOLD.get(name, kind)
+        yield f"| `{name}` | `{first}` | {kind} |" if first else f"| `{name}` | | {kind} |"
     for name, (value, _) in sorted(variables.FIXED.items()):
         yield f"| `{name}` | `{value}` | fixed |"
     yield ""
