@@ -97,6 +97,10 @@ def test_a_location_is_read_beside_its_server(address: str, data: Path) -> None:
     )
     status, out, _ = run("sql", "--data", data, "--json", "SELECT k FROM r WHERE k = 7")
     assert (status, json.loads(out)["rows"]) == (0, [[7]])
+    # What is wrong is told as a server tells it: with the remedy, and the SQLSTATE.
+    status, _, err = run("sql", "--data", data, "SELECT k FROM r WHERE k = 7 AS OF 5")
+    assert status == ExitStatus.FAILED
+    assert "or raise RETAIN HISTORY. (22023)" in err
 
 
 def test_a_backup_while_it_runs_and_its_restore(address: str, data: Path, tmp_path: Path) -> None:

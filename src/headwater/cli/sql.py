@@ -33,7 +33,7 @@ SHOWN_MAX: Final = 40
 
 
 class StatementFailed(HeadwaterError):
-    """What a server said to a statement."""
+    """What was said to a statement, by a server or by a location."""
 
     def __init__(self, said: str, detail: str | None, hint: str | None, sqlstate: str) -> None:
         rest = "".join(f" {part}" for part in (detail, hint) if part)
@@ -164,11 +164,17 @@ def _location(data: Path) -> Iterator[Execute]:
     if not (data / "log.db").is_file():
         raise CannotOpen(f"{data} is not a location: it has no log.db; check the path")
     from headwater import api
+    from headwater.adapter.errors import AdapterError
 
     with api.open(data) as database:
 
         def execute(statement: str) -> Answered:
-            answer = database.sql(statement)
+            try:
+                answer = database.sql(statement)
+            except AdapterError as error:
+                raise StatementFailed(
+                    error.primary, error.detail, error.hint, error.sqlstate
+                ) from None
             return Answered(answer.tag, answer.columns, answer.fetchall())
 
         yield execute
