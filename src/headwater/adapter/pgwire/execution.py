@@ -145,7 +145,7 @@ class Execution:
                 raise UnknownPrepared("prepared statement", asked.name)
             portal = executed(asked, self.prepared[asked.name])
             if portal.statement is None:
-                return Answer("")
+                return Answer("EXECUTE")  # Of an empty text, which has no tag of its own.
             if not isinstance(portal.statement, ExecutePrepared):
                 return await self._start(portal.statement, portal.sql)
             asked = portal.statement
