@@ -30,6 +30,7 @@ from headwater.collection.types import by_postgres
 from headwater.testing.servers import postgres_server
 from tests.end_to_end.memory_backend import Memory
 from tests.end_to_end.recorded import Client, parsed, play, readable
+from tests.seeds import seeds
 
 pytestmark = pytest.mark.server
 
@@ -101,13 +102,13 @@ TEXTS = [
     "select * from t", "select * from one", "", "selec 1", "begin", "commit", "rollback",
     "select * from missing", "declare c cursor for select * from t", "fetch 2 from c",
     "fetch all from c", "close c", "select * from t; select * from one", "deallocate s",
-    "prepare s as select * from t", "prepare e as select * from one", "execute s", "execute e",
 ]  # fmt: skip
+# PREPARE and EXECUTE are compared by themselves (tests/logic, ``prepared``): among messages of the
+# protocol PostgreSQL has ways of its own with them, as a DECLARE that it refuses everywhere else.
 # A prepared FETCH whose cursor is gone makes PostgreSQL 18 hang up.
 PREPARED = [text for text in TEXTS if not text.startswith("fetch")]
 CONVERSATIONS = 60
-DIFFERED = (854471028, 1623145555)
-"""Seeds of conversations that were once answered otherwise."""
+EXECUTED_EMPTY = [r"> P s\00\00\00\00", "> S", r"> Q execute\20s\00", "> X"]
 
 
 def conversation(chance: random.Random) -> list[str]:
@@ -144,8 +145,9 @@ def conversation(chance: random.Random) -> list[str]:
     return [f"> {kind} {readable(payload)}".rstrip() for kind, payload in sent]
 
 
+@pytest.mark.parametrize("start", seeds(1, 40))
 def test_random_conversations_are_answered_as_by_postgresql(
-    dsn: str, postgres: psycopg.Connection[Any], wire: WireServer, memory: Memory
+    dsn: str, postgres: psycopg.Connection[Any], wire: WireServer, memory: Memory, start: int
 ) -> None:
     _tables(postgres)
     memory.tables["t"] = pa.table(
@@ -153,9 +155,9 @@ def test_random_conversations_are_answered_as_by_postgresql(
     )
     memory.tables["one"] = pa.table({"one": pa.array([1], pa.int32())})
     options = conninfo_to_dict(dsn)
-    first = random.randrange(1 << 32)
-    for seed in (*DIFFERED, *range(first, first + CONVERSATIONS)):
-        lines = conversation(random.Random(seed))
+    first = start * 1_000_000
+    for seed in range(first, first + CONVERSATIONS):
+        lines = conversation(random.Random(seed)) if seed > first else EXECUTED_EMPTY
         answers = []
         for client, startup in (
             (Client(_connected(options)), _startup(options["user"], options["dbname"])),
