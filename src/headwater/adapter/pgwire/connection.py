@@ -167,6 +167,9 @@ class Connection:
                             await group.commit()
                     assert tag is not None, "without a limit there is no suspension"
                     self._stream.write(messages.command_complete(tag))
+                except AdapterError:
+                    self._execution.leave(portal)
+                    raise
                 finally:
                     self._execution.release(portal)
 

@@ -39,6 +39,8 @@ IDLE, IN_TRANSACTION, FAILED = b"I", b"T", b"E"
 EXECUTE_DEPTH_MAX: Final = 100
 _WAYS_OUT: Final = (statements.Commit, statements.Rollback, statements.RollbackTo)
 """Of a failed transaction."""
+_RUN_HERE: Final = (wire.DeclareCursor, wire.CloseCursor, wire.Deallocate, Prepare)
+"""What has no rows and fails while it runs, not when it is looked at."""
 
 
 class InvalidPortalState(AdapterError):
@@ -158,6 +160,12 @@ class Execution:
         portal = self.portals.pop(name, None)
         if portal is not None:
             self.release(portal)
+
+    def leave(self, portal: Portal) -> None:
+        """As PostgreSQL: what failed while it ran, without rows, is the unnamed portal until the
+        transaction ends; it can be described."""
+        if self.status == IN_TRANSACTION and isinstance(portal.statement, _RUN_HERE):
+            self.portals[""] = portal
 
     def close(self) -> None:
         """The client is gone: let go of every portal, in the worker, before its session ends."""
@@ -280,6 +288,7 @@ class Execution:
                 if self.status == IDLE:
                     self._variables.warn("25P01", "there is no transaction in progress")
                     tag = "COMMIT" if isinstance(statement, statements.Commit) else "ROLLBACK"
+                    self._close_portals()
                     return Answer(tag)
                 self.status = IDLE  # Whatever the outcome: a COMMIT that fails has ended it too.
                 self._close_portals()
