@@ -15,7 +15,6 @@ from dataclasses import replace
 from typing import Final
 
 from headwater.adapter.errors import (
-    AdapterError,
     TransactionFailed,
     UnknownPrepared,
     Unsupported,
@@ -41,13 +40,6 @@ _WAYS_OUT: Final = (statements.Commit, statements.Rollback, statements.RollbackT
 """Of a failed transaction."""
 _RUN_HERE: Final = (wire.DeclareCursor, wire.CloseCursor, wire.Deallocate, Prepare)
 """What has no rows and fails while it runs, not when it is looked at."""
-
-
-class InvalidPortalState(AdapterError):
-    """A portal that has run to its end and has no rows to give again."""
-
-    condition = "OBJECT_NOT_IN_PREREQUISITE_STATE"
-    sqlstate = "55000"
 
 
 class Execution:
@@ -258,7 +250,7 @@ class Execution:
             assert portal.statement is not None
             portal.answer = await self._start(portal.statement, portal.sql)
         elif portal.done and portal.answer.rows is None and not portal.answer.counted:
-            raise InvalidPortalState("the portal cannot be run")
+            raise refusals.InvalidPortalState("the portal cannot be run")
         return portal.answer
 
     async def _start(self, statement: wire.AnyStatement, sql: str) -> Answer:

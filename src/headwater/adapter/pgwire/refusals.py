@@ -13,6 +13,13 @@ from headwater.adapter.errors import AdapterError
 from headwater.adapter.pgwire import messages
 
 
+class InvalidPortalState(AdapterError):
+    """A portal that has run to its end and has no rows to give again."""
+
+    condition = "OBJECT_NOT_IN_PREREQUISITE_STATE"
+    sqlstate = "55000"
+
+
 class Cancelled(AdapterError):
     """A statement that was ended before it was done."""
 
