@@ -10,7 +10,7 @@ from headwater.adapter import catalog, namespaces
 from headwater.adapter.change import Change
 from headwater.adapter.errors import UnknownColumn, WrongKind
 from headwater.adapter.sql import names
-from headwater.adapter.sql.objects import renamed
+from headwater.adapter.sql.renaming import renamed
 from headwater.adapter.sql.statements import AlterRetention, CommentOn, Kind, Rename
 from headwater.persist.commands import Command
 from headwater.persist.state import State
@@ -43,7 +43,7 @@ def rename(state: State, statement: Rename) -> Change:
 def called(state: State, found: catalog.Object, name: str) -> tuple[Command, ...]:
     """Return what gives an object another name, which says the schema it is in."""
     catalog.refuse_duplicate(state, name)
-    new = catalog.changed(found, name=name, sql=renamed(found.sql, name))
+    new = catalog.changed(found, name=name, sql=renamed(found.sql, name, found.dialect))
     return catalog.remove(found.name), catalog.put(new)
 
 

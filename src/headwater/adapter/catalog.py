@@ -79,7 +79,7 @@ class Object(msgspec.Struct, frozen=True):
     query: str = ""
     """Of a view: its query, in Spark's dialect."""
     bindings: dict[str, str] = {}
-    """Of a view: from the names in its query to the ids of objects."""
+    """From the names in its text to the ids of objects, as they were looked up."""
     comment: str | None = None
     column_comments: dict[str, str] = {}
     retain_ms: int = RETAIN_MS_DEFAULT
@@ -90,6 +90,8 @@ class Object(msgspec.Struct, frozen=True):
     """Of a subscription."""
     of: str = ""
     """Of what a source keeps: the id of the source, which it comes and goes with."""
+    dialect: Literal["postgres", "spark"] = "postgres"
+    """In which the query in its text is."""
     begins: int = 0
     """Since when it is its collection; before, it was another, which is not read any more."""
 

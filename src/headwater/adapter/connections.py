@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 import psycopg
 
-from headwater.adapter import catalog, namespaces
+from headwater.adapter import catalog, creating, namespaces
 from headwater.adapter.change import Change
 from headwater.adapter.errors import InvalidDefinition, WrongKind
 from headwater.adapter.object_errors import ConnectionFailed, SecretUnreadable
@@ -155,7 +155,8 @@ def create_connection(
     oid = f"u{new_id()}"
     definition = ConnectionDefinition(kind, clear, hidden)
     uses = tuple(dict.fromkeys(hidden.values()))
-    named = catalog.Object(called, "connection", sql, uses=uses, id=oid)
+    bound = creating.bindings(state, sql)
+    named = catalog.Object(called, "connection", sql, uses=uses, id=oid, bindings=bound)
     item = SetItem(CONNECTION + oid, msgspec.json.encode(definition))
     return Change(tag, (item, catalog.put(named)))
 

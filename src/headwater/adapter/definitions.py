@@ -325,6 +325,7 @@ class Definitions:
             query=query,
             bindings=bindings,
             schema=evolution.to_bytes(schema),
+            dialect=statement.dialect,
         )
         return Change("CREATE VIEW", (catalog.put(view),))
 
@@ -335,7 +336,8 @@ class Definitions:
         if statement.if_not_exists and catalog.called(state, called) is not None:
             return Change(tag)
         found = catalog.called(state, called) if statement.or_replace else None
-        uses = tuple(catalog.named(state, name).id for name in statement.tables)
+        bound = {name: catalog.named(state, name).id for name in statement.tables}
+        uses = tuple(bound.values())
         if found is None:
             catalog.refuse_duplicate(state, called)
         else:
@@ -347,7 +349,15 @@ class Definitions:
         if found is not None and statement.retain_ms is None:
             retain_ms = found.retain_ms
         named = catalog.Object(
-            called, "materialized view", sql, name, uses, name, retain_ms=retain_ms
+            called,
+            "materialized view",
+            sql,
+            name,
+            uses,
+            name,
+            bindings=bound,
+            retain_ms=retain_ms,
+            dialect=statement.dialect,
         )
 
         def create(also: tuple[Command, ...]) -> None:
@@ -375,7 +385,10 @@ class Definitions:
         oid = f"u{self._collections.new_id()}"
         retain_ms = alterations.retained(statement.retain_ms)
         sql = indexes.create_sql(name, on, statement)
-        index = catalog.Object(name, "index", sql, oid, (on.id,), oid, retain_ms=retain_ms)
+        bound = {on.name: on.id}
+        index = catalog.Object(
+            name, "index", sql, oid, (on.id,), oid, bindings=bound, retain_ms=retain_ms
+        )
 
         def create(also: tuple[Command, ...]) -> None:
             self._views.create_view(

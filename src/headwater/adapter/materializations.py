@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import pyarrow as pa
+from psycopg.sql import Literal
 
-from headwater.adapter import catalog, namespaces
+from headwater.adapter import catalog, creating, namespaces
 from headwater.adapter.change import Change
 from headwater.adapter.connections import connection, secret
 from headwater.adapter.errors import InvalidDefinition, WrongKind
 from headwater.adapter.object_errors import ConnectionFailed
 from headwater.adapter.redaction import redacted
+from headwater.adapter.sql import renaming
 from headwater.adapter.sql.connection_statements import SecretName
 from headwater.adapter.sql.materialization_statements import (
     CreateMaterialization,
     SetMaterialization,
     TurnMaterialization,
 )
+from headwater.adapter.sql.parse import parse
 from headwater.base.errors import ExternalError, InvalidUsage
 from headwater.base.ids import GlobalId
 from headwater.materialize.controller import DryRun, Materializations
@@ -80,7 +83,10 @@ def create(
     views = tuple(catalog.named(state, binding.view).id for binding in statement.bindings)
     oid = f"u{new_id()}"
     uses = tuple(dict.fromkeys((*views, *used)))
-    named = catalog.Object(called, "materialization", redacted(sql), uses=uses, id=oid)
+    bound = creating.bindings(state, sql)
+    named = catalog.Object(
+        called, "materialization", redacted(sql), uses=uses, id=oid, bindings=bound
+    )
     settings = read_settings(statement.settings)
 
     def install(also: tuple[Command, ...]) -> None:
@@ -119,6 +125,8 @@ def change(
             hint="Drop the materialization and create it anew, into other tables.",
         )
 
+    kept = catalog.changed(found, sql=with_settings(found.sql, given)) if given else found
+
     def changed(also: tuple[Command, ...]) -> None:
         if isinstance(statement, SetMaterialization):
             if "tuning" in settings:
@@ -137,7 +145,25 @@ def change(
         if also:
             core.submit(Atomic(also)).result()
 
-    return Change("ALTER MATERIALIZATION", (), (changed,))
+    commands = (catalog.put(kept),) if given else ()
+    return Change("ALTER MATERIALIZATION", commands, (changed,))
+
+
+def with_settings(create_sql: str, given: Mapping[str, str]) -> str:
+    """Return the text of a materialization with settings changed.
+
+    >>> with_settings("CREATE MATERIALIZATION m INTO DELTA (PATH 'p') (v AS t KEY (k))", {"X": "1"})
+    "CREATE MATERIALIZATION m INTO DELTA (PATH 'p') (v AS t KEY (k)) WITH (X '1')"
+    """
+    (made,) = parse(create_sql)
+    assert isinstance(made, CreateMaterialization)
+    listed = ", ".join(
+        f"{name} {Literal(value).as_string(None)}"
+        for name, value in {**made.settings, **given}.items()
+    )
+    start, end = renaming.clause(create_sql, "WITH")
+    text = f"{'' if start < end else ' '}WITH ({listed})"
+    return renaming.edited(create_sql, (renaming.Edit(start, end, text),))
 
 
 def validated(

@@ -15,13 +15,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
-import sqlglot
 from psycopg import sql as literals
-from sqlglot import exp
-from sqlglot.errors import SqlglotError
-from sqlglot.optimizer.scope import traverse_scope
 
 from headwater.adapter import catalog, namespaces
 from headwater.adapter.errors import AdapterError
@@ -29,7 +25,7 @@ from headwater.adapter.shadow.objects import Column, Index, Mirrored, Relation, 
 from headwater.adapter.sql import names
 from headwater.adapter.sql.names import SYSTEM_SCHEMA
 from headwater.adapter.sql.parse import parse
-from headwater.adapter.sql.query import folded
+from headwater.adapter.sql.renaming import query_with_names
 from headwater.adapter.sql.statements import (
     Calculated,
     CreateMaterializedView,
@@ -200,7 +196,7 @@ def _definition(state: State, each: catalog.Object, created: Statement | None) -
             bound = each.bindings
         case CreateMaterializedView(_, query, tables):
             columns = None
-            bound = dict(zip(tables, each.uses, strict=False))
+            bound = each.bindings or dict(zip(tables, each.uses, strict=False))
         case _:
             return None
     renamed = {}
@@ -209,33 +205,8 @@ def _definition(state: State, each: catalog.Object, created: Statement | None) -
         now = catalog.by_id(state, oid).exact
         if now != names.exact(name):
             renamed[name] = now
-    text = _with_names(query, renamed) if renamed else query
+    text = query_with_names(query, renamed) if renamed else query
     if text is None or columns is None:
         return text
     listed = ", ".join('"' + name.replace('"', '""') + '"' for name in columns)
     return f"SELECT * FROM ({text}) AS named({listed})"  # noqa: S608 - analysed, never run
-
-
-def _with_names(query: str, renamed: Mapping[str, str]) -> str | None:
-    """The query with relations under other names, each still called as before inside it."""
-    try:
-        tree = sqlglot.parse_one(query, dialect="postgres")
-        for scope in traverse_scope(tree):
-            for source in scope.sources.values():
-                if isinstance(source, exp.Table) and isinstance(source.this, exp.Identifier):
-                    _rename(source, renamed)
-    except SqlglotError:
-        return None
-    return str(tree.sql(dialect="postgres"))
-
-
-def _rename(table: Any, renamed: Mapping[str, str]) -> None:
-    called = folded(table.this)
-    now = renamed.get(names.written([folded(part) for part in table.parts]))
-    if now is None:
-        return
-    schema, name = names.parts(now)
-    if not table.alias and name != called:
-        table.set("alias", exp.TableAlias(this=exp.to_identifier(called, quoted=True)))
-    table.set("db", exp.to_identifier(schema, quoted=True))
-    table.set("this", exp.to_identifier(name, quoted=True))

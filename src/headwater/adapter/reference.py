@@ -326,7 +326,12 @@ SECTIONS: Final[dict[str, tuple[Entry, ...]]] = {
         ),
         _of(statements.ShowSchemas, "Names of schemas.", "SHOW SCHEMAS"),
         _of(statements.ShowColumns, "Columns and their types.", "SHOW COLUMNS FROM orders"),
-        _of(statements.ShowCreate, "The statement that makes it.", "SHOW CREATE TABLE orders"),
+        _of(
+            statements.ShowCreate,
+            "The statement that, typed now, makes it as it is: under today's names, with today's "
+            "settings. A secret's value is not in it.",
+            "SHOW CREATE TABLE orders",
+        ),
     ),
     "Transactions and sessions": (
         _of(

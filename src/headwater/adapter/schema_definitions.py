@@ -15,7 +15,7 @@ from headwater.adapter.errors import DuplicateSchema, ReservedName, Unsupported
 from headwater.adapter.sql import names
 from headwater.adapter.sql.connection_statements import CreateConnection
 from headwater.adapter.sql.materialization_statements import CreateMaterialization
-from headwater.adapter.sql.objects import renamed
+from headwater.adapter.sql.renaming import renamed
 from headwater.adapter.sql.source_statements import CreateSource
 from headwater.adapter.sql.statements import (
     CreateMaterializedView,
@@ -32,6 +32,7 @@ from headwater.persist.commands import Command
 from headwater.persist.state import State
 
 _RESERVED: Final = ("pg_", names.SYSTEM_PREFIX)
+_VIEWS: Final = (CreateView, CreateMaterializedView)
 _PRESENT: Final = ("information_schema",)
 """In the shadow, and of no use here."""
 
@@ -129,6 +130,8 @@ def with_schema(state: State, statement: object, sql: str) -> str:
         ):
             placed = namespaces.placed(state, name)
             given, _ = names.parts(name)
-            return sql if given is not None or placed == name else renamed(sql, placed)
+            dialect = statement.dialect if isinstance(statement, _VIEWS) else "postgres"
+            kept = given is not None or placed == name
+            return sql if kept else renamed(sql, placed, dialect)
         case _:
             return sql

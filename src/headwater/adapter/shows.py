@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from headwater.adapter import catalog, namespaces, sources
+from headwater.adapter import catalog, creating, namespaces, sources
 from headwater.adapter.errors import WrongKind
 from headwater.adapter.sql.names import schema_of
 from headwater.adapter.sql.statements import (
@@ -45,7 +45,7 @@ def shown(state: State, statement: ShowsObjects) -> pa.Table:
             found_one = catalog.named(state, name)
             if found_one.kind != kind:
                 raise WrongKind(name, kind, found_one.kind)
-            return _texts(("name", "create_sql"), [(name, found_one.sql)])
+            return _texts(("name", "create_sql"), [(name, creating.statement(state, found_one))])
 
 
 def _of(state: State, schema: str | None) -> list[catalog.Object]:

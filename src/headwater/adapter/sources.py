@@ -23,6 +23,7 @@ import pyarrow as pa
 from headwater.adapter import (
     alterations,
     catalog,
+    creating,
     message_schemas,
     mysql_sources,
     namespaces,
@@ -123,7 +124,7 @@ def create(
             name = _beside(called, table.name)
             _refuse_taken(state, name, called, {part.name for part in parts})
             text = _part_sql(name, called, table.reference)
-            parts.append(_part(name, text, collection, oid, collection, retain_ms))
+            parts.append(_part(name, text, collection, {called: oid}, collection, retain_ms))
     definition = SourceDefinition(oid, described.upstream, tuple(outputs))
     kept = definition.ingestion
     taken = {called, *(part.name for part in parts)}
@@ -134,7 +135,8 @@ def create(
             continue
         name = _free(state, called, what, taken)
         text = _part_sql(name, called, what)
-        parts.append(_part(name, text, collection, oid, f"u{ids[collection]}", retain_ms))
+        part_id = f"u{ids[collection]}"
+        parts.append(_part(name, text, collection, {called: oid}, part_id, retain_ms))
     source = catalog.Object(
         called,
         "source",
@@ -143,6 +145,7 @@ def create(
         described.uses,
         oid,
         retain_ms=retain_ms,
+        bindings=creating.bindings(state, sql),
     )
     named = tuple(catalog.put(each) for each in (source, *parts))
 
@@ -163,9 +166,13 @@ def turn(state: State, statement: TurnSource, ingestions: Ingestions) -> Change:
 
 
 def _part(
-    name: str, sql: str, collection: str, of: str, oid: str, retain_ms: int
+    name: str, sql: str, collection: str, source: dict[str, str], oid: str, retain_ms: int
 ) -> catalog.Object:
-    return catalog.Object(name, "source", sql, collection, (of,), oid, retain_ms=retain_ms, of=of)
+    """Return what a source keeps; ``source``: its name and its id."""
+    (of,) = source.values()
+    return catalog.Object(
+        name, "source", sql, collection, (of,), oid, retain_ms=retain_ms, of=of, bindings=source
+    )
 
 
 def _part_sql(name: str, source: str, reference: str) -> str:

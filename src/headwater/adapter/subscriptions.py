@@ -46,7 +46,10 @@ def created(state: State, statement: CreateSubscription, sql: str, oid: str) -> 
     since = 0 if collection.since.is_closed else collection.since.only()
     start = max(since if upper.is_closed else max(since, upper.only() - 1), on.begins)
     place = catalog.Place(start, start)
-    named = catalog.Object(name, "subscription", sql, uses=(on.id,), id=oid, place=place)
+    bound = {statement.on: on.id}
+    named = catalog.Object(
+        name, "subscription", sql, uses=(on.id,), id=oid, place=place, bindings=bound
+    )
     purpose = f"subscription {name}"
     opened = OpenReader(gid, reader_of(named), purpose, Frontier.of(start))
     return opened, catalog.put(named)

@@ -18,9 +18,9 @@ from headwater.adapter.sql.materialization_statements import (
     SetMaterialization,
     TurnMaterialization,
 )
-from headwater.adapter.sql.names import DATABASE, quoted_name
+from headwater.adapter.sql.names import DATABASE
 from headwater.adapter.sql.source_statements import TurnSource
-from headwater.adapter.sql.tokens import Cursor, Source, split
+from headwater.adapter.sql.tokens import Cursor, Source
 from headwater.adapter.sql.trees import time_of
 
 _KINDS: Final[tuple[tuple[tuple[str, ...], statements.Kind], ...]] = (
@@ -56,7 +56,8 @@ _ACTIONS: Final[tuple[Literal["pause", "resume", "backfill"], ...]] = (
 )
 
 
-def _kind(cursor: Cursor, what: str) -> statements.Kind:
+def kind_of(cursor: Cursor, what: str) -> statements.Kind:
+    """The kind of object that is named next, as ``DROP`` and its like name it."""
     for words, kind in _KINDS:
         if cursor.accept(*words):
             return kind
@@ -69,7 +70,7 @@ def drop(source: Source) -> statements.Statement:
     cursor.expect("DROP")
     if cursor.accept("SCHEMA"):
         return _drop_schema(cursor)
-    kind = _kind(cursor, "DROP")
+    kind = kind_of(cursor, "DROP")
     if_exists = cursor.accept("IF", "EXISTS")
     names = [cursor.relation()]
     while cursor.accept(","):
@@ -117,7 +118,7 @@ def alter(source: Source) -> statements.Statement:
     """``ALTER kind name RENAME TO … | SET SCHEMA … | SET (…) | RESET (…)``."""
     cursor = Cursor(source)
     cursor.expect("ALTER")
-    kind = _kind(cursor, "ALTER")
+    kind = kind_of(cursor, "ALTER")
     name = cursor.relation()
     if cursor.accept("RENAME"):
         if cursor.peek("COLUMN"):
@@ -179,7 +180,7 @@ def comment(source: Source) -> statements.Statement:
     elif cursor.accept("SCHEMA"):
         kind, name = "schema", _schema(cursor)
     else:
-        kind = _kind(cursor, "COMMENT ON")
+        kind = kind_of(cursor, "COMMENT ON")
         name = cursor.relation()
     cursor.expect("IS")
     text = None if cursor.accept("NULL") else cursor.string()
@@ -253,7 +254,7 @@ def _shown(cursor: Cursor) -> statements.Statement:
         cursor.expect("FROM")
         return statements.ShowColumns(cursor.relation())
     if cursor.accept("CREATE"):
-        return statements.ShowCreate(_kind(cursor, "SHOW CREATE"), cursor.relation())
+        return statements.ShowCreate(kind_of(cursor, "SHOW CREATE"), cursor.relation())
     for words, kind in _PLURALS:
         if cursor.accept(*words):
             return statements.ShowObjects(kind, _from_schema(cursor))
@@ -269,17 +270,3 @@ def _shown(cursor: Cursor) -> statements.Statement:
 
 def _from_schema(cursor: Cursor) -> str | None:
     return _schema(cursor) if cursor.accept("FROM") else None
-
-
-def renamed(create_sql: str, new_name: str) -> str:
-    """Return the text of a CREATE with another name."""
-    (source,) = split(create_sql)
-    cursor = Cursor(source)
-    cursor.expect("CREATE")
-    cursor.accept("OR", "REPLACE")
-    _kind(cursor, "CREATE")
-    cursor.accept("IF", "NOT", "EXISTS")
-    first = source.tokens[cursor.index].start
-    cursor.relation()
-    last = source.tokens[cursor.index - 1].end
-    return f"{create_sql[:first]}{quoted_name(new_name)}{create_sql[last + 1 :]}"

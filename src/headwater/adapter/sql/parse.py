@@ -56,13 +56,13 @@ def parse_with_text(
     sql: str, dialect: statements.Dialect = "postgres"
 ) -> tuple[tuple[statements.Statement, str], ...]:
     """The statements of ``sql``, each with the text it came from; its queries in this dialect."""
-    read = _statement if dialect == "postgres" else _with_spark_query
+    read = statement_of if dialect == "postgres" else _with_spark_query
     return tuple((read(source), source.text) for source in split(sql, dialect))
 
 
 def _with_spark_query(source: Source) -> statements.Statement:
     if spark_text.holds_query(source) and not is_catalog_query(source.text):
-        return _select(source) if spark_text.is_query(source) else _statement(source)
+        return _select(source) if spark_text.is_query(source) else statement_of(source)
     inserted = spark_text.insert(source)
     if inserted is not None:
         return inserted
@@ -71,7 +71,8 @@ def _with_spark_query(source: Source) -> statements.Statement:
     return statement
 
 
-def _statement(source: Source) -> statements.Statement:
+def statement_of(source: Source) -> statements.Statement:
+    """One statement."""
     cursor = Cursor(source)
     for words, read in _STATEMENTS:
         if cursor.peek(*words):

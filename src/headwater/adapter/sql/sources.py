@@ -121,7 +121,8 @@ def _tables(cursor: Cursor) -> tuple[TableReference, ...] | None:
     found: list[TableReference] = []
     while not found or cursor.accept(","):
         parts = cursor.parts()
-        name = cursor.relation() if cursor.accept("AS") else written((parts[-1],))
+        # The name of something new: no reference to an object.
+        name = written(cursor.parts() if cursor.accept("AS") else (parts[-1],))
         if any(name == other.name for other in found):
             raise InvalidDefinition(f'two tables of the source are called "{name}"')
         found.append(TableReference(".".join(parts), name))

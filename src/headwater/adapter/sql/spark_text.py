@@ -68,7 +68,7 @@ def insert(source: Source) -> statements.Insert | None:
 
 def tables(source: Source) -> tuple[str, ...]:
     """Return the relations that a query reads."""
-    tree = _tree(source)
+    tree = tree_of(source)
     query.check(tree)
     if not isinstance(tree, exp.Query):
         return ()
@@ -87,7 +87,8 @@ def tables(source: Source) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _tree(source: Source) -> Any:
+def tree_of(source: Source) -> Any:
+    """What sqlglot makes of a query."""
     try:
         trees = Spark().parser().parse(list(source.tokens), source.whole)
     except ParseError as error:

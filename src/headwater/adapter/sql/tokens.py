@@ -10,7 +10,7 @@ Positions are characters from 0 in the whole text the client sent; errors report
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 from sqlglot.dialects import Postgres, Spark
@@ -42,6 +42,15 @@ Dialect = Literal["postgres", "spark"]
 
 
 @dataclass(frozen=True, slots=True)
+class Passed:
+    """A name that was read: what it is, and from where to where (exclusively) it is written."""
+
+    name: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
     """One statement's text: the tokens of it, and the whole text their positions refer to."""
 
@@ -49,6 +58,8 @@ class Source:
     tokens: tuple[Any, ...]
     dialect: Dialect = "postgres"
     """In which dialect queries in it are."""
+    passed: list[Passed] | None = field(default=None, compare=False, repr=False)
+    """Where names of objects are noted as they are read, for who asks for that."""
 
     @property
     def text(self) -> str:
@@ -169,7 +180,12 @@ class Cursor:
 
     def relation(self) -> str:
         """An object's name, which may be written with its schema, and our database."""
-        return written(self.parts())
+        first = self._next
+        name = written(self.parts())
+        if self._source.passed is not None:
+            start, end = self._tokens[first].start, self._tokens[self._next - 1].end + 1
+            self._source.passed.append(Passed(name, start, end))
+        return name
 
     def column(self) -> tuple[str, str]:
         """``relation.column``: a relation's name, and that of a column of it."""
