@@ -48,13 +48,12 @@ from headwater.materialize.drivers.columns import (
 from headwater.materialize.drivers.delta_staging import Staging
 from headwater.materialize.drivers.delta_tables import Tables, Work, arrow_type, failing, holds
 from headwater.materialize.drivers.delta_tables import native_type as native
-from headwater.materialize.drivers.responder import NotServed
+from headwater.materialize.drivers.responder import NotServed, specified
 from headwater.materialize.drivers.sql import HARD_DELETE_SCHEMA, KeyTaken, backfilled
 from headwater.materialize.joined import joined
 from headwater.materialize.key_range import KeyHash, KeyRange
 from headwater.materialize.projections import OP, packable
 from headwater.materialize.protocol.messages import (
-    PROTOCOL,
     Acknowledge,
     Acknowledged,
     Applied,
@@ -69,7 +68,6 @@ from headwater.materialize.protocol.messages import (
     Request,
     Response,
     Spec,
-    Specified,
     StartCommit,
     StartedCommit,
     Store,
@@ -149,12 +147,7 @@ class DeltaDriver:
         """Act upon a request; yield the responses to it."""
         match request:
             case Spec():
-                yield Specified(
-                    PROTOCOL,
-                    msgspec.json.encode(self.config_schema),
-                    msgspec.json.encode(self.resource_schema),
-                    self.documentation_url,
-                )
+                yield specified(self)
             case Validate():
                 yield self._validated(request)
             case Apply():

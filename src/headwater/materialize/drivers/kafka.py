@@ -47,11 +47,10 @@ from headwater.materialize.drivers.kafka_progress import (
     last_checkpoint,
     progress_topic,
 )
-from headwater.materialize.drivers.responder import NotServed
+from headwater.materialize.drivers.responder import NotServed, specified
 from headwater.materialize.drivers.sql import HARD_DELETE_SCHEMA, backfilled
 from headwater.materialize.key_range import KeyHash, KeyRange
 from headwater.materialize.protocol.messages import (
-    PROTOCOL,
     Acknowledge,
     Acknowledged,
     Applied,
@@ -65,7 +64,6 @@ from headwater.materialize.protocol.messages import (
     Request,
     Response,
     Spec,
-    Specified,
     StartCommit,
     StartedCommit,
     Store,
@@ -152,12 +150,7 @@ class KafkaDriver:
         """Act upon a request; yield the responses to it."""
         match request:
             case Spec():
-                yield Specified(
-                    PROTOCOL,
-                    msgspec.json.encode(self.config_schema),
-                    msgspec.json.encode(self.resource_schema),
-                    self.documentation_url,
-                )
+                yield specified(self)
             case Validate():
                 yield self._validated(request)
             case Apply():

@@ -29,10 +29,9 @@ import pyarrow.parquet as pq
 from headwater.base.decoding import from_json
 from headwater.base.errors import HeadwaterError, InvalidUsage
 from headwater.materialize.drivers.columns import columns_of, constraints
-from headwater.materialize.drivers.responder import NotServed
+from headwater.materialize.drivers.responder import NotServed, specified
 from headwater.materialize.key_range import KeyHash, KeyRange
 from headwater.materialize.protocol.messages import (
-    PROTOCOL,
     Acknowledge,
     Acknowledged,
     Applied,
@@ -46,7 +45,6 @@ from headwater.materialize.protocol.messages import (
     Request,
     Response,
     Spec,
-    Specified,
     StartCommit,
     StartedCommit,
     Store,
@@ -125,12 +123,7 @@ class ParquetDriver:
         """Act upon a request; yield the responses to it."""
         match request:
             case Spec():
-                yield Specified(
-                    PROTOCOL,
-                    msgspec.json.encode(self.config_schema),
-                    msgspec.json.encode(self.resource_schema),
-                    self.documentation_url,
-                )
+                yield specified(self)
             case Validate():
                 yield self._validated(request)
             case Apply():

@@ -12,11 +12,13 @@ another.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Protocol
+
+import msgspec
 
 from headwater.base.errors import InvalidUsage
-from headwater.materialize.protocol.messages import Request, Response
+from headwater.materialize.protocol.messages import PROTOCOL, Request, Response, Specified
 
 
 class NotServed(InvalidUsage):
@@ -36,3 +38,23 @@ class Responder(Protocol):
     def close(self) -> None:
         """Release the endpoint; whatever is not committed never happened."""
         ...
+
+
+class Describing(Protocol):
+    """A driver that says by class variables what it wants to be told, as JSON schemas."""
+
+    documentation_url: ClassVar[str]
+    config_schema: ClassVar[Mapping[str, Any]]
+    """Of the endpoint."""
+    resource_schema: ClassVar[Mapping[str, Any]]
+    """Of where a binding goes in it."""
+
+
+def specified(driver: Describing) -> Specified:
+    """Return a driver's response to Spec."""
+    return Specified(
+        PROTOCOL,
+        msgspec.json.encode(driver.config_schema),
+        msgspec.json.encode(driver.resource_schema),
+        driver.documentation_url,
+    )

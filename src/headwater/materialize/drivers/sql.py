@@ -39,10 +39,9 @@ from headwater.materialize.drivers.columns import (
     constraints,
 )
 from headwater.materialize.drivers.fences import FencedOff, FenceRow, Installed, install
-from headwater.materialize.drivers.responder import NotServed
+from headwater.materialize.drivers.responder import NotServed, specified
 from headwater.materialize.key_range import KeyHash, KeyRange
 from headwater.materialize.protocol.messages import (
-    PROTOCOL,
     Acknowledge,
     Acknowledged,
     Applied,
@@ -57,7 +56,6 @@ from headwater.materialize.protocol.messages import (
     Request,
     Response,
     Spec,
-    Specified,
     StartCommit,
     StartedCommit,
     Store,
@@ -153,12 +151,7 @@ class SqlDriver(ABC):
         """Act upon a request; yield the responses to it."""
         match request:
             case Spec():
-                yield Specified(
-                    PROTOCOL,
-                    msgspec.json.encode(self.config_schema),
-                    msgspec.json.encode(self.resource_schema),
-                    self.documentation_url,
-                )
+                yield specified(self)
             case Validate():
                 yield self._validated(request)
             case Apply():

@@ -31,9 +31,8 @@ from headwater.base.errors import Determinate, Indeterminate, InvalidUsage
 from headwater.materialize.checkpoint import to_text
 from headwater.materialize.documents import to_documents
 from headwater.materialize.drivers.columns import constraints
-from headwater.materialize.drivers.responder import NotServed
+from headwater.materialize.drivers.responder import NotServed, specified
 from headwater.materialize.protocol.messages import (
-    PROTOCOL,
     Acknowledge,
     Acknowledged,
     Applied,
@@ -47,7 +46,6 @@ from headwater.materialize.protocol.messages import (
     Request,
     Response,
     Spec,
-    Specified,
     StartCommit,
     StartedCommit,
     Store,
@@ -108,12 +106,7 @@ class WebhookDriver:
         """Act upon a request; yield the responses to it."""
         match request:
             case Spec():
-                yield Specified(
-                    PROTOCOL,
-                    msgspec.json.encode(self.config_schema),
-                    msgspec.json.encode(self.resource_schema),
-                    self.documentation_url,
-                )
+                yield specified(self)
             case Validate():
                 yield _validated(request)
             case Apply():
