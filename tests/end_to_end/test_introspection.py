@@ -29,6 +29,50 @@ def door() -> Iterator[Door]:
         yield opened
 
 
+def test_the_words_for_the_user_mean_the_sessions(door: Door) -> None:
+    """Beside system views, in the catalog, in queries of ours, and where a value stands."""
+    with psycopg.connect(f"postgresql://ann@{door.url}", autocommit=True) as session:
+        for text in (
+            "SELECT current_user, session_user, user, current_role",
+            "SELECT current_user, session_user, user, current_role FROM hw_objects LIMIT 1",
+            "SELECT current_user, session_user, user, current_role FROM pg_class LIMIT 1",
+            "SELECT current_user, session_user, user, current_role FROM t LIMIT 1",
+        ):
+            found = session.execute(text)
+            assert found.fetchone() == ("ann",) * 4, text
+            assert found.description is not None
+            names = [column.name for column in found.description]
+            assert names == ["current_user", "session_user", "user", "current_role"], text
+        session.execute("CREATE TABLE mine (k bigint, who text DEFAULT current_user)")
+        session.execute("INSERT INTO mine VALUES (1, DEFAULT), (2, 'bob'), (3, user)")
+        session.execute("INSERT INTO mine SELECT 4, session_user")
+        session.execute("UPDATE mine SET who = current_user || '!' WHERE k = 4")
+        found = session.execute("SELECT k, who FROM mine WHERE starts_with(who, current_user)")
+        assert sorted(found.fetchall()) == [(1, "ann"), (3, "ann"), (4, "ann!")]
+        for word in ("current_user", "user"):
+            with pytest.raises(psycopg.errors.FeatureNotSupported, match="in a view") as refused:
+                session.execute(f"CREATE VIEW v AS SELECT k FROM mine WHERE who = {word}")
+            assert "where it is read" in str(refused.value.diag.message_hint)
+        session.execute("DROP TABLE mine")
+
+
+def test_the_short_form_of_a_query_and_moving_a_cursor(door: Door) -> None:
+    with door.connect() as session:
+        rows = [(1, "p", 5), (2, "q", 7)]
+        assert session.execute("TABLE t ORDER BY k").fetchall() == rows
+        assert session.execute("TABLE ONLY t ORDER BY k DESC LIMIT 1").fetchall() == rows[1:]
+        with session.cursor() as cursor, cursor.copy("COPY (TABLE t) TO STDOUT") as copied:
+            assert len(list(copied)) == 2
+        session.execute("BEGIN")
+        session.execute("DECLARE c CURSOR FOR TABLE t ORDER BY k")
+        assert session.execute("MOVE c").statusmessage == "MOVE 1"
+        assert session.execute("FETCH c").fetchall() == rows[1:]
+        assert session.execute("MOVE FORWARD ALL IN c").statusmessage == "MOVE 0"
+        with pytest.raises(psycopg.errors.InvalidCursorName):
+            session.execute("MOVE nothing")
+        session.execute("ROLLBACK")
+
+
 def test_any_expression_of_postgresql_reads_system_views(door: Door) -> None:
     with door.connect(application_name="a test") as session:
         found = session.execute(

@@ -28,6 +28,7 @@ from typing import Final
 import psycopg
 import pyarrow as pa
 
+from headwater.adapter import acting
 from headwater.adapter.errors import AdapterError
 from headwater.adapter.mirrored import catalog_key, mirrored
 from headwater.adapter.namespaces import searched
@@ -107,12 +108,13 @@ class CatalogQueries:
     ) -> Result:
         """Return the answer to a query about the catalog of ``state``, under these settings."""
         with _sorted_errors(), self._showing(state) as shadow:
-            return _result(shadow.run_catalog_query(text, settings=settings, path=searched(state)))
+            asked, path = acting.said(text), searched(state)
+            return _result(shadow.run_catalog_query(asked, settings=settings, path=path))
 
     def rows(self, text: str, *parameters: str | None) -> tuple[tuple[str | None, ...], ...]:
         """Return the rows of a question of our own."""
         with _sorted_errors(), self._showing(self._current()) as shadow:
-            return shadow.run_catalog_query(text, parameters).rows
+            return shadow.run_catalog_query(acting.said(text), parameters).rows
 
     def analyse(self, text: str, parameter_oids: Sequence[int], state: State) -> Analysis:
         """Return what a statement is, over the catalog of ``state``; or PostgreSQL's refusal."""

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from headwater.adapter import catalog
+from headwater.adapter import acting, catalog
 from headwater.adapter.catalog import Sources, created_here
 from headwater.adapter.errors import CollectionFailed, TimestampNotReadable
 from headwater.adapter.holds import Holds
@@ -200,7 +200,7 @@ class Reads:
         """Return a query as the evaluator takes it, with its views in front."""
         if dialect == "spark":
             return sources.text(query_sql)
-        return sources.text(self._translate(query_sql, sources.schemas))
+        return sources.text(self._translate(acting.said(query_sql), sources.schemas))
 
     def rows(
         self, query_sql: str, sources: Sources, time: int, dialect: Dialect = "postgres"

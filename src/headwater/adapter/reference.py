@@ -373,6 +373,7 @@ SECTIONS: Final[dict[str, tuple[Entry, ...]]] = {
             "FETCH 100 FROM c",
             "FETCH ALL c WITH (TIMEOUT '1s')",
         ),
+        _of(wire_statements.Move, "Pass over rows of it.", "MOVE FORWARD 100 FROM c"),
         _of(wire_statements.CloseCursor, "End it.", "CLOSE c", "CLOSE ALL"),
         _of(
             prepare_statements.Prepare,

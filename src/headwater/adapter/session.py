@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal
 import pyarrow as pa
 
 from headwater.adapter import catalog
+from headwater.adapter.acting import acting_as
 from headwater.adapter.catalog import Sources
 from headwater.adapter.clients import shown_text
 from headwater.adapter.copy_in import TableCopy
@@ -124,7 +125,8 @@ class ClientSession:
         self._running = Running(f"session-{self._number}", limit)
         try:
             kind, path = type(statement).__name__, searching(self._path())
-            with span("statement", kind=kind), path, running(self._running), users_mistakes():
+            user = acting_as(self._user)
+            with span("statement", kind=kind), path, user, running(self._running), users_mistakes():
                 return self._execute(statement, sql, limit)
         except AdapterError as error:
             queries = self._coordinator.catalog_queries
@@ -160,7 +162,7 @@ class ClientSession:
 
     def columns(self, statement: Statement) -> tuple[Column, ...] | None:
         """Return the columns of a statement's rows, if they are known; nothing is read."""
-        with searching(self._path()), users_mistakes():
+        with searching(self._path()), acting_as(self._user), users_mistakes():
             return self._coordinator.columns(statement, self._state())
 
     def cancel(self, reason: str = "request") -> None:

@@ -15,7 +15,7 @@ from headwater.adapter.dialect.number_functions import NUMBER_FUNCTIONS, element
 from headwater.adapter.dialect.quantified import contained, is_condition, quantified
 from headwater.adapter.dialect.refusal import only, refuse, refused
 from headwater.adapter.dialect.scope import Aliases, Column, Scope
-from headwater.adapter.dialect.signatures import Function, call
+from headwater.adapter.dialect.signatures import Function, Signature, call
 from headwater.adapter.dialect.text_functions import TEXT_FUNCTIONS, trimmed
 from headwater.adapter.dialect.time_functions import TIME_FUNCTIONS, extract
 from headwater.adapter.dialect.to_char import TO_CHAR
@@ -31,7 +31,7 @@ from headwater.adapter.dialect.typed import (
     common,
     scale_is_shown,
 )
-from headwater.adapter.sql.query import folded
+from headwater.adapter.sql.query import folded, is_user
 from headwater.adapter.sql.types import length_max
 from headwater.collection.types import SqlType, array
 
@@ -41,6 +41,11 @@ FUNCTIONS: Final[dict[str, Function]] = {
     **TIME_FUNCTIONS,
     "to_char": TO_CHAR,
 }
+
+_USERS: Final[dict[str, Function]] = dict.fromkeys(
+    ("current_user", "session_user", "current_role", "user"), (Signature((TEXT,), TEXT, "{0}"),)
+)
+"""What ``adapter/acting.py`` writes where a query has the words: the user as an argument."""
 
 STEPS_MAX: Final = 100_000
 
@@ -70,6 +75,8 @@ class Expressions:
         if self._steps > STEPS_MAX:
             refuse(node, "a query this large")
         method = _METHODS.get(type(node))
+        if is_user(node):
+            refuse(node, "current_user in a view", _SAME_FOR_ALL)
         if method is None:
             refuse(node, f"{node.key} expression")
         return method(self, node, scope)
@@ -357,7 +364,7 @@ class Expressions:
             return aggregate(calls.aggregate_call(self, node, scope))
         if name == "grouping":
             return self._grouping(node, scope)
-        function = FUNCTIONS.get(name)
+        function = FUNCTIONS.get(name) or _USERS.get(name)
         if function is None:
             refuse(node, f"function {name}")
         return call(node, name, function, [self.translate(a, scope) for a in node.expressions])
@@ -415,6 +422,9 @@ class Expressions:
         return Typed(cast_sql(text, INTEGER), INTEGER, node)
 
 
+_SAME_FOR_ALL: Final = (
+    "A view is the same for everybody: compare with current_user where it is read."
+)
 _ARITHMETIC: Final = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}
 _COMPARISONS: Final = {
     exp.EQ: "=",

@@ -310,19 +310,11 @@ class Execution:
             case wire.CopyFrom():
                 received = await receive(self._stream, self._calls, statement)
                 return Answer(f"COPY {received}")
-            case (
-                wire.DeclareCursor()
-                | wire.Fetch()
-                | wire.CloseCursor()
-                | Prepare()
-                | wire.Deallocate()
-                | wire.Discard()
-                | wire.ResetAll()
-                | wire.Unlisten()
-            ):
-                return await self._connection_statement(statement, sql)
             case _:
-                return await self._backend(statement, sql)
+                pass
+        if isinstance(statement, wire.WireStatement):
+            return await self._connection_statement(statement, sql)
+        return await self._backend(statement, sql)
 
     async def _backend(self, statement: statements.Statement, sql: str) -> Answer:
         session = self._calls.worker.session
@@ -366,6 +358,11 @@ class Execution:
                     shared=True,
                     binary=self.portals[name].binary,
                 )
+            case wire.Move(name, rows_max):
+                await self._run_portal(name)
+                rows = self._cursor(name)
+                passed = self._calls.call(lambda: rows.pass_over(rows_max), abandon=True)
+                return Answer(f"MOVE {await passed}")
             case wire.CloseCursor(None):
                 self._close_portals(held=True)
                 return Answer("CLOSE CURSOR ALL")

@@ -83,6 +83,17 @@ class RowStream:
         ended = self._current.num_rows == 0 and self._known_left == 0
         return Piece(encode(taken), taken.num_rows, ended)
 
+    def pass_over(self, rows_max: int | None) -> int:
+        """Take the next rows, all of them if None, and nothing of them; how many there were."""
+        passed = 0
+        while rows_max is None or passed < rows_max:
+            room = PIECE_ROWS_MAX if rows_max is None else rows_max - passed
+            piece = self.take(room, lambda _: b"")
+            passed += piece.rows
+            if piece.ended:
+                break
+        return passed
+
     @property
     def is_over(self) -> bool:
         """Whether everything has been taken, so that nothing is left to let go of."""

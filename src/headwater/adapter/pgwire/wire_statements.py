@@ -1,9 +1,9 @@
 """The statements that belong to the wire, and the text of a client as statements of both kinds.
 
-COPY, cursors (DECLARE, FETCH, CLOSE), PREPARE, EXECUTE, DEALLOCATE, DISCARD, RESET ALL and UNLISTEN
-speak of the connection: of its stream, its portals, its variables. The wire executes them itself,
-by means of the statements of :mod:`headwater.adapter.sql.statements` inside them; no backend sees
-them.
+COPY, cursors (DECLARE, FETCH, MOVE, CLOSE), PREPARE, EXECUTE, DEALLOCATE, DISCARD, RESET ALL and
+UNLISTEN speak of the connection: of its stream, its portals, its variables. The wire executes them
+itself, by means of the statements of :mod:`headwater.adapter.sql.statements` inside them; no
+backend sees them.
 
 :func:`parse_text` keeps the promise of :func:`~headwater.adapter.sql.parse.parse_with_text`: the
 whole text is parsed before any of it runs, and positions count in the client's text.
@@ -73,6 +73,14 @@ class Fetch:
 
 
 @dataclass(frozen=True, slots=True)
+class Move:
+    """``MOVE count FROM name``: as FETCH, and no row is sent."""
+
+    name: str
+    rows_max: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class CloseCursor:
     """``CLOSE name``, or with None ``CLOSE ALL``."""
 
@@ -102,8 +110,8 @@ class Unlisten:
 
 
 WireStatement = (
-    CopyTo | CopyFrom | DeclareCursor | Fetch | CloseCursor | Prepare | ExecutePrepared | Deallocate
-    | Discard | ResetAll | Unlisten
+    CopyTo | CopyFrom | DeclareCursor | Fetch | Move | CloseCursor | Prepare | ExecutePrepared
+    | Deallocate | Discard | ResetAll | Unlisten
 )  # fmt: skip
 AnyStatement = statements.Statement | WireStatement
 
@@ -299,16 +307,7 @@ def _declare(source: Source) -> WireStatement:
 def _fetch(source: Source) -> WireStatement:
     cursor = Cursor(source)
     cursor.expect("FETCH")
-    rows_max: int | None = 1
-    if cursor.accept("FORWARD"):
-        rows_max = _count(cursor)
-    elif cursor.accept("NEXT"):
-        pass
-    elif any(cursor.peek(word) for word in _SCROLLING) or cursor.peek_type(TokenType.DASH):
-        raise Unsupported("FETCH other than forward")
-    else:
-        rows_max = _count(cursor)
-    cursor.accept_any("FROM", "IN")
+    rows_max = _forward(cursor, "FETCH")
     name = cursor.identifier()
     timeout_ms = None
     if cursor.accept("WITH"):
@@ -318,6 +317,30 @@ def _fetch(source: Source) -> WireStatement:
         cursor.expect(")")
     cursor.finish()
     return Fetch(name, rows_max, timeout_ms)
+
+
+def _move(source: Source) -> WireStatement:
+    cursor = Cursor(source)
+    cursor.expect("MOVE")
+    rows_max = _forward(cursor, "MOVE")
+    name = cursor.identifier()
+    cursor.finish()
+    return Move(name, rows_max)
+
+
+def _forward(cursor: Cursor, what: str) -> int | None:
+    """``[NEXT | [FORWARD] [count | ALL]] [FROM | IN]``."""
+    rows_max: int | None = 1
+    if cursor.accept("FORWARD"):
+        rows_max = _count(cursor)
+    elif cursor.accept("NEXT"):
+        pass
+    elif any(cursor.peek(word) for word in _SCROLLING) or cursor.peek_type(TokenType.DASH):
+        raise Unsupported(f"{what} other than forward", hint="Rows are fetched forward, once.")
+    else:
+        rows_max = _count(cursor)
+    cursor.accept_any("FROM", "IN")
+    return rows_max
 
 
 _SCROLLING: Final = ("PRIOR", "FIRST", "LAST", "ABSOLUTE", "RELATIVE", "BACKWARD")
@@ -383,6 +406,7 @@ _READERS: tuple[tuple[tuple[str, ...], Callable[[Source], WireStatement]], ...] 
     (("COPY",), _copy),
     (("DECLARE",), _declare),
     (("FETCH",), _fetch),
+    (("MOVE",), _move),
     (("CLOSE",), _close),
     (("PREPARE",), read_prepare),
     (("EXECUTE",), read_execute),

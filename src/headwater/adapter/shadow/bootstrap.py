@@ -135,6 +135,9 @@ FORBIDDEN_FUNCTIONS: Final = (
 """Revoked from everybody: those that wait, signal, lock, run text, or write."""
 
 
+USER_FUNCTIONS: Final = ("current_user", "session_user", "current_role", "user")
+"""Called with the session's user in the place of PostgreSQL's words (``adapter/acting.py``)."""
+
 INITIAL_DATABASE: Final = "template1"
 """What there is before :data:`DATABASE`, and no longer when a shadow is whole."""
 
@@ -197,6 +200,14 @@ def make_rights(connection: psycopg.Connection[Any]) -> None:
             " (key text PRIMARY KEY, place int NOT NULL, drops text NOT NULL, digest text NOT NULL)"
         ).format(schema)
     )
+    for name in USER_FUNCTIONS:
+        # The words of these names mean the role, which is the reader for everybody.
+        run(
+            sql.SQL(
+                "CREATE FUNCTION pg_catalog.{}(text) RETURNS name IMMUTABLE STRICT PARALLEL SAFE"
+                " LANGUAGE sql RETURN $1::name"
+            ).format(sql.Identifier(name))
+        )
     hide_what_is_ours(connection)
     run("RESET allow_system_table_mods")
 

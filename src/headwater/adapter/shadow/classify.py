@@ -24,7 +24,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.scope import traverse_scope
 
 from headwater.adapter.shadow.catalog_names import PG_CATALOG
-from headwater.adapter.sql.query import folded
+from headwater.adapter.sql.query import folded, is_user
 
 _SCHEMAS: Final = frozenset({"pg_catalog", "information_schema"})
 
@@ -137,7 +137,7 @@ def _is_catalog(table: Any) -> bool:
 
 
 def _is_about_the_catalog(node: Any) -> bool:
-    if isinstance(node, _SESSION_NODES):
+    if isinstance(node, _SESSION_NODES) or is_user(node):
         return True
     if isinstance(node, exp.Anonymous):
         name = node.name.lower()

@@ -37,7 +37,7 @@ from headwater.base.decoding import from_json
 
 _log = logging.getLogger(__name__)
 
-LAYOUT: Final = 2
+LAYOUT: Final = 3
 """Version of what :mod:`.bootstrap` makes: another one is thrown away and made again."""
 
 MEMORY_KILOBYTES_MAX: Final = 768 * 1024

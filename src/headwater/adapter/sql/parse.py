@@ -103,6 +103,15 @@ def _select(source: Source) -> statements.Statement:
     return statements.Select(source.text, as_of, query.tables(tree))
 
 
+def _table(source: Source) -> statements.Statement:
+    """``TABLE name …``: PostgreSQL's short form of ``SELECT * FROM name …``."""
+    cursor = Cursor(source, 1)
+    cursor.accept("ONLY")  # No relation has others below it.
+    rest = cursor.rest()
+    (long,) = split(f"SELECT * FROM {rest.text}", source.dialect)  # noqa: S608 - parsed
+    return _select(long)
+
+
 def _about_the_catalog(source: Source) -> statements.Statement:
     try:
         session = query.session_columns(parse_tree(source))
@@ -136,7 +145,7 @@ def _explain(source: Source) -> statements.Statement:
     elif any(cursor.peek(*words) for words in _QUERIES) or (
         source.dialect == "spark" and cursor.peek("FROM")
     ):
-        select = _select(cursor.rest())
+        select = statement_of(cursor.rest())
     else:
         raise Unsupported(
             "EXPLAIN of this",
@@ -356,12 +365,15 @@ def _identifier_of(part: Any) -> Any:
     return part if isinstance(part, exp.Identifier) else part.find(exp.Identifier)
 
 
-_QUERIES: Final = (("SELECT",), ("WITH",), ("VALUES",), ("(", "SELECT"), ("(", "WITH"), ("(", "("))
+_QUERIES: Final = (
+    ("SELECT",), ("WITH",), ("VALUES",), ("TABLE",), ("(", "SELECT"), ("(", "WITH"), ("(", "("),
+)  # fmt: skip
 
 _STATEMENTS: tuple[tuple[tuple[str, ...], Callable[[Source], statements.Statement]], ...] = (
     (("SELECT",), _select),
     (("WITH",), _select),
     (("VALUES",), _select),
+    (("TABLE",), _table),
     (("(",), _select),
     (("EXPLAIN",), _explain),
     (("SUBSCRIBE",), _subscribe),
@@ -415,6 +427,5 @@ _STATEMENTS: tuple[tuple[tuple[str, ...], Callable[[Source], statements.Statemen
 _KNOWN_ELSEWHERE = (
     "ALTER", "ANALYZE", "CALL", "CLOSE", "CLUSTER", "COPY", "CREATE", "DEALLOCATE",
     "DECLARE", "DISCARD", "DO", "EXECUTE", "FETCH", "GRANT", "LISTEN", "LOCK", "MERGE",
-    "MOVE", "NOTIFY", "PREPARE", "REINDEX", "REVOKE",
-    "TABLE", "UNLISTEN", "VACUUM", "VALIDATE",
+    "MOVE", "NOTIFY", "PREPARE", "REINDEX", "REVOKE", "UNLISTEN", "VACUUM", "VALIDATE",
 )  # fmt: skip

@@ -71,6 +71,15 @@ def folded(identifier: Any) -> str:
     return str(identifier.this) if identifier.args.get("quoted") else str(identifier.this).lower()
 
 
+def is_user(node: Any) -> bool:
+    """Whether a node is one of PostgreSQL's words for who asks, which name no column."""
+    if isinstance(node, exp.CurrentUser | exp.SessionUser):
+        return True
+    if not isinstance(node, exp.Column) or node.table or not isinstance(node.this, exp.Identifier):
+        return False
+    return not node.this.args.get("quoted") and folded(node.this) in ("user", "current_role")
+
+
 def session_columns(tree: Any) -> tuple[SessionColumn, ...] | None:
     """The session functions that make up all of ``tree``, or None if it is anything else."""
     if not isinstance(tree, exp.Select):

@@ -33,6 +33,7 @@ from headwater.adapter.errors import (
     WrongRowWidth,
 )
 from headwater.adapter.sql import text
+from headwater.adapter.sql.query import is_user
 from headwater.adapter.sql.statements import Calculated, Insert, Keyword, Value
 from headwater.adapter.sql.types import arrow_type, wire_type
 from headwater.adapter.value_errors import TooLong
@@ -80,7 +81,7 @@ def value_of(expression: Any) -> Value | Calculated:
     try:
         return evaluate(expression)
     except Unsupported:
-        if expression.find(*_READS) is not None:
+        if any(isinstance(node, _READS) and not is_user(node) for node in expression.walk()):
             raise
     is_steady = expression.find(*_UNSTEADY) is None
     return Calculated(expression.sql(dialect="postgres"), is_steady)
