@@ -196,3 +196,14 @@ def test_a_flipped_byte_fails_the_frame(
     path.write_bytes(data)
     with pytest.raises(Exception, match="checksum does not match"):
         edge.rows_frame(spark, snapshot).count()
+
+
+@pytest.mark.parametrize("pieces", [[[1], [], [2]], [[], [], [1, 2]], [[], [1], [], [], [2], []]])
+def test_rows_behind_an_empty_piece_are_in_the_frame(spark: Any, pieces: list[list[int]]) -> None:
+    table = pa.table({"n": pa.chunked_array(pieces, pa.int64()), "m": pa.array([3, 4])})
+    assert edge.arrow_frame(spark, table).toArrow().to_pydict() == {"n": [1, 2], "m": [3, 4]}
+
+
+def test_an_empty_table_keeps_its_columns(spark: Any) -> None:
+    table = pa.table({"n": pa.chunked_array([[], []], pa.int64())})
+    assert edge.arrow_frame(spark, table).toArrow().to_pydict() == {"n": []}

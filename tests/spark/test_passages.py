@@ -561,6 +561,15 @@ def test_messages_of_rows_that_do_not_fail_are_refused(session: Any) -> None:
         try_eval.failure_messages(session, NumberedEdge(0, 0, node, 1), rows)
 
 
+def test_messages_of_rows_that_come_in_pieces(session: Any) -> None:
+    node = Project(lane_scan((A,)), (Named("x_1", expression("(1 div a_1)", "bigint", "a_1")),))
+    rows = with_times(pa.table({"a_1": pa.array([0, 0], pa.int32())}))
+    nothing = rows.slice(0, 0)
+    pieces = pa.concat_tables([nothing, nothing, rows.slice(0, 1), nothing, rows.slice(1)])
+    said = try_eval.failure_messages(session, NumberedEdge(0, 0, node, 1), pieces)
+    assert [failed.condition for failed in said] == ["DIVIDE_BY_ZERO"] * 2
+
+
 # ---- a planned chain is run again ------------------------------------------------------------
 
 NUMBERS = Lane(columns({"n_1": "bigint"}))

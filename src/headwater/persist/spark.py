@@ -92,7 +92,21 @@ def wire_schema(schema: pa.Schema) -> pa.Schema:
 
 def arrow_frame(session: Session, table: pa.Table) -> Frame:
     """Return a small Arrow table as a frame."""
-    return session.createDataFrame(table, schema=spark_schema(table.schema))
+    return session.createDataFrame(without_gaps(table), schema=spark_schema(table.schema))
+
+
+def without_gaps(table: pa.Table) -> pa.Table:
+    """Return the same rows in pieces none of which is empty; nothing is copied.
+
+    Spark's reader of Arrow takes an empty batch behind its first one for the end: what comes after
+    it would be missing from the frame, and nobody would be told.
+
+    >>> gaps = pa.table({"n": pa.chunked_array([[1], [], [2]])})
+    >>> [piece.num_rows for piece in without_gaps(gaps).to_batches()]
+    [1, 1]
+    """
+    pieces = (piece for piece in table.to_batches() if piece.num_rows)
+    return pa.Table.from_batches(pieces, table.schema)
 
 
 def frame_rows(frame: Frame) -> pa.Table:
@@ -466,6 +480,7 @@ __all__ = [
     "spark_schema",
     "this_attempt",
     "updates_frame",
+    "without_gaps",
     "write_from_tasks",
     "writing",
     "written_parts",

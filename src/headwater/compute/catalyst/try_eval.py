@@ -28,6 +28,7 @@ from headwater.compute.dataflow.graph import Lane
 from headwater.compute.dataflow.lanes import LANE, Stream
 from headwater.compute.dataflow.passage import TRY, NumberedEdge, edge_sql
 from headwater.compute.session import new_session
+from headwater.persist.spark import without_gaps
 
 _CLASSES: Final = ("Failures",)
 _OTHER: Final = "INTERNAL_ERROR"
@@ -82,7 +83,8 @@ def failure_messages(session: Any, numbered: NumberedEdge, rows: pa.Table) -> li
     # As in a passage the edge is in a branch of a CASE: nothing of it is evaluated before.
     text = f"CASE WHEN {LANE} = {edge.source} THEN {edge_sql(edge, stream_in, stream_out)} END"
     nothing = session.createDataFrame([], stream_in.spark_schema())
-    packed = session.createDataFrame(stream_in.pack(edge.source, rows), stream_in.spark_schema())
+    lane = without_gaps(stream_in.pack(edge.source, rows))
+    packed = session.createDataFrame(lane, stream_in.spark_schema())
     said = java_object(session, _CLASSES).messages(nothing.selectExpr(text)._jdf, packed._jdf)
     return [_failed(row) for row in said]
 
