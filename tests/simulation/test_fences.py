@@ -9,7 +9,7 @@ import pytest
 
 from headwater.base.clock import ManualClock
 from headwater.base.errors import Indeterminate
-from headwater.base.ids import BatchId, SeqNo
+from headwater.base.ids import BatchId
 from headwater.base.retry import RetryPolicy
 from headwater.persist.blob.memory import MemoryBlob
 from headwater.persist.client import Client, WriteHandle, open_location
@@ -17,8 +17,9 @@ from headwater.persist.commands import SetItem
 from headwater.persist.consensus.memory import MemoryConsensus
 from headwater.persist.core import Settings
 from headwater.persist.errors import Fenced
-from headwater.persist.location import AppendOutcome, Blob, Consensus, LogEntry
+from headwater.persist.location import Blob, Consensus
 from headwater.persist.maintenance import Maintenance
+from headwater.testing.unreliable import LostReply
 
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False)])
 TOKEN = BatchId("token")
@@ -84,28 +85,6 @@ def test_a_fenced_owner_is_not_told_that_something_is_so_already(
         ask_again(old, handle)[request_no]()
 
 
-class TakenOver(MemoryConsensus):
-    """Loses the reply of one append, and before its caller looks a successor has moved on."""
-
-    def __init__(self, inner: Consensus, then: Callable[[], None]) -> None:
-        self._inner, self._then = inner, then
-        self.armed = False
-
-    def append(self, seqno: SeqNo, data: bytes) -> AppendOutcome:
-        outcome = self._inner.append(seqno, data)
-        if self.armed:
-            self.armed = False
-            self._then()
-            raise Indeterminate("the reply was lost")
-        return outcome
-
-    def head(self) -> SeqNo | None:
-        return self._inner.head()
-
-    def scan(self, start: SeqNo, limit: int) -> tuple[LogEntry, ...]:
-        return self._inner.scan(start, limit)
-
-
 @pytest.mark.parametrize("truncates", [False, True])
 def test_a_write_whose_traces_a_successor_truncated_away_is_indeterminate(
     location: Location, truncates: bool
@@ -120,10 +99,10 @@ def test_a_write_whose_traces_a_successor_truncated_away_is_indeterminate(
         if truncates:
             Maintenance(successor.core).roll_up(force=True)
 
-    log = TakenOver(location.log, take_over)
-    old = location.open(consensus=log)
+    lost = LostReply(take_over)
+    old = location.open(consensus=lost.consensus(location.log))
     handle, _ = old.create_or_load("c", SCHEMA)
-    log.armed = True
+    lost.armed = True
     answer = handle.write([({"k": 1}, 0, 1)])
     if truncates:
         with pytest.raises(Indeterminate):

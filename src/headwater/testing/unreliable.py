@@ -211,6 +211,31 @@ class FailNth:
         return not self.crashed
 
 
+class LostReply:
+    """Loses the reply of one effect, once it is armed; before its caller looks, others move on."""
+
+    def __init__(self, then: Callable[[], object]) -> None:
+        self._then = then
+        self.armed = False
+
+    def consensus(self, inner: Consensus) -> Consensus:
+        """Put it around a log."""
+        return InterceptedConsensus(inner, self)
+
+    def __call__(self, kind: Kind, call: str, perform: Callable[[], Answer]) -> Answer:
+        """Perform it; raise if this is the one."""
+        answer = perform()
+        if self.armed and kind is Kind.EFFECT:
+            self.armed = False
+            self._then()
+            raise Indeterminate(f"the reply of {call} was lost")
+        return answer
+
+    def may_close(self) -> bool:
+        """Whether closing still closes: it does."""
+        return True
+
+
 class Outage:
     """A switch: while it is on, every call of the ports it wraps fails and does nothing."""
 

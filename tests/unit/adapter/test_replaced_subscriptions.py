@@ -185,6 +185,47 @@ def test_one_that_runs_goes_on_or_says_why_not() -> None:
             replaced(sql, QUERIES[0])
 
 
+def test_what_lies_between_the_old_one_and_the_newest_stays_while_the_old_one_is_read() -> None:
+    """Replaced twice while somebody follows the first: nobody holds the second, which is the way
+    from there to the third."""
+    with SqlServer(SystemClock()) as server:
+        sql, core = server.session(), server.client.core
+        sql(SETUP)
+        sql("SELECT k FROM m")
+        over = server.session().open("SUBSCRIBE m WITH (PROGRESS)")
+        rows = told(over)
+        next(rows)
+        olds = [of(server)]
+        replaced(sql, QUERIES[1])
+        swaps = [begins(server)]
+        olds.append(of(server))
+        sql("INSERT INTO t VALUES (4, 4)")
+        assert (4, 40) in sql("SELECT k, v FROM m")
+        replaced(sql, QUERIES[3])
+        swaps.append(begins(server))
+        replacement.drop_abandoned(core, server.evaluator, server.materializations)
+        assert set(olds) <= set(core.state.collections)
+        found: Counter[Any] = Counter()
+        for time, progressed, diff, *row in rows:
+            if progressed and time > swaps[1]:
+                break
+            if not progressed:
+                found[time, diff, *row] += 1
+        first = [(1, 1), (2, 2), (3, 2)]
+        tens = [(1, 10), (2, 20), (3, 20), (4, 40)]
+        assert {row for row in found if row[0] == swaps[0]} == {
+            *((swaps[0], -1, k, v) for k, v in first),
+            *((swaps[0], 1, k, v) for k, v in tens[:3]),
+        }
+        assert {row for row in found if row[0] == swaps[1]} == {
+            *((swaps[1], -1, k, v) for k, v in tens),
+            *((swaps[1], 1, k, v) for k, v in ((2, 2), (3, 2), (4, 4))),
+        }
+        over.close()
+        for old in olds:
+            gone(server, old)
+
+
 # ---- servers that die ----------------------------------------------------------------------------
 
 LIVES = 3

@@ -31,7 +31,7 @@ from headwater.persist.errors import KeptElsewhere, NotVolatile, TimelineMismatc
 from headwater.persist.location import Blob, Consensus
 from headwater.persist.maintenance import Maintenance
 from headwater.persist.state import violations
-from headwater.testing.unreliable import UnreliableConsensus
+from headwater.testing.unreliable import LostReply, UnreliableConsensus
 from tests.seeds import seeds
 
 SCHEMA = pa.schema([pa.field("k", pa.int64())])
@@ -180,6 +180,28 @@ def test_its_objects_stay_while_it_has_them_and_no_longer(
         Maintenance(client.core).sweep()
         left = {info.key for info in ports[0].list("part/")}
         assert left == set(client.core.state.references)
+
+
+def test_what_it_holds_stays_where_its_entry_was_truncated_away(ports: Ports) -> None:
+    """It committed, its reply was lost, and only the role remembers when its writer looks."""
+    other = opened(*ports, role="other")
+
+    def truncate() -> None:
+        other.core.submit(Advance("main", 1)).result()
+        Maintenance(other.core).roll_up(force=True)
+
+    lost = LostReply(truncate)
+    client = opened(ports[0], lost.consensus(ports[1]))
+    gid = made(client, "v", volatile=True)
+    before = client.core.state.seqno
+    lost.armed = True
+    append(client, gid, [(1, 0, 1)], 1)
+    assert ports[1].scan(SeqNo(0), 1)[0].seqno > before + 1, "its own entry cannot be found"
+    assert rows(client, gid, 0) == [(1, 1)]
+    append(client, gid, [(2, 1, 1)], 2)
+    assert rows(client, gid, 1) == [(1, 1), (2, 1)]
+    other.stop()
+    client.core.stop(release=False)
 
 
 def updates(time: int) -> pa.Table:
