@@ -131,6 +131,26 @@ def test_planted_defects_are_caught(
         _steps_by_owners(spark, tmp_path, QUERIES["left_join"])
 
 
+def test_rows_that_lead_in_a_circle_are_an_error_as_long_as_they_do(
+    spark: Any, client: Client
+) -> None:
+    write, _ = client.create_or_load("edges", pa.schema([("a", pa.int64()), ("b", pa.int64())]))
+    controller = ViewController(client, spark)
+    sql = (
+        "WITH RECURSIVE reached(n) AS (SELECT 1L UNION ALL "
+        "SELECT b FROM reached JOIN edges ON a = n) SELECT n FROM reached"
+    )
+    controller.create_view("view", sql)
+    forward, back = {"a": 1, "b": 2}, {"a": 2, "b": 1}
+    write.compare_and_append([(forward, 0, 1), (back, 1, 1), (back, 2, -1)], 0, 3).result()
+    assert controller.run_once() == ("view",), controller.failures()
+    read = client.reader("view")
+    for time in (0, 2):
+        assert sorted(read.snapshot(time).to_table().column("n").to_pylist()) == [1, 2]
+    with pytest.raises(CollectionHasErrors, match="Recursion level limit 100 reached"):
+        read.snapshot(1).to_table()
+
+
 def test_times_without_change_start_no_job(spark: Any, client: Client) -> None:
     write = _table(client)
     write.seal(1).result()

@@ -302,7 +302,8 @@ class Definitions:
             if found is not None and found.kind != "view":
                 raise WrongKind(called, "view", found.kind)
             if found is not None and catalog.users(state, found.id):
-                raise Unsupported("replacing a view that others are made of")
+                hint = "Create a view under another name, or drop those first."
+                raise Unsupported("replacing a view that others are made of", hint=hint)
         else:
             catalog.refuse_duplicate(state, called)
         sources = catalog.sources(state, statement.tables)

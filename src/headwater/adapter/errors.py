@@ -482,8 +482,10 @@ class QueryRejected(AdapterError):
     condition = "QUERY_REJECTED"
     sqlstate = "42000"
 
-    def __init__(self, message: str, condition: str | None, sqlstate: str | None) -> None:
-        super().__init__(message)
+    def __init__(
+        self, message: str, condition: str | None, sqlstate: str | None, at: int | None = None
+    ) -> None:
+        super().__init__(message, position=at)
         self.condition = condition or self.condition
         self.sqlstate = sqlstate or self.sqlstate
 

@@ -4,19 +4,28 @@ Spark's messages begin with their condition, end with their SQLSTATE, and advise
 Spark session of one's own: to call ``try_…`` functions, to change settings. None of that helps a
 client of ours: condition and SQLSTATE travel as fields, and the settings are what views mean. What
 is left is the sentence that says what is wrong, and where PostgreSQL has one for it, that.
+
+Spark says a place, too, as line and column of the text that it read. Where that is what the client
+wrote (Spark's dialect), it travels as a position; of a translation it would mislead.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from headwater.adapter.errors import CannotBeMaintained, QueryRejected
+from headwater.adapter.errors import (
+    CannotBeMaintained,
+    CollectionFailed,
+    InvalidDefinition,
+    QueryRejected,
+)
 from headwater.adapter.spark_lost import SparkLost
-from headwater.compute.ir.refusal import NotUnderstood, Refused
+from headwater.compute.ir.refusal import NotUnderstood, Position, Refused
 from headwater.compute.select import QueryFailed
+from headwater.persist.errors import SchemaMismatch
 from headwater.persist.spark_end import SparkEnded
 
 POSTGRES_SAYS: Final = {"DIVIDE_BY_ZERO": "division by zero"}
@@ -36,23 +45,28 @@ RAISED: Final = (
 
 _USER_RAISED: Final = "USER_RAISED_EXCEPTION"
 
+_PLACE: Final = re.compile(r"\s*\(line \d+, column \d+\)$")
 _CONDITION: Final = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
 _SQLSTATE: Final = re.compile(r"\s*SQLSTATE: [0-9A-Z]{5}\s*$")
 _ADVICE: Final = re.compile(
-    r"\s*(?:If necessary,? set |Use `try_|To return NULL instead, use |"
+    r"\s*(?:If necessary,? set |Use [`']try_|To return NULL instead, use |"
     r"Correct the value as per the syntax|Set \"?spark\.)[^\n]*"
 )
 
 
 @contextmanager
-def users_mistakes() -> Iterator[None]:
-    """Tell mistakes that the layers below found in a statement as such."""
+def users_mistakes(text: Callable[[], str] = str) -> Iterator[None]:
+    """Tell mistakes that the layers below found in a statement as such.
+
+    ``text`` is asked for the query that Spark read, if the client wrote it so.
+    """
     try:
         yield
     except (NotUnderstood, QueryFailed) as error:
-        said = sentence(str(error), error.condition)
+        said = sentence(_PLACE.sub("", str(error)), error.condition)
         state = sqlstate(said, error.condition, error.sqlstate)
-        raise QueryRejected(said, error.condition, state) from error
+        at = character(text(), error.position)
+        raise QueryRejected(said, error.condition, state, at) from error
     except SparkEnded as error:
         raise SparkLost(str(error), out_of_memory=error.out_of_memory) from error
     except Refused as error:
@@ -60,7 +74,29 @@ def users_mistakes() -> Iterator[None]:
             f"{error.construct} cannot be kept in a view",
             detail=f"{error.reason}.",
             hint=error.hint or None,
+            position=character(text(), error.position),
         ) from error
+    except SchemaMismatch as error:
+        raise InvalidDefinition(error.problem) from error
+
+
+def character(text: str, place: Position | None) -> int | None:
+    """Return a place in a text in characters from 1; ``None`` if it has no such place.
+
+    >>> character("SELECT k,\\n nope FROM t", Position(2, 2))
+    12
+    """
+    if place is None:
+        return None
+    before, lines = text.split("\n")[: place.line - 1], text.split("\n")[place.line - 1 :]
+    if not lines or place.column > len(lines[0]):
+        return None
+    return sum(len(line) + 1 for line in before) + place.column
+
+
+def in_error(name: str, message: str) -> CollectionFailed:
+    """Return the error of a read of what has errors; one of them says ``message``."""
+    return CollectionFailed(name, sentence(message, None))
 
 
 def sqlstate(said: str, condition: str | None, told: str | None) -> str | None:

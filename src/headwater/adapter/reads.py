@@ -18,11 +18,12 @@ import pyarrow as pa
 
 from headwater.adapter import acting, catalog
 from headwater.adapter.catalog import Sources, created_here
-from headwater.adapter.errors import CollectionFailed, TimestampNotReadable
+from headwater.adapter.errors import TimestampNotReadable
 from headwater.adapter.holds import Holds
 from headwater.adapter.indexes import Indexes, Probe, merged, tail, tail_is_short
 from headwater.adapter.keyed_reads import PROBE_INDEX, KeyedReads
 from headwater.adapter.limit import Limit
+from headwater.adapter.mistakes import in_error
 from headwater.adapter.ports import Evaluator
 from headwater.adapter.running import evaluating
 from headwater.adapter.sql.names import SYSTEM_PREFIX
@@ -192,9 +193,11 @@ class Reads:
 
         while not self._core.wait(ready, limit.rest_s()):
             if limit.is_over():
-                raise limit.error(f'"{name}" to be complete at time {time}')
-            if (why := standstill(self._seen(), gid, time)) is not None:
-                raise why
+                stopped = self._seen().failures.get(gid)
+                why = "" if stopped is None else f"; it stands still: {stopped}"
+                raise limit.error(f'"{name}" to be complete at time {time}{why}')
+            if (failed := standstill(self._seen(), gid, time)) is not None:
+                raise failed
 
     def text(self, query_sql: str, sources: Sources, dialect: Dialect = "postgres") -> str:
         """Return a query as the evaluator takes it, with its views in front."""
@@ -216,7 +219,7 @@ class Reads:
         except CollectionHasErrors as error:
             state = self._core.state
             names = {state.collections[gid].name: n for gid, n in sources.collections.items()}
-            raise CollectionFailed(names.get(error.name, error.name), error.errors[0]) from error
+            raise in_error(names.get(error.name, error.name), error.errors[0]) from error
 
     def local(self, sources: Sources) -> dict[str, pa.Table]:
         """Return the rows of the system views that are read, all of one moment."""
@@ -304,7 +307,7 @@ def _refuse_errors(snapshot: Snapshot, name: str) -> None:
     if any(part.errors for part in snapshot.parts):
         errors = snapshot.errors()
         if errors.num_rows:
-            raise CollectionFailed(name, str(errors.column("message")[0]))
+            raise in_error(name, str(errors.column("message")[0]))
 
 
 def _inputs(state: State, sources: Sources) -> tuple[Input, ...]:

@@ -7,12 +7,14 @@ refuses it, too, the client hears PostgreSQL's message, SQLSTATE and position, a
 So nothing is refused that we can do, and nothing that works pays for it.
 
 Positions count in the text of the statement; the wire knows where that stands in the client's.
+Those of a query in Spark's dialect are Spark's own (:func:`spark_reads`).
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from headwater.adapter import catalog
 from headwater.adapter.catalog_queries import CatalogQueries
 from headwater.adapter.errors import AdapterError, UnknownRelation
 from headwater.adapter.shadow.errors import PostgresRejected
@@ -44,6 +46,9 @@ def refined(
     state: State,
 ) -> AdapterError:
     """Return the error that the client is to hear of ``statement``, whose text was ``sql``."""
+    if (written := _in_spark(statement)) is not None:
+        error.position = _moved(error.position, max(sql.find(written.query_sql), 0))
+        return error
     judged = _judged(statement, sql)
     if judged is None or error.sqlstate[:2] not in _SAID:
         return error
@@ -72,21 +77,40 @@ def refined(
     return error
 
 
+def spark_reads(statement: Statement, state: State) -> str:
+    """Return the query of a statement if Spark reads it as the client wrote it; empty if not.
+
+    It does not where views are read that are only definitions: their texts stand in front.
+    """
+    written = _in_spark(statement)
+    if written is None:
+        return ""
+    read = (catalog.find(state, name) for name in written.tables)
+    is_alone = all(each is None or each.kind != "view" for each in read)
+    return written.query_sql if is_alone else ""
+
+
+def _in_spark(statement: Statement) -> Select | CreateView | CreateMaterializedView | None:
+    """What a statement has in Spark's dialect."""
+    match statement:
+        case Select() | CreateView() | CreateMaterializedView():
+            return statement if statement.dialect == "spark" else None
+        case CreateTableAs(_, Select() as query) | Insert(query=Select() as query):
+            return query if query.dialect == "spark" else None
+        case _:
+            return None
+
+
 def _judged(statement: Statement, sql: str) -> tuple[str, int, bool] | None:
     """The text that PostgreSQL can judge, where it begins, and whether our positions count in it.
 
     What we read of a statement that writes is a query of our own making, with places of its own.
-    What is in Spark's dialect PostgreSQL cannot judge.
     """
     match statement:
         case CreateTableAs(_, Select(query)):
             return query, max(sql.find(query), 0), True
         case Select(query) | CreateView(_, query) | CreateMaterializedView(_, query):
-            if statement.dialect == "spark":
-                return None
             return query, max(sql.find(query), 0), True
-        case Insert() if statement.query is not None and statement.query.dialect == "spark":
-            return None
         case Insert() | Update() | Delete():
             (source,) = split(sql)
             return strip_as_of(source)[0].text, 0, False

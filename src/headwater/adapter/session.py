@@ -31,7 +31,7 @@ from headwater.adapter.mistakes import users_mistakes
 from headwater.adapter.namespaces import current, placed, searching
 from headwater.adapter.pgwire.backend import Column, Description, Result
 from headwater.adapter.read_then_write import read_then_write
-from headwater.adapter.refining import refined
+from headwater.adapter.refining import refined, spark_reads
 from headwater.adapter.running import Running, running
 from headwater.adapter.savepoints import Savepoints
 from headwater.adapter.scoped import Scoped
@@ -126,15 +126,16 @@ class ClientSession:
         try:
             kind, path = type(statement).__name__, searching(self._path())
             user = acting_as(self._user)
-            with span("statement", kind=kind), path, user, running(self._running), users_mistakes():
+            told = users_mistakes(lambda: spark_reads(statement, self._state()))
+            with span("statement", kind=kind), path, user, running(self._running), told:
                 return self._execute(statement, sql, limit)
         except AdapterError as error:
             queries = self._coordinator.catalog_queries
             with searching(self._path()):
-                told = refined(error, statement, sql, queries, self._state())
-            if told is error:
+                better = refined(error, statement, sql, queries, self._state())
+            if better is error:
                 raise
-            raise told from error
+            raise better from error
         finally:
             self._note("idle" if self._transaction is None else "in transaction")
 

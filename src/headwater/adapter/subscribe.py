@@ -35,12 +35,12 @@ from headwater.adapter import envelopes
 from headwater.adapter.clients import Follower
 from headwater.adapter.errors import (
     AdapterError,
-    CollectionFailed,
     InvalidDefinition,
     TimestampNotReadable,
 )
 from headwater.adapter.holds import Holds
 from headwater.adapter.limit import Limit
+from headwater.adapter.mistakes import in_error
 from headwater.adapter.object_errors import ReplacedMeanwhile
 from headwater.adapter.sql.statements import Envelope, Subscribe
 from headwater.base.ids import GlobalId
@@ -175,7 +175,7 @@ def _rows(event: Event, schema: pa.Schema, statement: Subscribe) -> Iterator[pa.
         return
     came = event.errors.filter(pc.greater(event.errors.column(DIFF), 0))
     if came.num_rows:
-        raise CollectionFailed(statement.name, str(came.column("message")[0]))
+        raise in_error(statement.name, str(came.column("message")[0]))
     updates = event.ok
     if statement.up_to is not None:
         updates = updates.filter(pc.less(updates.column(TIME), statement.up_to))

@@ -17,9 +17,10 @@ the current time changes while no input does.
 
 **Errors.** Where an input has errors there is no answer: the output's error side then has one row,
 the least of the inputs' errors, and its rows stay what they were. It is gone when they are. So it
-is where the query itself fails on the data (a division by zero: SQLSTATE class 22); one of the
-errors Spark met is shown. A function of the user's that raises an error of values is such a failure
-too (``catalyst/user_functions.py``). Any other failure stalls the view with Spark's message.
+is where the query itself fails on the data (a division by zero: SQLSTATE class 22; a recursion that
+does not end, because rows lead in a circle); one of the errors Spark met is shown. A function of
+the user's that raises an error of values is such a failure too (``catalyst/user_functions.py``).
+Any other failure stalls the view with Spark's message.
 
 Stored as the item ``view/<id>``, the plan in its own encoding. A plan of another version of Spark,
 or of other settings, is not run (``Plan.require``): the view is made anew (``compute/renew.py``).
@@ -37,6 +38,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from headwater.algebra.frontier import Frontier
@@ -49,7 +51,7 @@ from headwater.compute.catalyst.try_eval import plain
 from headwater.compute.catalyst.user_functions import Raised
 from headwater.compute.ir.plan import Plan, decoded
 from headwater.compute.ir.refusal import OtherMeaning
-from headwater.compute.select import spark_message
+from headwater.compute.select import condition_of, spark_message
 from headwater.compute.session import new_session
 from headwater.compute.step import Interval, StepFailed, due, hold, job_group, last_line, token
 from headwater.persist import evolution
@@ -73,6 +75,9 @@ STORED_VERSION: Final = 2
 
 DATA_EXCEPTION: Final = "22"
 """How SQLSTATE begins where the data is to blame, not the query."""
+
+ENDLESS: Final = frozenset({"RECURSION_LEVEL_LIMIT_EXCEEDED", "RECURSION_ROW_LIMIT_EXCEEDED"})
+"""Conditions of a recursion that goes further than it may: how far it goes, the rows say."""
 
 
 class RecomputedView(msgspec.Struct, frozen=True, tag_field="kind", tag="recomputed"):
@@ -275,9 +280,18 @@ class _Query:
             message = _of_data(error, self._plan)
             if message is None:
                 raise
-            row = {"condition": error.getCondition(), "message": message}
-            return _Answer(None, _multiset(pa.Table.from_pylist([row], ERROR_SCHEMA), ERROR_SCHEMA))
+            return _failing(error.getCondition(), message)
+        except Py4JJavaError as error:
+            known = condition_of(error)
+            if known is None or known[0] not in ENDLESS:
+                raise
+            return _failing(known[0], plain(known[1]))
         return _Answer(_multiset(answer.rename_columns(self._schema.names), self._schema), errors)
+
+
+def _failing(condition: str | None, message: str) -> _Answer:
+    row = {"condition": condition, "message": message}
+    return _Answer(None, _multiset(pa.Table.from_pylist([row], ERROR_SCHEMA), ERROR_SCHEMA))
 
 
 def _of_data(error: PySparkException, plan: Plan) -> str | None:

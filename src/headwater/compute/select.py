@@ -35,7 +35,7 @@ from headwater.compute.columns.frame import columns_frame
 from headwater.compute.columns.settled import SettledRuns
 from headwater.compute.ir.node import Scan, walk
 from headwater.compute.ir.plan import Plan
-from headwater.compute.ir.refusal import NotUnderstood, Refused
+from headwater.compute.ir.refusal import NotUnderstood, Position, Refused
 from headwater.compute.known_plans import known_or
 from headwater.compute.step import job_group, last_line
 from headwater.persist import evolution
@@ -55,9 +55,15 @@ SYSTEM_ERROR: Final = "58000"
 class QueryFailed(HeadwaterError):
     """Spark refused a query, or could not finish it."""
 
-    def __init__(self, message: str, condition: str | None, sqlstate: str | None) -> None:
+    def __init__(
+        self,
+        message: str,
+        condition: str | None,
+        sqlstate: str | None,
+        position: Position | None = None,
+    ) -> None:
         super().__init__(message)
-        self.condition, self.sqlstate = condition, sqlstate
+        self.condition, self.sqlstate, self.position = condition, sqlstate, position
 
 
 def select(
@@ -153,7 +159,9 @@ def _planned(
     except Refused:
         return None
     except NotUnderstood as error:
-        raise QueryFailed(str(error), error.condition or None, error.sqlstate or None) from error
+        raise QueryFailed(
+            str(error), error.condition or None, error.sqlstate or None, error.position
+        ) from error
 
 
 def describe(client: Client, session: Any, sql: str, relations: Mapping[str, str]) -> pa.Schema:
@@ -202,13 +210,17 @@ def _failures() -> Iterator[None]:
             raise QueryFailed(
                 TOO_MUCH, ResultTooLarge.condition, ResultTooLarge.sqlstate
             ) from error
-        said = last_line(error)
-        known = _CONDITION.search(said)
-        if known is not None:
-            raise QueryFailed(known["message"], known["condition"], SYSTEM_ERROR) from error
-        raise QueryFailed(said, None, SYSTEM_ERROR) from error
+        if (known := condition_of(error)) is not None:
+            raise QueryFailed(known[1], known[0], SYSTEM_ERROR) from error
+        raise QueryFailed(last_line(error), None, SYSTEM_ERROR) from error
     except (ResultTooLarge, NoSpaceForResult) as error:
         raise QueryFailed(str(error), error.condition, error.sqlstate) from error
+
+
+def condition_of(error: Py4JJavaError) -> tuple[str, str] | None:
+    """Return the condition of a failure that PySpark does not know for one, and what it says."""
+    known = _CONDITION.search(last_line(error))
+    return None if known is None else (known["condition"], known["message"])
 
 
 def spark_message(error: PySparkException) -> str:

@@ -120,4 +120,4 @@ def last_line(error: BaseException) -> str:
     causes = [line for line in lines if line.startswith(CAUSED_BY)]
     if ours or causes:
         return ours[0] if ours else causes[-1].removeprefix(CAUSED_BY)
-    return lines[-1] if lines else type(error).__name__
+    return lines[-1].removeprefix(": ") if lines else type(error).__name__

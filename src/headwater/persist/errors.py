@@ -135,6 +135,7 @@ class SchemaMismatch(InvalidUsage):
 
     def __init__(self, name: str, problem: str) -> None:
         super().__init__(f"schema of collection {name!r} does not match: {problem}")
+        self.problem = problem
 
 
 class IncompatibleSchema(InvalidUsage):

@@ -13,7 +13,7 @@ from headwater.adapter.dialect.casts import cast, coerce, written_type
 from headwater.adapter.dialect.literals import number
 from headwater.adapter.dialect.number_functions import NUMBER_FUNCTIONS, element, same_type
 from headwater.adapter.dialect.quantified import contained, is_condition, quantified
-from headwater.adapter.dialect.refusal import only, refuse, refused
+from headwater.adapter.dialect.refusal import only, refuse, refused, remedy
 from headwater.adapter.dialect.scope import Aliases, Column, Scope
 from headwater.adapter.dialect.signatures import Function, Signature, call
 from headwater.adapter.dialect.text_functions import TEXT_FUNCTIONS, trimmed
@@ -366,7 +366,7 @@ class Expressions:
             return self._grouping(node, scope)
         function = FUNCTIONS.get(name) or _USERS.get(name)
         if function is None:
-            refuse(node, f"function {name}")
+            refuse(node, f"function {name}", remedy(name))
         return call(node, name, function, [self.translate(a, scope) for a in node.expressions])
 
     def _filter(self, node: Any, scope: Scope) -> Typed:

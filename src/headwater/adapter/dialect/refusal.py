@@ -6,7 +6,7 @@ where the first of its parts stands.
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from headwater.adapter.errors import AdapterError, Unsupported
 
@@ -82,3 +82,19 @@ def only(node: Any, *parts: str) -> None:
         if value not in (None, False, []) and part not in parts:
             name = part.strip("_").replace("_", " ")
             refuse(node, f"{name} of {node.key}" if name else node.key)
+
+
+UNSTEADY: Final = frozenset(
+    {
+        *("random", "random_normal", "gen_random_uuid", "nextval"),
+        *("clock_timestamp", "statement_timestamp", "timeofday"),
+    }
+)
+"""Functions whose values no rows say."""
+
+
+def remedy(function: str) -> str | None:
+    """What to do instead of calling a function that we do not have, where that is known."""
+    if function not in UNSTEADY:
+        return None
+    return "It is not deterministic: write its value into a column of the data instead."

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from headwater.adapter import catalog
+from headwater.adapter.mistakes import sentence
 from headwater.adapter.system.seen import Seen
 from headwater.adapter.system.system_view import OBJECT, Column, Row, SystemView
 from headwater.adapter.timeline import DEFAULT
@@ -108,7 +109,7 @@ def _errors(seen: Seen) -> Iterator[Row]:
         if collection.id in seen.failures:
             yield (each.id, each.name, each.kind, "stalled", seen.failures[collection.id], 1)
         for message, count in _errors_of(seen, collection):
-            yield (each.id, each.name, each.kind, "data", message, count)
+            yield (each.id, each.name, each.kind, "data", sentence(message, None), count)
     for each in seen.objects():
         source = seen.sources.get(each.id)
         if source is not None and source.status.why:
