@@ -6,6 +6,8 @@ now. What they do:
 - *lists*: read some lists, append to some of those (``testing/serial_order.py`` checks the order);
 - *transfers*: move money between accounts and write that down, in one transaction;
 - *shifts*: of two on duty one may go, if it saw that the other is there (write skew);
+- *counts*: add one to a number, as anybody does or ``AS OF`` a time of their own: no two are told
+  the same, and who comes later is told more;
 - *audits*: at every time the accounts are what the ledger says, somebody is on duty, and times
   never go back;
 - *consumers*: SUBSCRIBE to the ledger, stopping at random, resuming from the last progress.
@@ -47,6 +49,8 @@ SETUP: Final = (
     "INSERT INTO b VALUES (0, ''), (1, '')",
     f"INSERT INTO account VALUES {', '.join(f'({k}, {BALANCE})' for k in range(ACCOUNTS))}",
     "INSERT INTO duty VALUES (0, true), (1, true)",
+    f"CREATE TABLE meter (k bigint PRIMARY KEY, v bigint) {_HISTORY}",
+    "INSERT INTO meter VALUES (0, 0)",
 )
 
 Connection = psycopg.Connection[Any]
@@ -79,6 +83,12 @@ class World:
     """What was appended by transactions that did not come to COMMIT."""
     transferred: set[int] = field(default_factory=set)
     not_transferred: set[int] = field(default_factory=set)
+    counted: list[tuple[float, float, int]] = field(default_factory=list)
+    """When somebody asked for a number, when it was answered, and which it was."""
+    uncertain: int = 0
+    """How many numbers were asked for of a server that was lost."""
+    as_of: int = 0
+    """How many of ``counted`` were at a time of their own."""
     wrong: list[str] = field(default_factory=list)
     refused: int = 0
     lost: int = 0
@@ -212,6 +222,27 @@ class World:
 
         self.attempt(connection, body)
 
+    def count(self, random: Random, connection: Connection) -> None:
+        """Add one to a number, perhaps at a time of one's own."""
+        clause, begin = "", time.monotonic()
+        with losing(Attempt(begin)):
+            if random.random() < 0.6:
+                told = query_time(connection, "SELECT v FROM meter WHERE k = 0")
+                clause = f" AS OF {told + random.choice((1, 50, 200))}"
+                connection.execute("SET statement_timeout = '1s'")
+        update = f"UPDATE meter SET v = v + 1 WHERE k = 0 RETURNING v{clause}"
+        self.uncertain += 1
+        try:
+            with losing(Attempt(begin)):
+                found = connection.execute(update).fetchone()
+        except (psycopg.errors.InvalidParameterValue, psycopg.errors.QueryCanceled):
+            self.uncertain -= 1  # Its time was over, or did not come: it is not done.
+            return
+        assert found is not None
+        self.uncertain -= 1
+        self.counted.append((begin, time.monotonic(), found[0]))
+        self.as_of += bool(clause)
+
     def audit(self, state: dict[str, int], connection: Connection) -> None:
         """Look at everything at one time."""
         found: dict[str, list[Any]] = {}
@@ -223,10 +254,8 @@ class World:
         known = set(self.transferred)
         self.attempt(connection, body, "BEGIN READ ONLY")
         self.wrong += complaints(found, known)
-        explain = "EXPLAIN TIMESTAMP FOR SELECT v FROM account WHERE k = 0"
         with losing(Attempt(0.0)):
-            lines = [row[0] for row in connection.execute(explain).fetchall()]
-        told = int(next(line for line in lines if line.startswith("query timestamp")).split()[-1])
+            told = query_time(connection, "SELECT v FROM account WHERE k = 0")
         if told < state.get("time", 0):
             self.wrong.append(f"time went back from {state['time']} to {told}")
         state["time"] = told
@@ -294,6 +323,8 @@ class World:
                 table: connection.execute(f"SELECT * FROM {table}").fetchall()
                 for table in ("account", "ledger", "duty")
             }
+            ((total,),) = connection.execute("SELECT v FROM meter").fetchall()
+        self.wrong += miscounted(self.counted, total, self.uncertain)
         problem = violation(self.history, final)
         if problem is not None:
             self.wrong.append(problem)
@@ -323,6 +354,28 @@ def complaints(found: dict[str, list[Any]], transferred: set[int]) -> list[str]:
     if not any(there for _, there in found["duty"]):
         wrong.append("nobody is on duty")
     return wrong
+
+
+def miscounted(counted: list[tuple[float, float, int]], total: int, uncertain: int) -> list[str]:
+    """Say what is wrong with the numbers that were told."""
+    wrong = []
+    numbers = {number for _, _, number in counted}
+    if len(numbers) < len(counted):
+        wrong.append("two were told the same number")
+    if not len(counted) <= total <= len(counted) + uncertain:
+        wrong.append(f"{len(counted)} counted, {uncertain} perhaps, and it is {total}")
+    for begin, _, number in counted:
+        later = max((n for _, end, n in counted if end < begin), default=0)
+        if number <= later:
+            wrong.append(f"{number} was told after {later}")
+    return wrong
+
+
+def query_time(connection: Connection, query: str) -> int:
+    """Return the time at which a query would read."""
+    lines = connection.execute(f"EXPLAIN TIMESTAMP FOR {query}").fetchall()
+    told = next(row[0] for row in lines if row[0].startswith("query timestamp"))
+    return int(told.split()[-1])
 
 
 def read_list(connection: Connection, key: str) -> tuple[int, ...]:

@@ -53,6 +53,7 @@ class Story:
             f"transfers{more}": world.transfer,
         }
         if not more:
+            turns["counts"] = turns["more counts"] = world.count
             turns["shifts"] = turns["more shifts"] = world.shift
             turns["audits"] = lambda _, connection: world.audit(audited, connection)
             self._thread("consumer", world.consume, "consumer")
@@ -97,7 +98,8 @@ class Story:
         old.await_fenced()
 
     def finish(self) -> None:
-        self.wait(lambda: bool(self.world.transferred and self.world.audits))
+        world = self.world
+        self.wait(lambda: bool(world.transferred and world.audits and world.as_of))
         self.world.over.set()
         consumer, *others = self.threads
         for thread in (*others, consumer):
@@ -129,10 +131,11 @@ def run(nursery: Nursery, root: Path, seed: int, rounds: int) -> Serving:
     print(
         f"seed {seed}: {len(world.history)} transactions of lists, {world.refused} refused, "
         f"{len(world.transferred)} transfers, {world.audits} audits, {world.lost} connections lost,"
-        f" {world.resumed} times resumed"
+        f" {world.resumed} times resumed, {len(world.counted)} counted, {world.as_of} of them AS OF"
     )
     assert not world.wrong, f"seed {seed}: " + "\n".join(world.wrong[:5])
     assert world.transferred
+    assert world.as_of
     assert world.lost
     assert world.audits
     return story.serving

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -118,6 +119,41 @@ def test_subscribe_by_copy_and_by_cursor(
         fetched = connection.execute("fetch 2 from c").fetchall()
         assert sorted(row[1:] for row in fetched) == [(1, 1, "a"), (1, 2, "b")]
         assert connection.execute("fetch 1 from c with (timeout '100ms')").fetchall() == []
+
+
+def test_writes_as_of_a_time_that_is_a_parameter(connection: psycopg.Connection[Any]) -> None:
+    """As a client sends it: prepared or not, by number, text or binary."""
+    connection.execute("insert into t values (1, 'a'), (2, 'b')")
+
+    def soon() -> int:
+        return time.time_ns() // 1_000_000 + 5
+
+    for prepare, binary in ((False, False), (True, False), (True, True)):
+        update = connection.execute(
+            "update t set s = s || %s where k = %s returning s as of %s",
+            ("!", 1, when := soon()),
+            prepare=prepare,
+            binary=binary,
+        )
+        assert update.statusmessage == "UPDATE 1"
+        ((new,),) = update.fetchall()
+        read = "select s from t where k = 1 as of %s"
+        assert connection.execute(read, (when,)).fetchone() == (new,)
+        assert connection.execute(read, (when - 1,)).fetchone() == (new[:-1],)
+        insert = connection.execute(
+            "insert into t values (%s, %s) on conflict (k) do update set s = excluded.s as of %s",
+            (3, "c", soon()),
+            prepare=prepare,
+        )
+        assert insert.statusmessage == "INSERT 0 1"
+        delete = connection.execute(
+            "delete from t where k = %s as of %s", (3, str(soon())), prepare=prepare, binary=binary
+        )
+        assert delete.statusmessage == "DELETE 1"
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="cannot be written") as refused:
+        connection.execute("delete from t as of %s", (when,))
+    assert "It is complete before time" in str(refused.value.diag.message_detail)
+    assert sorted(connection.execute("select * from t").fetchall()) == [(1, "a!!!"), (2, "b")]
 
 
 def test_a_wait_is_ended_by_cancel_and_by_timeout(

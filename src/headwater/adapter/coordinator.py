@@ -164,6 +164,10 @@ class Coordinator:
         self._core.wake()
         self.commits.turns.wake()
 
+    def await_time(self, time: int, seconds: float) -> None:
+        """Wait until the timeline has come to a time, or for so long."""
+        self._core.wait(lambda state: state.timelines[DEFAULT].upper >= time or None, seconds)
+
     def ask_catalog(self, query: str, state: State) -> Result:
         """Answer a question about the catalog of ``state``."""
         if self.catalog_queries is None:
@@ -323,16 +327,23 @@ class Coordinator:
         return Target(gid, name, schema, collection.key, rules, self.calculations)
 
     def read_by(
-        self, statement: Insert | Update | Delete, target: Target, state: State | None = None
+        self,
+        statement: Insert | Update | Delete,
+        target: Target,
+        state: State | None = None,
+        at: int | None = None,
     ) -> Sources | None:
-        """Return what a statement reads before it writes; None: it writes blindly."""
+        """Return what a statement reads before it writes; None: it writes blindly.
+
+        ``at``: when it reads, if that is known.
+        """
         if isinstance(statement, Insert):
             conflict = statement.on_conflict
             own = (target.name,) if conflict is not None and conflict.assignments else ()
             query = () if statement.query is None else statement.query.tables
             blind = statement.query is None and not own
-            return None if blind else self.reads.sources((*query, *own), state=state)
-        return self.reads.sources((target.name, *statement.tables), state=state)
+            return None if blind else self.reads.sources((*query, *own), at, state)
+        return self.reads.sources((target.name, *statement.tables), at, state)
 
     def plan(
         self,

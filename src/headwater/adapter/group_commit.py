@@ -14,6 +14,9 @@ Decided here, against the state at ``t - 1`` that nobody can change before the e
 
 Who is in which group, and who commits it, is for ``adapter/turns.py`` to say.
 
+A write at a time of the client's choice (``adapter/writes_as_of.py``) is no part of a group: it has
+an entry of its own, in turn with the groups, and is decided against the state just before its time.
+
 A write may *define* objects in the same entry (a transaction block that creates a table and fills
 it). It is a group of its own, decided against the state that its definitions make.
 
@@ -23,12 +26,14 @@ Invariant: an acknowledged write is durable, and in every read chosen after its 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
 
+from headwater.adapter.appointments import Appointment
 from headwater.adapter.errors import (
     AdapterError,
     SerializationFailure,
@@ -38,13 +43,14 @@ from headwater.adapter.errors import (
 )
 from headwater.adapter.keyed_reads import PROBE_INDEX, KeyedReads
 from headwater.adapter.limit import NO_LIMIT, Limit
-from headwater.adapter.timeline import DEFAULT, Timeline, advanced
+from headwater.adapter.timeline import APPOINTED, DEFAULT, Timeline, advanced
 from headwater.adapter.turns import Gate, Turns
 from headwater.algebra.frontier import Frontier
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import GlobalId
 from headwater.persist.client import Client, ReadHandle, WriteHandle
-from headwater.persist.commands import Advance, Atomic, Command, CreateOrLoad, Outcome, Seal
+from headwater.persist.commands import Atomic, Command, CreateOrLoad, Outcome
+from headwater.persist.errors import HeldByWriter
 from headwater.persist.evolution import DIFF, TIME
 from headwater.persist.state import CollectionState, State, bound
 
@@ -133,7 +139,7 @@ class GroupCommit:
         self._core = client.core
         self._timeline = timeline
         self._keyed = keyed
-        self.turns = Turns(self._commit)
+        self.turns = Turns(self._commit, kept_off=self._is_kept_off)
 
     def write(self, write: Write, limit: Limit = NO_LIMIT) -> Committed:
         """Commit; when this returns it is durable."""
@@ -148,11 +154,13 @@ class GroupCommit:
     def alone(self, commands: Callable[[int], Sequence[Command]]) -> Outcome:
         """Commit something else at a time of its own (a definition), in turn with the writes."""
         with self._timeline.write_turn() as time:
-            *seals, advance = advanced(self._core.state, time + 1)
-            return self._core.submit(Atomic((*seals, *commands(time), advance))).result()
+            *moved, advance = self._timeline.moved(time + 1)
+            return self._core.submit(Atomic((*moved, *commands(time), advance))).result()
+
+    # ---- at a time of the client's choice ----------------------------------------------------
 
     def write_as_of(self, as_of: int, table: TableWrite) -> None:
-        """Write rows at a time of the client's choice, not before the table's upper.
+        """Write rows, not before the table's upper, whatever else is in it.
 
         It moves no time but its own: what is still to come is durable now, and there when the
         timeline has passed it.
@@ -160,19 +168,75 @@ class GroupCommit:
         assert not table.key, "whether a key will be free cannot be known"
         with self._timeline.write_turn() as time:
             state = self._core.state
-            if table.id not in state.collections:
-                raise UnknownRelation(table.name)
-            upper = state.upper(state.collections[table.id]).only()
-            if as_of < upper:
-                raise WriteInThePast(table.name, as_of, upper)
+            _check_writeable(state, table.id, table.name, as_of)
             diffs = pa.array(table.diffs, pa.int64())
             rows = table.rows.append_column(pa.field(DIFF, pa.int64(), nullable=False), diffs)
             atomic = self._client.atomic()
             atomic.write(WriteHandle(self._core, table.id), _timed(rows, as_of))
             if as_of <= time:
-                atomic.add(Seal((table.id,), Frontier.of(time + 1)))
-                atomic.add(Advance(DEFAULT, time + 1))
+                upper = max(self._timeline.upper, as_of + 1)
+                for each in advanced(state, upper, self._timeline.appointments, (table.id,)):
+                    atomic.add(each)
             atomic.commit().result()
+
+    @contextmanager
+    def appointed(self, table: GlobalId, name: str, as_of: int) -> Iterator[Appointment]:
+        """Have an appointment to write a table, not before its upper, until it is kept or not."""
+        timeline = self._timeline
+        with timeline.write_turn():
+            _check_writeable(self._core.state, table, name, as_of)
+            mine = Appointment(table, as_of)
+            timeline.appointments = timeline.appointments.having(mine)
+        try:
+            yield mine
+        finally:
+            with timeline.write_turn():
+                if mine in timeline.appointments.standing:
+                    self._end(mine, None)
+
+    def keep(
+        self, mine: Appointment, table: TableWrite, rests_on: Mapping[GlobalId, str]
+    ) -> Committed:
+        """Write at the time of an appointment, given what is before it; it is durable then."""
+        with self._timeline.write_turn():
+            state = self._core.state
+            _check_writeable(state, table.id, table.name, mine.time)
+            for gid, name in rests_on.items():
+                if self._timeline.appointments.overtook(mine, gid):
+                    if gid == table.id:
+                        raise WriteInThePast(name, mine.time, mine.time + 1)
+                    raise SerializationFailure(name)
+            write = Write((table,))
+            present = self._present(state, (write,), mine.time - 1)
+            (rows,) = _admitted(state, write, present)
+            self._end(mine, rows)
+        return Committed(mine.time, (rows,))
+
+    def _end(self, mine: Appointment, rows: pa.Table | None) -> None:
+        """Write what there is to be written, and let the table go on; for who has the turn."""
+        timeline, state = self._timeline, self._core.state
+        wrote = rows is not None and rows.num_rows > 0
+        # Before it is tried: if it fails, the next who moves the timeline lets the table go.
+        timeline.appointments = rest = timeline.appointments.without(mine, wrote=wrote)
+        try:
+            if wrote:
+                atomic = self._client.atomic()
+                atomic.write(WriteHandle(self._core, mine.table), _timed(rows, mine.time))
+                upper = max(timeline.upper, mine.time + 1)
+                for each in advanced(state, upper, rest, (mine.table,)):
+                    atomic.add(each)
+                atomic.commit().result()
+            elif mine.table in state.timelines[DEFAULT].apart:
+                self._core.submit(Atomic(timeline.moved(timeline.upper))).result()
+        finally:
+            self.turns.wake()
+
+    def _is_kept_off(self, write: Write) -> bool:
+        appointments = self._timeline.appointments
+        if not appointments.standing:
+            return False
+        soonest = max(self._core.clock.now_ms(), self._timeline.upper)
+        return appointments.bar(write.touches, soonest)
 
     # ---- committing --------------------------------------------------------------------------
 
@@ -189,6 +253,11 @@ class GroupCommit:
                 raise
 
     def _commit_at(self, time: int, group: Sequence[Write]) -> None:
+        appointments = self._timeline.appointments
+        if appointments.standing:
+            group = [each for each in group if not appointments.bar(each.touches, time)]
+        if not group:
+            return
         state = self._core.state
         try:
             state, present = self._made(state, group)
@@ -229,26 +298,23 @@ class GroupCommit:
                 atomic.write_created(created[gid], rows)
             else:
                 atomic.write(WriteHandle(self._core, gid), rows)
-        if updates:
-            atomic.add(Seal(tuple(updates), Frontier.of(time + 1)))
-        for command in advanced(state, time + 1):
-            if isinstance(command, Seal):
-                rest = tuple(gid for gid in command.ids if gid not in updates)
-                command = Seal(rest, command.upper)  # noqa: PLW2901 - what is left of it
+        for command in advanced(state, time + 1, self._timeline.appointments, updates):
             atomic.add(command)
         atomic.commit().result()
 
     def _made(self, state: State, group: Sequence[Write]) -> tuple[State, dict[GlobalId, _Counts]]:
         """Return the state that a group is decided against, and how many rows its keys have."""
-        present = self._present(state, group)
+        present = self._present(state, group, state.timelines[DEFAULT].upper - 1)
         defines = group[0].defines
         if defines is not None:
             state = defines.made(state)
             present.update((gid, _Counts()) for gid, each in defines.created.items() if each.key)
         return state, present
 
-    def _present(self, state: State, group: Sequence[Write]) -> dict[GlobalId, _Counts]:
-        """Return how many rows each key has that the group touches, before it."""
+    def _present(
+        self, state: State, group: Sequence[Write], before: int
+    ) -> dict[GlobalId, _Counts]:
+        """Return how many rows each key has at ``before`` that the group touches."""
         asked: dict[GlobalId, list[TableWrite]] = {}
         for write in group:
             for table in write.tables:
@@ -257,7 +323,7 @@ class GroupCommit:
         present: dict[GlobalId, _Counts] = {}
         for gid, tables in asked.items():
             key = tables[0].key
-            if len(tables) == 1 and _is_load(tables[0]) and self._all_new(state, tables[0]):
+            if len(tables) == 1 and _is_load(tables[0]) and self._all_new(state, tables[0], before):
                 continue  # Nobody else in the group asks how many rows its keys have.
             keys = pa.concat_tables([table.rows.select(list(key)) for table in tables])
             places: dict[Key, int] = {}
@@ -265,7 +331,7 @@ class GroupCommit:
                 places.setdefault(name, place)
             if len(places) < keys.num_rows:
                 keys = keys.take(pa.array(places.values(), pa.int64()))
-            found = self._lookup(state, gid, keys)
+            found = self._lookup(state, gid, keys, before)
             names, counts = list(places), dict.fromkeys(places, 0)
             for index, diff in zip(
                 found.column(PROBE_INDEX).to_pylist(), found.column(DIFF).to_pylist(), strict=True
@@ -274,16 +340,32 @@ class GroupCommit:
             present[gid] = _Counts(counts)
         return present
 
-    def _lookup(self, state: State, gid: GlobalId, keys: pa.Table) -> pa.Table:
-        before = state.timelines[DEFAULT].upper - 1
+    def _lookup(self, state: State, gid: GlobalId, keys: pa.Table, before: int) -> pa.Table:
+        # A table that was left behind, and is let go by this very entry, has had no writes since.
+        before = min(before, bound(state.upper(state.collections[gid])) - 1)
         arrays = [column.combine_chunks() for column in keys.columns]
         return self._keyed.lookup(ReadHandle(self._core, gid).snapshot(before), arrays)
 
-    def _all_new(self, state: State, table: TableWrite) -> bool:
+    def _all_new(self, state: State, table: TableWrite, before: int) -> bool:
         """Whether all keys of a load differ, and none is there; by columns, not by rows."""
         keys = table.rows.select(list(table.key))
         distinct = keys.group_by(list(table.key)).aggregate([]).num_rows
-        return distinct == keys.num_rows and not self._lookup(state, table.id, keys).num_rows
+        return (
+            distinct == keys.num_rows and not self._lookup(state, table.id, keys, before).num_rows
+        )
+
+
+def _check_writeable(state: State, gid: GlobalId, name: str, as_of: int) -> None:
+    """Refuse a time before the table's upper, or of a table that somebody else holds."""
+    collection = state.collections.get(gid)
+    if collection is None:
+        raise UnknownRelation(name)
+    upper = state.upper(collection)
+    if not upper.allows(as_of):
+        raise WriteInThePast(name, as_of, upper.only())
+    for writer_id, writer in collection.writers.items():
+        if writer_id != APPOINTED:
+            raise HeldByWriter(name, Frontier.of(as_of + 1), writer.purpose, writer.frontier)
 
 
 def _timed(rows: pa.Table, time: int) -> pa.Table:

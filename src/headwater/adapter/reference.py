@@ -122,13 +122,20 @@ SECTIONS: Final[dict[str, tuple[Entry, ...]]] = {
             "INSERT INTO orders (id, region) SELECT id, region FROM incoming",
             "INSERT INTO orders VALUES (1, 'a', 2) ON CONFLICT (id) DO UPDATE SET amount = 3 "
             "RETURNING id",
+            "INSERT INTO orders VALUES (2, 'south', 20) AS OF 1794749383106",
         ),
         _of(
             statements.Update,
-            "Change rows.",
+            "Change rows. With `AS OF`, [at a time of your own](tables.md#writes-as-of).",
             "UPDATE orders SET amount = amount + 1 WHERE region = 'north'",
+            "UPDATE orders SET amount = 0 RETURNING * AS OF 1794749383106",
         ),
-        _of(statements.Delete, "Remove rows.", "DELETE FROM orders WHERE amount < 0 RETURNING *"),
+        _of(
+            statements.Delete,
+            "Remove rows.",
+            "DELETE FROM orders WHERE amount < 0 RETURNING *",
+            "DELETE FROM orders AS OF '2026-11-15 12:00:00Z'",
+        ),
         _of(
             wire_statements.CopyFrom,
             "Rows from the client, in text, CSV or binary form; all or none.",

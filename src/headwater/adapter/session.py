@@ -81,6 +81,7 @@ from headwater.adapter.tables_as import definition
 from headwater.adapter.timeline import DEFAULT
 from headwater.adapter.timestamps import STRICT, explained
 from headwater.adapter.transaction import ATTEMPTS_MAX, Transaction, unsteady
+from headwater.adapter.writes_as_of import write_as_of
 from headwater.base.tracing import span
 from headwater.persist.errors import DestroyedCollection, UnknownCollection
 from headwater.persist.state import State
@@ -341,14 +342,15 @@ class ClientSession:
         state = self._state()
         target = coordinator.target(statement.table, state)
         sources = coordinator.read_by(statement, target, state)
+        if statement.as_of is not None:
+            if transaction is not None:
+                raise Unsupported(
+                    "AS OF of a write in a transaction block",
+                    detail="All writes of a block happen at one time, chosen when it commits.",
+                )
+            return write_as_of(coordinator, statement, statement.as_of, target, limit)
         if sources is not None and sources.unsteady:
             raise unsteady(next(iter(sources.unsteady.values())))
-        if isinstance(statement, Insert) and statement.as_of is not None:
-            if transaction is not None or target.key:
-                raise Unsupported("AS OF of a write in a transaction, or of a primary key")
-            planned = coordinator.plan(statement, target, None, None)
-            coordinator.commits.write_as_of(statement.as_of, planned.table)
-            return planned.result()
         if transaction is None:
             if sources is None:
                 planned = coordinator.plan(statement, target, None, None)

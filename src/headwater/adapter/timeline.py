@@ -17,6 +17,9 @@ Times follow the clock and are not ahead of it: a write that would be waits, for
 ``WAIT_MAX_MS`` at the most. If the clock was set back further than that, the timeline goes on from
 where it was.
 
+A table that a statement is going to write at a time of its own (``adapter/appointments.py``) is not
+completed past that: where the timeline goes on, the table stays behind, by a write capability.
+
 A strictly serializable read is confirmed by a linearizable read of the log, so that a fenced server
 cannot answer from the past. Concurrent reads share one: each joins a confirmation that has not
 begun yet, never one that has, because what was acknowledged in between would not be in it.
@@ -25,22 +28,39 @@ begun yet, never one that has, because what was acknowledged in between would no
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Final
 
+from headwater.adapter.appointments import Appointments
 from headwater.algebra.frontier import Frontier
 from headwater.base.clock import Clock
 from headwater.base.errors import HeadwaterError
+from headwater.base.ids import GlobalId
+from headwater.persist.batch import Times
 from headwater.persist.client import Client
-from headwater.persist.commands import Advance, Atomic, Command, Seal
+from headwater.persist.commands import (
+    Advance,
+    Atomic,
+    Command,
+    DowngradeWriter,
+    DropWriter,
+    OpenWriter,
+    Seal,
+)
 from headwater.persist.core import Core
-from headwater.persist.state import State
+from headwater.persist.state import CollectionState, State
 
 DEFAULT: Final = "default"
 WAIT_MAX_MS: Final = 50
 TICK_SECONDS: Final = 1.0
+
+APPOINTED: Final = "as-of"
+"""The write capability by which a table stays behind for an appointment."""
+
+
+NOBODY: Final = Appointments()
 
 
 def write_time(upper: int, now_ms: int, waited_ms: int) -> int | None:
@@ -56,16 +76,46 @@ def write_time(upper: int, now_ms: int, waited_ms: int) -> int | None:
     return None if upper - now_ms <= WAIT_MAX_MS and waited_ms < WAIT_MAX_MS else upper
 
 
-def advanced(state: State, upper: int) -> tuple[Command, ...]:
-    """Return the commands that move the timeline: tables with writes due before it, too."""
+def advanced(
+    state: State,
+    upper: int,
+    appointments: Appointments = NOBODY,
+    written: Collection[GlobalId] = (),
+) -> tuple[Command, ...]:
+    """Return the commands that move the timeline, and what does not just follow it.
+
+    Tables with writes due are sealed, ``written`` among them (those that get some in the same
+    entry). What somebody has an appointment to write before ``upper`` is completed up to there.
+    Where others have write capabilities, these say how far a table is.
+    """
     timeline = state.timelines[DEFAULT]
-    due = tuple(
-        gid
-        for gid in sorted(timeline.apart)
-        if not state.collections[gid].writers and state.collections[gid].unsealed.time_min < upper
-    )
-    seal = (Seal(due, Frontier.of(upper)),) if due else ()
-    return (*seal, Advance(DEFAULT, upper))
+    due: list[GlobalId] = []
+    commands: list[Command] = []
+    for gid in sorted({*timeline.apart, *written, *appointments.tables}):
+        collection = state.collections.get(gid)
+        if collection is None or collection.writers.keys() - {APPOINTED}:
+            continue
+        held, first = APPOINTED in collection.writers, appointments.first(gid)
+        if first is not None and first < upper:
+            commands += _kept_back(state, collection, Frontier.of(first))
+            continue
+        if held:
+            commands.append(DropWriter(gid, APPOINTED))
+        if held or gid in written or collection.unsealed.time_min < upper:
+            due.append(gid)
+    seal = (Seal(tuple(due), Frontier.of(upper)),) if due else ()
+    return (*commands, *seal, Advance(DEFAULT, upper))
+
+
+def _kept_back(state: State, table: CollectionState, first: Times) -> Iterator[Command]:
+    """Yield what completes a table up to its first appointment, and no further."""
+    held = table.writers.get(APPOINTED)
+    if held is None:
+        if state.upper(table) < first:
+            yield Seal((table.id,), first)
+        yield OpenWriter(table.id, APPOINTED, "a statement that writes AS OF", first)
+    elif held.frontier < first:
+        yield DowngradeWriter(table.id, APPOINTED, first)
 
 
 class Timeline:
@@ -77,6 +127,8 @@ class Timeline:
         self.tick_seconds = tick_seconds
         self._turn = threading.Lock()
         self._confirmed = Confirmations(client.core)
+        self.appointments = NOBODY
+        """Changed by who has the turn."""
         self._stopping = threading.Event()
         self._ticker = threading.Thread(target=self._tick, name="headwater-tick", daemon=True)
         self.also: Callable[[State, int], tuple[Command, ...]] = lambda _state, _upper: ()
@@ -88,7 +140,7 @@ class Timeline:
 
     def moved(self, upper: int) -> tuple[Command, ...]:
         """Return the commands that move it, for somebody who has the turn."""
-        return advanced(self._core.state, upper)
+        return advanced(self._core.state, upper, self.appointments)
 
     @property
     def upper(self) -> int:
@@ -122,12 +174,18 @@ class Timeline:
                 waited += 1
             yield time
 
+    def reach(self, time: int) -> None:
+        """Let everything before ``time`` be complete, which the clock has come to."""
+        with self._turn:
+            if self.upper < time:
+                self._core.submit(Atomic(self.moved(time))).result()
+
     def tick(self) -> None:
         """Let the timeline follow the clock, in one entry; nothing if it is ahead."""
         with self._turn:
             now, state = self._clock.now_ms(), self._core.state
             if now > self.upper:
-                commands = (*advanced(state, now), *self.also(state, now))
+                commands = (*self.moved(now), *self.also(state, now))
                 self._core.submit(Atomic(commands)).result()
 
     def _tick(self) -> None:

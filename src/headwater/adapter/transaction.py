@@ -99,5 +99,5 @@ def unsteady(name: str) -> Unsupported:
     return Unsupported(
         f'writing what depends on "{name}"',
         detail="It may change between the read and the write although no table does.",
-        hint="Keep the rows as a materialized view, or take them out and in again by COPY.",
+        hint="Write AS OF a time, or keep the rows as a materialized view.",
     )

@@ -15,6 +15,10 @@ expected, too: many busy clients would else split into groups that take turns.
 then writes them; those writes wait, all others go on. Gates are granted in the order in which they
 are asked for, and one who has a gate asks for no second, so nobody waits for ever.
 
+**Appointments** (``adapter/appointments.py``) keep writes off, too: ``kept_off`` says which. A
+write whose group turns out to be too late for that comes back without an outcome, and waits on. Who
+has an appointment waits for nobody here.
+
 Invariant: at most one group is being committed; each write is in one group, after all writes that
 were asked for before it and are not kept off.
 """
@@ -74,8 +78,10 @@ class Turns:
         commit: Callable[[Sequence[Write]], None],
         company: Callable[[float], float] = company_seconds,
         quiet: float = QUIET_SECONDS,
+        kept_off: Callable[[Write], bool] = lambda _: False,
     ) -> None:
         self._commit = commit
+        self._kept_off = kept_off
         self._company_seconds = company
         self._quiet_seconds = quiet
         self._lock = threading.Lock()
@@ -167,6 +173,7 @@ class Turns:
             until = ended + self._company_seconds(ended - began)
             self._expected.update((each.thread, until) for each in group)
             self._in_flight, self._led = None, False
+            self._queue[:0] = [each for each in group if each.write.outcome is None]
             for each in group:
                 each.woken.notify()
             self._pass_on()
@@ -178,6 +185,8 @@ class Turns:
         self._granted.notify_all()
 
     def _is_barred(self, write: Write) -> bool:
+        if self._kept_off(write):
+            return True
         if write.gate is not None:
             assert write.touches <= write.gate.tables, "a gate covers what it was taken for"
             return False  # Whoever else asks for these tables is behind it.

@@ -14,7 +14,7 @@ from random import Random
 
 import pytest
 
-from headwater.adapter.errors import SerializationFailure
+from headwater.adapter.errors import SerializationFailure, WriteInThePast
 from headwater.base.clock import SystemClock
 from headwater.base.errors import HeadwaterError
 from headwater.testing.serial_order import Happened, violation
@@ -129,6 +129,26 @@ class Lists:
             raise
         self.history.append(Happened(begin, time.monotonic(), reads, appends))
 
+    def append_as_of(self, random: Random, sql: SqlSession) -> None:
+        """Append to a list at a time of one's own, which is now or soon."""
+        key, element = random.choice(KEYS), next(self.elements)
+        begin = time.monotonic()
+        when = SystemClock().now_ms() + random.randint(0, 4)
+        try:
+            ((text,),) = sql(
+                f"UPDATE {key[0]} SET v = CASE v WHEN '' THEN '{element}' ELSE v || ',{element}'"
+                f" END WHERE k = {key[1]} RETURNING v AS OF {when}"
+            )
+        except (SerializationFailure, WriteInThePast):
+            self.refused += 1
+            return
+        except HeadwaterError:
+            self.history.append(Happened(begin, None, {}, {key: element}))
+            raise
+        elements = tuple(map(int, text.split(",")))
+        assert elements[-1] == element
+        self.history.append(Happened(begin, time.monotonic(), {key: elements[:-1]}, {key: element}))
+
 
 def run_clients(count: int, client: Callable[[int], None]) -> None:
     failures: list[BaseException] = []
@@ -196,6 +216,45 @@ def test_they_are_also_across_take_overs(seed: int) -> None:
         final = {key: lists.read(sql, key) for key in KEYS}
         assert violation(lists.history, final) is None
         assert any(each.end is None for each in lists.history), "no server was lost on anybody"
+    finally:
+        lists.stop()
+
+
+@pytest.mark.simulation
+@pytest.mark.parametrize("seed", seeds(1, 40))
+def test_they_are_also_with_writes_as_of(seed: int) -> None:
+    """Times that are chosen are not before what was answered, so they are in order with it."""
+    print(f"seed {seed}")
+    lists = Lists()
+    lists.server.timeline.start()
+    moving = threading.Lock()
+    kept = 0
+
+    def client(number: int) -> None:
+        nonlocal kept
+        random = Random(f"{seed}/{number}")
+        sql = lists.server.session()
+        for turn in range(16):
+            if number == 0 and turn == 8:
+                with moving:
+                    lists.take_over()
+                    lists.server.timeline.start()
+            try:
+                if random.random() < 0.5:
+                    lists.append_as_of(random, sql)
+                    kept += 1
+                else:
+                    lists.transaction(random, sql)
+            except HeadwaterError:
+                with moving:
+                    sql = lists.server.session()
+
+    try:
+        run_clients(4, client)
+        sql = lists.server.session()
+        final = {key: lists.read(sql, key) for key in KEYS}
+        assert violation(lists.history, final) is None
+        assert kept > 8
     finally:
         lists.stop()
 

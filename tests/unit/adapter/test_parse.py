@@ -17,9 +17,11 @@ from headwater.adapter.sql.materialization_statements import (
 from headwater.adapter.sql.parse import parse, parse_with_text
 from headwater.adapter.sql.statements import (
     AsOf,
+    Assignment,
     Begin,
     ColumnDef,
     Commit,
+    Constant,
     CreateMaterializedView,
     CreateTable,
     CreateTableAs,
@@ -28,8 +30,10 @@ from headwater.adapter.sql.statements import (
     DropSchema,
     ExplainTimestamp,
     Insert,
+    OnConflict,
     Refresh,
     Release,
+    Returned,
     Rollback,
     RollbackTo,
     Savepoint,
@@ -43,6 +47,7 @@ from headwater.adapter.sql.statements import (
     ShowTables,
     Statement,
     Truncate,
+    Update,
 )
 
 UNDERSTOOD: list[tuple[str, Statement]] = [
@@ -154,6 +159,21 @@ UNDERSTOOD: list[tuple[str, Statement]] = [
         Insert("t", None, ((Decimal("-12345678901234567890123456789012345678.9"),),)),
     ),
     ("delete from t", Delete("t")),
+    ("delete from t as of 5", Delete("t", as_of=5)),
+    (
+        "update t set a = 1 where b = 2 returning a as of as of '1970-01-01 00:00:01Z'",
+        Update(
+            "t",
+            (Assignment("a", Constant(1)),),
+            "b = 2",
+            (Returned("a", "of"),),
+            as_of=1_000,
+        ),
+    ),
+    (
+        "insert into t select a from u on conflict do nothing as of 7",
+        Insert("t", None, (), Select("SELECT a FROM u", None, ("u",)), OnConflict(()), as_of=7),
+    ),
     ("DELETE FROM T WHERE A = 1 and b is null", Delete("t", "A = 1 AND b IS NULL")),
     # --- queries
     ("select * from T", Select("select * from T", None, ("t",))),
@@ -345,7 +365,10 @@ REFUSED: list[tuple[str, str, int | None]] = [
     ("create table other.public.t (a int)", "0A000", None),
     ("insert into t values (now(), x)", "0A000", None),
     ("insert into t values (1 + (select 1))", "0A000", None),
-    ("insert into t select 1 as of 5", "0A000", None),
+    ("insert into t select 1 as of at least 5", "0A000", None),
+    ("update t set a = 1 as of at least 5", "0A000", None),
+    ("delete from t as of 5 as of 6", "42601", 23),
+    ("select 1 as of 9223372036854775807", "22008", None),
     ("delete from t using u", "0A000", None),
     ("select a into b from t", "0A000", None),
     ("select * from t for update", "0A000", None),

@@ -129,3 +129,30 @@ def test_who_does_not_come_is_not_waited_for() -> None:
         thread.start()
         thread.join(WAIT_SECONDS)
     assert [len(group) for group in committer.groups] == [1, 1, 1]
+
+
+def test_who_is_kept_off_is_not_tried_and_who_was_too_late_waits_on() -> None:
+    tried: list[Write] = []
+    barred = threading.Event()
+
+    def commit(group: Sequence[Write]) -> None:
+        for each in group:
+            tried.append(each)
+            if len(tried) == 1:
+                barred.set()  # Too late for it, as it turns out: it comes back.
+            else:
+                each.outcome = Committed(1, ())
+
+    turns = Turns(commit, kept_off=lambda _: barred.is_set())
+    write = write_of(0)
+    taking = threading.Thread(target=lambda: turns.take(write))
+    taking.start()
+    assert barred.wait(WAIT_SECONDS)
+    taking.join(0.1)
+    assert taking.is_alive()
+    assert tried == [write]
+    assert turns.waiting == 1
+    barred.clear()
+    turns.wake()
+    taking.join(WAIT_SECONDS)
+    assert tried == [write, write]

@@ -19,9 +19,8 @@ from headwater.adapter.sql.tokens import Source, split, syntax_error
 from headwater.adapter.sql.trees import (
     only,
     parse_tree,
-    refuse_as_of,
     relation,
-    strip_as_of,
+    strip_time,
     tree_of,
 )
 from headwater.adapter.sql.values import cast_to_text, evaluate, value_of
@@ -34,8 +33,8 @@ PLACE = "__place"
 
 
 def insert(source: Source) -> statements.Statement:
-    """``INSERT INTO t [(…)] VALUES … | query [ON CONFLICT …] [RETURNING …]``."""
-    source, as_of = strip_as_of(source)
+    """``INSERT INTO t [(…)] VALUES … | query [ON CONFLICT …] [RETURNING …] [AS OF time]``."""
+    source, as_of = strip_time(source)
     tree = parse_tree(source)
     if not isinstance(tree, exp.Insert):
         raise syntax_error(source, source.tokens[0])
@@ -58,8 +57,6 @@ def insert(source: Source) -> statements.Statement:
     else:
         selected = _selected(tree.expression)
     conflict = tree.args.get("conflict")
-    if as_of is not None and (as_of.at_least or selected is not None or conflict is not None):
-        raise Unsupported("AS OF of an INSERT other than of VALUES at a time")
     return statements.Insert(
         name,
         columns,
@@ -67,7 +64,7 @@ def insert(source: Source) -> statements.Statement:
         selected,
         None if conflict is None else _on_conflict(conflict),
         _returning(tree),
-        None if as_of is None else as_of.time,
+        as_of,
     )
 
 
@@ -93,8 +90,8 @@ def _on_conflict(tree: Any) -> statements.OnConflict:
 
 
 def update(source: Source) -> statements.Statement:
-    """``UPDATE t SET … [WHERE …] [RETURNING …]``."""
-    refuse_as_of(source)
+    """``UPDATE t SET … [WHERE …] [RETURNING …] [AS OF time]``."""
+    source, as_of = strip_time(source)
     tree = parse_tree(source)
     if not isinstance(tree, exp.Update):
         raise syntax_error(source, source.tokens[0])
@@ -103,18 +100,19 @@ def update(source: Source) -> statements.Statement:
     assignments = _assignments(tree.expressions)
     where = _where(tree)
     tables = _others(name, matching(name, where, assignments))
-    return statements.Update(name, assignments, where, _returning(tree), tables)
+    return statements.Update(name, assignments, where, _returning(tree), tables, as_of)
 
 
 def delete(source: Source) -> statements.Statement:
-    """``DELETE FROM t [WHERE …] [RETURNING …]``."""
-    refuse_as_of(source)
+    """``DELETE FROM t [WHERE …] [RETURNING …] [AS OF time]``."""
+    source, as_of = strip_time(source)
     tree = parse_tree(source)
     if not isinstance(tree, exp.Delete):
         raise syntax_error(source, source.tokens[0])
     only(tree, "DELETE", "this", "where", "returning")
     name, where = relation(tree.this, "DELETE"), _where(tree)
-    return statements.Delete(name, where, _returning(tree), _others(name, matching(name, where)))
+    others = _others(name, matching(name, where))
+    return statements.Delete(name, where, _returning(tree), others, as_of)
 
 
 def matching(

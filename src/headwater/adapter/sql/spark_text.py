@@ -10,6 +10,7 @@ query); every other statement is the same in both dialects and is read as Postgr
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 from sqlglot import exp
@@ -20,7 +21,7 @@ from headwater.adapter.errors import SqlSyntaxError, Unsupported
 from headwater.adapter.sql import query, statements
 from headwater.adapter.sql.names import written
 from headwater.adapter.sql.tokens import Cursor, Source
-from headwater.adapter.sql.trees import strip_as_of
+from headwater.adapter.sql.trees import strip_as_of, written_at
 
 QUERY_WORDS: Final = (("SELECT",), ("WITH",), ("VALUES",), ("FROM",), ("(",))
 
@@ -53,7 +54,7 @@ def select(source: Source) -> statements.Select:
 
 
 def insert(source: Source) -> statements.Insert | None:
-    """Read ``INSERT INTO table [(columns)] query``; None if it has no query."""
+    """Read ``INSERT INTO table [(columns)] query [AS OF time]``; None if it has no query."""
     cursor = Cursor(source)
     if not cursor.accept("INSERT", "INTO"):
         return None
@@ -63,7 +64,9 @@ def insert(source: Source) -> statements.Insert | None:
         columns = cursor.names()
     if cursor.peek("VALUES") or not any(cursor.peek(*words) for words in QUERY_WORDS):
         return None
-    return statements.Insert(table, columns, (), select(cursor.rest()))
+    selected = select(cursor.rest())
+    as_of = None if selected.as_of is None else written_at(selected.as_of)
+    return statements.Insert(table, columns, (), replace(selected, as_of=None), as_of=as_of)
 
 
 def tables(source: Source) -> tuple[str, ...]:

@@ -191,10 +191,10 @@ class OnConflict:
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """``INSERT INTO table [(columns)] VALUES (…), … | query [ON CONFLICT …] [RETURNING …]``.
+    """``INSERT INTO table [(columns)] VALUES … | query [ON CONFLICT …] [RETURNING …] [AS OF …]``.
 
-    ``columns`` None means all. Either ``rows`` or ``query`` has what is inserted. ``as_of`` (of
-    VALUES alone) is the time at which they are inserted.
+    ``columns`` None means all. Either ``rows`` or ``query`` has what is inserted. ``as_of``: the
+    time at which they are.
     """
 
     table: str
@@ -208,7 +208,7 @@ class Insert:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """``UPDATE table SET column = value, … [WHERE …] [RETURNING …]``.
+    """``UPDATE table SET column = value, … [WHERE …] [RETURNING …] [AS OF time]``.
 
     ``tables``: what its expressions read, the table itself not counted.
     """
@@ -218,16 +218,21 @@ class Update:
     where_sql: str | None = None
     returning: tuple[Returned, ...] | None = None
     tables: tuple[str, ...] = ()
+    as_of: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """``DELETE FROM table [WHERE …] [RETURNING …]``; ``where_sql`` None means every row."""
+    """``DELETE FROM table [WHERE …] [RETURNING …] [AS OF time]``.
+
+    ``where_sql`` None means every row.
+    """
 
     table: str
     where_sql: str | None = None
     returning: tuple[Returned, ...] | None = None
     tables: tuple[str, ...] = ()
+    as_of: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,11 @@ from sqlglot.dialects import Postgres
 from sqlglot.errors import ParseError
 from sqlglot.tokens import TokenType
 
-from headwater.adapter.errors import SqlSyntaxError, Unsupported
+from headwater.adapter.errors import DatetimeOutOfRange, SqlSyntaxError, Unsupported
 from headwater.adapter.sql import query, statements, text
 from headwater.adapter.sql.names import written
 from headwater.adapter.sql.tokens import Cursor, Source, syntax_error
+from headwater.persist.batch import TIME_LIMIT
 
 
 def strip_as_of(source: Source) -> tuple[Source, statements.AsOf | None]:
@@ -36,6 +37,19 @@ def strip_as_of(source: Source) -> tuple[Source, statements.AsOf | None]:
     return source, None
 
 
+def strip_time(source: Source) -> tuple[Source, int | None]:
+    """Cut a final ``AS OF <time>`` off a statement that writes: it happens then, and only then."""
+    source, as_of = strip_as_of(source)
+    return source, None if as_of is None else written_at(as_of)
+
+
+def written_at(as_of: statements.AsOf) -> int:
+    """Return the time of a write."""
+    if as_of.at_least:
+        raise Unsupported("AS OF AT LEAST of a write", hint="Write AS OF the time itself.")
+    return as_of.time
+
+
 def _is_time(cursor: Cursor) -> bool:
     return cursor.peek_type(TokenType.NUMBER, TokenType.STRING) or any(
         cursor.peek(word) for word in ("AT", "TIMESTAMP", "TIMESTAMPTZ")
@@ -48,14 +62,21 @@ def time_of(cursor: Cursor) -> int:
     if number is not None:
         if not number.isdigit():
             raise Unsupported(f"AS OF {number}", detail="A time is whole milliseconds.")
-        return int(number)
+        return _in_time(number)
     cursor.accept_any("TIMESTAMP", "TIMESTAMPTZ")
     written = cursor.string()
     if written.isascii() and written.isdigit():
-        return int(written)
+        return _in_time(written)
     instant = text.timestamp_from_text(written, zoned=True)
     # Downwards, in whole numbers: a time names the millisecond that contains it.
     return int(instant.timestamp()) * 1000 + instant.microsecond // 1000
+
+
+def _in_time(digits: str) -> int:
+    time = int(digits)
+    if time >= TIME_LIMIT:
+        raise DatetimeOutOfRange(digits)
+    return time
 
 
 def tree_of(source: Source) -> Any:
@@ -97,9 +118,3 @@ def relation(table: Any, what: str) -> str:
     """The name of a table that stands alone, without alias or anything else."""
     only(table, what, "this", "db", "catalog")
     return written([query.folded(part) for part in table.parts])
-
-
-def refuse_as_of(source: Source) -> None:
-    """Refuse ``AS OF`` where it has no meaning."""
-    if strip_as_of(source)[1] is not None:
-        raise Unsupported("AS OF in a statement that writes")
