@@ -16,7 +16,7 @@ class UnsupportedType(InvalidUsage):
     def __init__(self, what: str, instead: str = "") -> None:
         hint = instead or f"supported are {', '.join(supported())}"
         super().__init__(f"type {what} is not supported; {hint}")
-        self.what, self.instead = what, instead
+        self.what, self.instead, self.hint = what, instead, hint
 
 
 @dataclass(frozen=True, slots=True)

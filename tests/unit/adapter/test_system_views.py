@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from headwater.adapter import catalog
 from headwater.adapter.errors import AdapterError
-from headwater.adapter.system import SYSTEM_VIEWS, reference
+from headwater.adapter.system import SYSTEM_VIEWS, Seen, reference, system_view
 from headwater.testing.sql_server import SqlServer
 
 PAGE = Path(__file__).parents[3] / "docs" / "sql" / "system-views.md"
@@ -77,3 +78,15 @@ def test_what_is_no_plain_read_of_them_is_refused(text: str, condition: str) -> 
     with SqlServer() as server, pytest.raises(AdapterError) as refused:
         server.session()(text)
     assert refused.value.condition == condition
+
+
+def test_a_view_that_stands_still_is_called_by_its_name() -> None:
+    with SqlServer() as server:
+        server.session()("CREATE TABLE t (k bigint); CREATE MATERIALIZED VIEW v AS SELECT k FROM t")
+        core = server.client.core
+        view = catalog.named(core.state, "v")
+        why = f"view {view.collection!r} could not be stepped: no memory"
+        seen = Seen(core, core.state, 0, 0, {core.state.names[view.collection]: why})
+        for name, column in (("hw_status", "detail"), ("hw_errors", "message")):
+            told = system_view(name).table(seen).column(column).to_pylist()
+            assert "view 'v' could not be stepped: no memory" in told

@@ -187,3 +187,16 @@ def test_depth_and_size_are_bounded() -> None:
 def test_spark_never_sees_a_setting_to_replace() -> None:
     assert "${" not in to_spark("select '${env:HOME}', $$${spark.app.name}$$", {}).text
     assert "${" in refusal('select 1 as "${env:HOME}"').primary
+
+
+@pytest.mark.parametrize(
+    ("sql", "hint"),
+    [
+        ("select '(1,2)'::point", "Supported are boolean, "),
+        ("select random()", "It is not deterministic: write its value into a column"),
+    ],
+)
+def test_a_refusal_says_what_to_do(sql: str, hint: str) -> None:
+    found = refusal(sql).hint
+    assert found is not None
+    assert found.startswith(hint)

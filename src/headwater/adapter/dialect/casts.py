@@ -64,7 +64,8 @@ def written_type(cast_node: Any, node: Any) -> SqlType:
     try:
         return by_postgres(name.strip(), args)
     except (UnsupportedType, ValueError) as error:
-        refuse(cast_node, f"type {text}", getattr(error, "instead", None) or str(error))
+        hint = error.hint if isinstance(error, UnsupportedType) else str(error)
+        refuse(cast_node, f"type {text}", f"{hint[:1].upper()}{hint[1:]}.")
 
 
 def can_coerce(operand: Typed, type_: SqlType) -> bool:
