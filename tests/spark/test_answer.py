@@ -54,7 +54,7 @@ def test_the_same_rows_in_the_same_order(spark: Any, waiting: Path) -> None:
     assert waited.equals(collected)
     nothing = rows_of(spark, frame.where("d < 0"), small=False)
     assert (nothing.num_rows, nothing.schema) == (0, collected.schema)
-    assert not list(waiting.glob("headwater-result-*"))
+    assert not list(waiting.glob("headwater-held-result-*"))
 
 
 def test_one_that_is_too_large_fails_alone(spark: Any, waiting: Path) -> None:
@@ -64,7 +64,7 @@ def test_one_that_is_too_large_fails_alone(spark: Any, waiting: Path) -> None:
     with pytest.raises(ResultTooLarge, match="larger than 1 MiB; select less") as told:
         rows_of(own, everything, small=False)
     assert told.value.sqlstate == "54000"
-    assert not list(waiting.glob("headwater-result-*"))
+    assert not list(waiting.glob("headwater-held-result-*"))
     assert rows_of(own, own.range(3), small=False).column("id").to_pylist() == [0, 1, 2]
 
 
@@ -76,7 +76,7 @@ def test_a_query_is_answered_by_either_way(
     assert counted.to_pylist() == [{"n": ROWS}]
     every = select.select(client, spark, "SELECT k FROM numbers ORDER BY k DESC", 0, known)
     assert every.column("k").to_pylist() == list(reversed(range(ROWS)))
-    assert not list(waiting.glob("headwater-result-*"))
+    assert not list(waiting.glob("headwater-held-result-*"))
 
 
 def test_what_is_not_small_is_not_sent_to_everybody(spark: Any, numbers: ReadHandle) -> None:

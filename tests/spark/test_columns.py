@@ -243,7 +243,7 @@ def test_large_parts_that_take_away_are_settled(
             assert columns.columns_frame(spark, snapshot, settled) is None, f"seed {seed}"
         found = _multiset(_rows(spark, snapshot, settled))
         assert found == expected, f"seed {seed}, at {time}"
-        files.append(len(list(tmp_path.glob("headwater-settled-*/*"))))
+        files.append(len(list(tmp_path.glob("headwater-held-settled-*/*"))))
     assert files == [1, 2, 2, 3]
     # The past is what it was, and what a window shows of it is a base of its own.
     old = read.snapshot(1)
@@ -271,12 +271,12 @@ def test_settled_runs_are_bounded(
         return None if found is None else snapshot
 
     def files() -> int:
-        return len(list(tmp_path.glob("headwater-settled-*/*")))
+        return len(list(tmp_path.glob("headwater-held-settled-*/*")))
 
     settled = SettledRuns()
     assert asked(settled, "less") is None
     assert asked(settled, "a") is not None
-    (file,) = tmp_path.glob("headwater-settled-*/*")
+    (file,) = tmp_path.glob("headwater-held-settled-*/*")
     settled = SettledRuns(bytes_max=2 * file.stat().st_size)
     first = asked(settled, "a")
     assert asked(settled, "b") is not None

@@ -20,10 +20,7 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -31,6 +28,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from headwater.base.errors import HeadwaterError
+from headwater.base.scratch import Scratch
 from headwater.compute import columns
 from headwater.compute.catalyst.jvm import java_object
 from headwater.compute.ir.plan import Plan
@@ -101,7 +99,8 @@ def rows_of(session: Any, frame: Any, *, small: bool) -> pa.Table:
     if small or not session.sparkContext.master.startswith("local"):
         return frame.toArrow()
     schema = to_arrow_schema(frame.schema, timezone="UTC")
-    directory = tempfile.mkdtemp(prefix="headwater-result-")
+    waiting = Scratch("result")
+    directory = str(waiting.path)
     try:
         # A session of somebody else's has no limit of ours.
         bytes_max = int(session.conf.get(RESULT_BYTES_MAX, str(RESULT_MIB_MAX << 20)))
@@ -110,13 +109,13 @@ def rows_of(session: Any, frame: Any, *, small: bool) -> pa.Table:
         files = sorted((int(partition), path) for partition, path in map(_file, found))
         tables = [_mapped(path) for _, path in files]
     except Exception as error:
-        if Path(directory, _TOO_LARGE).exists():
+        if (waiting.path / _TOO_LARGE).exists():
             raise ResultTooLarge(bytes_max) from error
         if os.strerror(errno.ENOSPC) in str(error):
-            raise NoSpaceForResult(str(Path(directory).parent)) from error
+            raise NoSpaceForResult(str(waiting.path.parent)) from error
         raise
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        waiting.close()
     if not tables:
         return schema.empty_table()
     return pa.concat_tables(tables).cast(schema)

@@ -2,8 +2,12 @@
 
 Settings that belong to the *meaning* of a query (UTC, ANSI, binary string order) are not for the
 user to choose: a view hydrated under one meaning must not be stepped under another. The rest is
-:class:`SparkSettings`. Everything listens on loopback unless ``host`` says otherwise, and what
-Spark wants to keep on disk lies in a temporary directory that goes with the session.
+:class:`SparkSettings`. Everything listens on loopback unless ``host`` says otherwise.
+
+What Spark and Java want to keep on disk lies in a scratch directory, which goes with the JVM: a
+session that is opened after another was closed has the same JVM, which knows no other directory.
+Whoever opens the first one sweeps what processes that were killed have left. What a JVM says of its
+own crash (:func:`crash_file`) lies beside it, and stays.
 
 A local master has two slots more than there are cores, so that background work never starves a
 step (DESIGN §2).
@@ -14,6 +18,7 @@ the air.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import shutil
@@ -28,8 +33,11 @@ from typing import Any, Final
 from py4j.protocol import Py4JNetworkError
 
 from headwater.base.errors import InvalidUsage
+from headwater.base.scratch import Scratch, sweep
 from headwater.compute import class_archive
 from headwater.persist.spark_end import process_of
+
+LOG: Final = logging.getLogger(__name__)
 
 MEANING: Final = {
     "spark.sql.session.timeZone": "UTC",
@@ -89,6 +97,7 @@ Every job leaves some 6 KB with the old objects, which nobody looks at before th
 as it may be: 12 MiB in 10,000 ticks. Spark asks by itself, every half an hour, and stops the world.
 """
 
+_LOCAL, _WAREHOUSE = "local", "warehouse"
 _SOCKET_DIRECTORY_MAX: Final = 60
 """A socket has a name of 43 characters in its directory, and a path of 103 at most."""
 
@@ -136,11 +145,12 @@ class SparkSettings:
 class _Open:
     settings: SparkSettings
     session: Any
-    directory: str
 
 
 _lock: Final = threading.Lock()
 _open: _Open | None = None
+_scratch: Scratch | None = None
+"""Of the JVM of this process, while there is one."""
 
 
 def open_session(settings: SparkSettings | None = None) -> Any:
@@ -157,14 +167,31 @@ def open_session(settings: SparkSettings | None = None) -> Any:
                     f"this process runs Spark with {_open.settings}; close that session first"
                 )
             return _open.session
-        directory = tempfile.mkdtemp(prefix="headwater-spark-")
-        try:
-            session = _start(settings, Path(directory))
-        except BaseException:
-            shutil.rmtree(directory, ignore_errors=True)
-            raise
-        _open = _Open(settings, session, directory)
+        session = _start(settings, _directory())
+        _open = _Open(settings, session)
         return session
+
+
+def _directory() -> Path:
+    """Return where the JVM keeps what it has on disk."""
+    global _scratch
+    if _scratch is None:
+        for path in sweep():
+            LOG.info("removed what a killed process left", extra={"event": {"path": str(path)}})
+        _scratch = Scratch("spark")
+        _temporary(_scratch.path).mkdir()
+        atexit.register(_scratch.close)
+    return _scratch.path
+
+
+def _temporary(directory: Path) -> Path:
+    """Where Java puts libraries that it unpacks, and Spark the artifacts of sessions."""
+    return directory / "tmp"
+
+
+def crash_file(process: int | str) -> Path:
+    """Return where a JVM writes why it crashed, by its number."""
+    return Path(tempfile.gettempdir(), f"headwater-java-crash-{process}.log")
 
 
 def running_session() -> Any | None:
@@ -214,7 +241,7 @@ def _set_meaning(session: Any) -> None:
 
 
 def close_session() -> None:
-    """Stop the session of this process, if there is one, and remove its directory."""
+    """Stop the session of this process, if there is one, and remove what it had on disk."""
     global _open
     with _lock:
         if _open is None:
@@ -229,7 +256,8 @@ def close_session() -> None:
             if jvm_status(closing.session) is None:
                 raise
         finally:
-            shutil.rmtree(closing.directory, ignore_errors=True)
+            for kept in (_LOCAL, _WAREHOUSE):
+                shutil.rmtree(_directory() / kept, ignore_errors=True)
 
 
 def forget_session() -> None:
@@ -238,12 +266,13 @@ def forget_session() -> None:
     PySpark has no way to say so: it keeps the gateway to its first JVM for as long as the process
     lives, in variables of its classes.
     """
-    global _open
+    global _open, _scratch
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     with _lock:
-        gone, _open = _open, None
+        _open = None
+        gone, _scratch = _scratch, None
         context, gateway = SparkContext._active_spark_context, SparkContext._gateway
         SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
         SparkSession._instantiatedSession = SparkSession._activeSession = None
@@ -259,7 +288,8 @@ def forget_session() -> None:
             context._accumulatorServer.shutdown()
             context._accumulatorServer.server_close()
     if gone is not None:
-        shutil.rmtree(gone.directory, ignore_errors=True)
+        atexit.unregister(gone.close)
+        gone.close()
 
 
 def jvm_status(session: Any) -> int | None:
@@ -300,6 +330,9 @@ def configuration(
     """Return every setting the session is started with (pure); ``options`` are the JVM's."""
     java = (
         f"-Dlog4j2.configurationFile={log.as_uri()} -Dderby.system.home={directory} "
+        f"-Djava.io.tmpdir={_temporary(directory)} "
+        # Otherwise in the directory that whoever started us is in.
+        f"-XX:ErrorFile={crash_file('%p')} -XX:ReplayDataFile={crash_file('%p-compiler')} "
         # A JVM that had no memory for one thread is broken for all: it ends, and is followed by
         # another (``warming.py``), instead of going on without whatever it lost.
         f"-XX:+ExitOnOutOfMemoryError -XX:+ExplicitGCInvokesConcurrent {_COMPILER} {options}"
@@ -313,8 +346,8 @@ def configuration(
         "spark.driver.bindAddress": settings.host,
         "spark.driver.memory": settings.driver_memory,
         "spark.driver.extraJavaOptions": java,
-        "spark.local.dir": str(directory / "local"),
-        "spark.sql.warehouse.dir": (directory / "warehouse").as_uri(),
+        "spark.local.dir": str(directory / _LOCAL),
+        "spark.sql.warehouse.dir": (directory / _WAREHOUSE).as_uri(),
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.shuffle.partitions": str(settings.cores_used),
         "spark.sql.execution.arrow.pyspark.enabled": "true",

@@ -24,7 +24,13 @@ from concurrent.futures import Future
 from typing import Any, Final, NamedTuple
 
 from headwater.base.errors import HeadwaterError
-from headwater.compute.session import SparkSettings, close_session, forget_session, open_session
+from headwater.compute.session import (
+    SparkSettings,
+    close_session,
+    crash_file,
+    forget_session,
+    open_session,
+)
 from headwater.persist.spark_end import process_of, said
 
 LOG: Final = logging.getLogger(__name__)
@@ -158,6 +164,8 @@ class WarmingSession:
                 pause_seconds = max(pause_seconds, TERMINATED_SECONDS)
             starts_max = STARTS_MAX
             event = {"why": said(status), "pause_seconds": pause_seconds}
+            if running.process is not None and crash_file(running.process.pid).exists():
+                event["told_in"] = str(crash_file(running.process.pid))
             LOG.warning("Spark's JVM ended and is started again", extra={"event": event})
             forget_session()
             self.restarts += 1

@@ -5,7 +5,9 @@ Arrow and our operators by itself spends a second or two of CPU before its first
 of it in memory of its own; one that is forked from here has both already, in shared pages.
 
 A worker whose JVM has gone has nobody to tell: it ends in silence, where Spark's would print a
-stack for each worker at every Ctrl+C.
+stack for each worker at every Ctrl+C. It ends with this daemon, too: the daemon ends with its JVM
+and tells its workers, but one that is killed tells nobody, and who computes would go on for nothing
+until there is something to say.
 
 ``gc.freeze``: a worker collects garbage after every task (PySpark does), which otherwise walks over
 every imported module each time.
@@ -15,7 +17,11 @@ Started by Spark (``spark.python.daemon.module``); nobody imports it.
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import os
+import signal
+from functools import partial
 from importlib import import_module
 from typing import Any, Final
 
@@ -42,6 +48,17 @@ IMPORTED: Final = (
 """Not those that start threads or open anything: a fork has neither."""
 
 _worker: Final = daemon.worker
+_LIBC: Final = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG: Final = 1
+
+
+def _owned_worker(owner: int, sock: Any, authenticated: bool) -> int:
+    """Work, and be ended by the system when the owner has ended; Linux alone can."""
+    if hasattr(_LIBC, "prctl"):
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != owner:  # It has ended before we asked.
+            return 1
+    return _silent_worker(sock, authenticated)
 
 
 def _silent_worker(sock: Any, authenticated: bool) -> int:
@@ -52,7 +69,7 @@ def _silent_worker(sock: Any, authenticated: bool) -> int:
 
 
 if __name__ == "__main__":
-    daemon.worker = _silent_worker
+    daemon.worker = partial(_owned_worker, os.getpid())
     for name in IMPORTED:
         import_module(name)
     gc.collect()

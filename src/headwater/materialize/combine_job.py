@@ -18,7 +18,6 @@ Relied on by:   sessions, where an interval has at least :data:`ROWS_MIN` rows: 
 
 from __future__ import annotations
 
-import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -31,6 +30,7 @@ import pyarrow as pa
 
 from headwater.base.decoding import from_msgpack
 from headwater.base.errors import HeadwaterError, InvalidUsage
+from headwater.base.scratch import nameless, path_of
 from headwater.materialize.combine import Bound
 from headwater.materialize.gather import Run
 from headwater.materialize.key_range import KeyHash, KeyRange, key_hashes
@@ -264,7 +264,7 @@ class Combiner:
             return _decoded(pa.memory_map(str(path)))
         data = self._core.blob.get(key)
         assert data is not None, f"object {key} of our own step is not there"
-        with tempfile.NamedTemporaryFile(prefix="headwater-spill-") as file:
+        with nameless() as file:
             file.write(data)
             file.flush()
-            return _decoded(pa.memory_map(file.name))
+            return _decoded(pa.memory_map(path_of(file)))

@@ -4,8 +4,8 @@
     run 2   ────b───────d────────g│          in the order of the key; pieces ascend
 
 Every run has the packed key of each row in :data:`PACKED`. A run that is mapped costs no memory but
-what is being looked at; its file is removed at once, so that none is left behind whatever becomes
-of us. Files lie where Python puts temporary files (``TMPDIR``); that should not be in memory.
+what is being looked at; its file has no name (``base/scratch.py``), so that none is left behind
+whatever becomes of us.
 
 Invariant:      all rows of a key are in one piece, in the order of runs, and within a run in its
                 own. At most about ``limit_bytes`` of rows are in a piece, unless one key has more.
@@ -15,7 +15,6 @@ Relied on by:   ``spill`` (updates before they are combined), ``gather`` (after)
 from __future__ import annotations
 
 import bisect
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -24,6 +23,8 @@ from typing import Any, Final, Self
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from headwater.base.scratch import nameless, path_of
 
 PACKED: Final = "__packed"
 """The column of packed keys."""
@@ -47,7 +48,7 @@ class RunFile:
     """A run that is being written to disk, in ascending tables; then mapped."""
 
     def __init__(self) -> None:
-        self._file: Any = tempfile.NamedTemporaryFile(prefix="headwater-spill-")  # noqa: SIM115
+        self._file: Any = nameless()
         self._writer: Any = None
 
     def __enter__(self) -> Self:
@@ -67,7 +68,7 @@ class RunFile:
         assert self._writer is not None, "a run has rows"
         self._writer.close()
         self._file.flush()
-        return pa.ipc.open_file(pa.memory_map(self._file.name)).read_all()
+        return pa.ipc.open_file(pa.memory_map(path_of(self._file))).read_all()
 
 
 class _Keys(Sequence[bytes]):

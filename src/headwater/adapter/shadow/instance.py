@@ -22,7 +22,6 @@ import os
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 import warnings
 from pathlib import Path
@@ -34,6 +33,7 @@ import psycopg
 from headwater.adapter.shadow import bootstrap
 from headwater.adapter.shadow.errors import ShadowUnavailable
 from headwater.base.decoding import from_json
+from headwater.base.scratch import Scratch
 
 _log = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class Instance:
         self.directory = directory.absolute()
         self._binaries, self._user = _installation()
         self._keeper: subprocess.Popen[bytes] | None = None
-        self._temporary: Path | None = None
+        self._temporary: Scratch | None = None
         """A directory that goes with the process: for the socket alone, or for everything."""
         self._sockets = self.directory
 
@@ -117,7 +117,7 @@ class Instance:
         """Stop it, if it runs."""
         self._stop_process()
         if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
+            self._temporary.close()
             self._temporary = None
 
     def connect(self, role: str, **options: Any) -> psycopg.Connection[Any]:
@@ -193,9 +193,9 @@ class Instance:
             self._sockets = self._make_temporary()
 
     def _make_temporary(self) -> Path:
-        self._temporary = Path(tempfile.mkdtemp(prefix="headwater-"))
-        self._give_away(self._temporary)
-        return self._temporary
+        self._temporary = Scratch("shadow")
+        self._give_away(self._temporary.path)
+        return self._temporary.path
 
     def _give_away(self, path: Path) -> None:
         if self._user is not None:

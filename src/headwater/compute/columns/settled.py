@@ -8,8 +8,8 @@ a view whose rows change, would be read by Python tasks, all of it, for every qu
     rows of the settled run  ==  the rows of its base, each as often as it is there
     settled run  +  the parts that are not in the base  ==  the snapshot
 
-Its key is the whole row, so every row that the others take away is found. It is a copy in a
-directory for temporary files, referred to by no log, and goes with this process.
+Its key is the whole row, so every row that the others take away is found. It is a copy in a scratch
+directory, referred to by no log, and goes with this process.
 
 It is made when a base is asked for the second time: who asks once would only wait for it. It serves
 as long as all parts of its base are parts of what is read and the others are few: until a merge
@@ -24,8 +24,6 @@ Kept by: this module. Relied on by: ``columns/frame.py``.
 from __future__ import annotations
 
 import secrets
-import shutil
-import tempfile
 import threading
 import weakref
 from collections import OrderedDict
@@ -38,6 +36,7 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
+from headwater.base.scratch import Scratch
 from headwater.collection.run import Run, write_run
 from headwater.persist.batch import Inline, Part, Segment
 from headwater.persist.consolidate import consolidate
@@ -84,7 +83,7 @@ class SettledRuns:
         self._building = threading.Lock()
         self._kept: OrderedDict[Base, _Kept] = OrderedDict()
         self._asked: OrderedDict[Base, int] = OrderedDict()
-        self._directory: Path | None = None
+        self._scratch: Scratch | None = None
 
     def serving(self, snapshot: Snapshot) -> Found | None:
         """Return the settled run for a snapshot, if there is one; it stays while that lives."""
@@ -157,11 +156,10 @@ class SettledRuns:
                 size -= kept.size
 
     def _folder(self) -> Path:
-        if self._directory is None:
-            made = tempfile.mkdtemp(prefix="headwater-settled-")
-            weakref.finalize(self, shutil.rmtree, made, ignore_errors=True)
-            self._directory = Path(made)
-        return self._directory
+        if self._scratch is None:
+            self._scratch = Scratch("settled")
+            weakref.finalize(self, self._scratch.close)
+        return self._scratch.path
 
 
 def base_of(parts: Sequence[Part]) -> list[Part]:
