@@ -48,6 +48,7 @@ from tests.simulation.materialize_bank import (
     Shard,
     SharedLog,
     judge,
+    spec_of,
 )
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("sqlite_without_fsync")]
@@ -99,18 +100,7 @@ class Watched(ArenaStream):
 
 def _spec(address: str, path: Path) -> MaterializationSpec:
     """Return the bank's materialization, validated and applied, all through arenas."""
-    definition = Definition(NAME, "", Endpoint("sqlite", {"path": str(path)}), BINDINGS, ())
-    resources = [{"table": b.target, "delta_updates": b.delta_updates} for b in BINDINGS]
-    asked = to_validate(definition, resources, DELIVERED)
-    stream = ArenaStream(address)
-    stream.send(asked)
-    validated = stream.receive()
-    assert isinstance(validated, m.Validated)
-    spec = to_spec(definition, asked, validated)
-    stream.send(m.Apply(spec, "v1"))
-    assert isinstance(stream.receive(), m.Applied)
-    stream.end()
-    return spec
+    return spec_of(path, ArenaStream(address))
 
 
 def test_values_lie_in_an_arena() -> None:

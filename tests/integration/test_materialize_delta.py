@@ -44,6 +44,7 @@ from tests.integration.materialize_lake import (
 )
 from tests.integration.materialize_places import OverTheWire
 from tests.simulation.materialize_bank import FULL, TIMES, Bank, SharedLog
+from tests.simulation.planted_drivers import without_last
 
 pytestmark = pytest.mark.server
 
@@ -241,16 +242,7 @@ class DropsADocument(DeltaDriver):
     """Loses the last row of several."""
 
     def _store(self, request: m.StoreMany) -> None:
-        kept = max(1, request.rows.num_rows - 1)
-        super()._store(
-            m.StoreMany(
-                request.binding,
-                request.keys_packed.slice(0, kept),
-                request.rows.slice(0, kept),
-                request.exists.slice(0, kept),
-                request.delete.slice(0, kept),
-            )
-        )
+        super()._store(without_last(request))
 
 
 class SecondMind(DeltaDriver):

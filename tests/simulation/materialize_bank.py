@@ -45,7 +45,6 @@ from headwater.materialize.key_range import KeyHash, KeyRange, key_hash
 from headwater.materialize.protocol import messages as m
 from headwater.materialize.protocol.specs import ConnectorState, MaterializationSpec
 from headwater.materialize.recovery import RecoveryEntry
-from headwater.materialize.transport.in_process import InProcess
 from headwater.materialize.tuples import pack
 from headwater.persist.errors import Fenced
 from headwater.persist.evolution import updates_schema
@@ -193,13 +192,12 @@ class OpenedLog:
         self._log.entries[self._key_range] = entry
 
 
-def spec_of(path: Path, driver: SqliteDriver) -> MaterializationSpec:
-    """Return the materialization into a file, validated and applied."""
+def spec_of(path: Path, stream: Stream) -> MaterializationSpec:
+    """Return the materialization into a file, validated and applied through a stream."""
     endpoint = Endpoint("sqlite", {"path": str(path)})
     definition = Definition(NAME, "", endpoint, BINDINGS, ())
     resources = [{"table": b.target, "delta_updates": b.delta_updates} for b in BINDINGS]
     asked = to_validate(definition, resources, DELIVERED)
-    stream = InProcess(driver)
     stream.send(asked)
     validated = stream.receive()
     assert isinstance(validated, m.Validated)

@@ -121,7 +121,7 @@ class Scenario:
         self._deliver_all = deliver_all
         self._bank = Bank(fault.event)
         self._log = SharedLog()
-        self._spec: MaterializationSpec = spec_of(path, make())
+        self._spec: MaterializationSpec = spec_of(path, InProcess(make()))
         self._staged = isinstance(make(), StagingDriver)
         self._events = 0
         self.struck = False
@@ -289,6 +289,19 @@ def scenarios(
             event += stride
             if not scenario.struck or event >= scenario.events:
                 break  # There are not so many events.
+
+
+def count_run(found: Iterator[Scenario]) -> int:
+    """Run all of them, in none of which anything may be wrong; return how many they are."""
+    count = 0
+    for scenario in found:
+        try:
+            scenario.run()
+        except BaseException:
+            print(f"fault {scenario.fault}")
+            raise
+        count += 1
+    return count
 
 
 def is_seen(found: Iterator[Scenario]) -> bool:

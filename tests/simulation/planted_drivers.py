@@ -38,16 +38,19 @@ class DropsADocument(SqliteDriver):
     """Loses the last row of a run of several."""
 
     def _store(self, request: m.StoreMany) -> None:
-        kept = max(1, request.rows.num_rows - 1)
-        super()._store(
-            m.StoreMany(
-                request.binding,
-                request.keys_packed.slice(0, kept),
-                request.rows.slice(0, kept),
-                request.exists.slice(0, kept),
-                request.delete.slice(0, kept),
-            )
-        )
+        super()._store(without_last(request))
+
+
+def without_last(request: m.StoreMany) -> m.StoreMany:
+    """Return a run of rows without the last of several."""
+    kept = max(1, request.rows.num_rows - 1)
+    return m.StoreMany(
+        request.binding,
+        request.keys_packed.slice(0, kept),
+        request.rows.slice(0, kept),
+        request.exists.slice(0, kept),
+        request.delete.slice(0, kept),
+    )
 
 
 class CheckpointAfterData(SqliteDriver):

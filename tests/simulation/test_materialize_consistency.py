@@ -23,6 +23,7 @@ from tests.simulation.materialize_scenarios import (
     ZOMBIES,
     Fault,
     Scenario,
+    count_run,
     is_seen,
     scenarios,
 )
@@ -40,14 +41,7 @@ pytestmark = pytest.mark.usefixtures("sqlite_without_fsync")
 @pytest.mark.parametrize("stride", [STRIDE, pytest.param(1, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("make", [SqliteDriver, StagingDriver])
 def test_every_fault_at_every_event(tmp_path: Path, make: type[SqliteDriver], stride: int) -> None:
-    count = 0
-    for scenario in scenarios(tmp_path, make, stride=stride):
-        try:
-            scenario.run()
-        except BaseException:
-            print(f"fault {scenario.fault}")
-            raise
-        count += 1
+    count = count_run(scenarios(tmp_path, make, stride=stride))
     assert count * stride > 100, "there is something to strike"
 
 

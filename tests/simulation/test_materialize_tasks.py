@@ -32,6 +32,7 @@ from tests.simulation.materialize_scenarios import (
     Faulty,
     Scenario,
     Session,
+    count_run,
     is_seen,
     scenarios,
 )
@@ -91,17 +92,10 @@ class TaskScenario(Scenario):
 def test_every_fault_at_every_event(
     tmp_path: Path, banks: BankFile, make: type[SqliteDriver], given_up: bool, stride: int
 ) -> None:
-    count = 0
     kind_of = partial(TaskScenario, banks, given_up)
     # Only what freezes can be given up.
     faults: Sequence[Fault] = ZOMBIES if given_up else FAULTS
-    for scenario in scenarios(tmp_path, make, faults, stride, kind_of=kind_of):
-        try:
-            scenario.run()
-        except BaseException:
-            print(f"fault {scenario.fault}")
-            raise
-        count += 1
+    count = count_run(scenarios(tmp_path, make, faults, stride, kind_of=kind_of))
     assert count * stride > 100, "there is something to strike"
 
 

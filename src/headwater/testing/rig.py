@@ -13,7 +13,7 @@ come and go again in the deltas that the operator is given.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.collection.order import row_key
 from headwater.collection.run import Run, write_run
 from headwater.compute.dataflow.graph import Arrangement, Operator, Origin, State, origins
 from headwater.compute.dataflow.operator import Given, History, Outcome, update_schema
@@ -71,6 +72,29 @@ def multiset(rows: Sequence[Row] | Rows) -> Rows:
     for row, count in given:
         counted[tuple(map(_comparable, row))] += count
     return Counter({row: count for row, count in counted.items() if count})
+
+
+def contents(
+    log: Sequence[tuple[dict[str, Any], int, int]], columns: Mapping[str, Any], upper: int
+) -> Iterator[list[dict[str, Any]]]:
+    """Yield the rows of a log of updates in canonical order, at each time below ``upper``."""
+    types = list(columns.values())
+    keyed = [
+        (row_key([row.get(name) for name in columns], types), row, time, diff)
+        for row, time, diff in log
+    ]
+    rows = {key: row for key, row, _, _ in keyed}
+    for time in range(upper):
+        counts: Counter[bytes] = Counter()
+        for key, _, at, diff in keyed:
+            counts[key] += diff if at <= time else 0
+        yield [rows[key] for key in sorted(counts) for _ in range(counts[key])]
+
+
+def check_at(output: pa.Table, time: int, expected: Rows) -> None:
+    """Hold an output at a time against an oracle's answer."""
+    found = rows_at(output, time)
+    assert found == expected, f"at {time}: missing {expected - found}, too many {found - expected}"
 
 
 class Rig:

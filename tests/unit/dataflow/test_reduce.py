@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from headwater.collection.order import order_key, row_key
+from headwater.collection.order import order_key
 from headwater.compute.catalyst.rounding import exact_average, exact_sum
 from headwater.compute.dataflow.graph import Arrangement, Laned, Reduce, ReduceCall, State
 from headwater.compute.dataflow.ops import reduce
 from headwater.compute.dataflow.ops.reduce import is_reducible, reduce_state
 from headwater.compute.dataflow.ops.reductions import looked_at
 from headwater.compute.ir.expression import Column
-from headwater.testing.rig import Rig, Row, multiset, rows_at
+from headwater.testing.rig import Rig, Row, check_at, contents, multiset
 from tests.seeds import seeds
 
 NAN = math.nan
@@ -244,23 +244,9 @@ class Case:
 
     def check(self) -> None:
         """Hold the output against the oracle at every time."""
-        types = [TYPES[name] for name in self.names]
-        keyed = [
-            (row_key([row.get(n) for n in self.names], types), row, time, diff)
-            for row, time, diff in self.log
-        ]
-        for time in range(self.rig.upper):
-            counts: Counter[bytes] = Counter()
-            rows = {}
-            for key, row, at, diff in keyed:
-                if at <= time:
-                    counts[key] += diff
-                    rows[key] = row
-            there = [rows[key] for key in sorted(counts) for _ in range(counts[key])]
-            expected, found = multiset(self._answers(there)), rows_at(self.rig.output, time)
-            assert found == expected, (
-                f"at {time}: missing {expected - found}, too many {found - expected}"
-            )
+        columns = {name: TYPES[name] for name in self.names}
+        for time, there in enumerate(contents(self.log, columns, self.rig.upper)):
+            check_at(self.rig.output, time, multiset(self._answers(there)))
 
     def _answers(self, rows: Sequence[dict[str, Any]]) -> list[Row]:
         groups: dict[tuple[bytes, ...], list[dict[str, Any]]] = {}

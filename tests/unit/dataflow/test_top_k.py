@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections import Counter
 from collections.abc import Sequence
 from decimal import Decimal
 from random import Random
@@ -12,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from headwater.collection.order import order_key, row_key
+from headwater.collection.order import order_key
 from headwater.compute.dataflow.graph import Arrangement, Laned, Sort, State, TopK
 from headwater.compute.dataflow.ops import top_k
 from headwater.compute.dataflow.ops.top_k import top_k_state
 from headwater.compute.ir.expression import Column
-from headwater.testing.rig import Rig, Row, multiset, rows_at
+from headwater.testing.rig import Rig, Row, check_at, contents, multiset, rows_at
 from tests.seeds import seeds
 
 COLUMNS = (
@@ -98,23 +97,9 @@ class Case:
 
     def check(self) -> None:
         """Hold the output against the oracle at every time."""
-        types = [TYPES[name] for name in self.names]
-        keyed = [
-            (row_key([row[n] for n in self.names], types), row, time, diff)
-            for row, time, diff in self.log
-        ]
-        for time in range(self.rig.upper):
-            counts: Counter[bytes] = Counter()
-            rows = {}
-            for key, row, at, diff in keyed:
-                if at <= time:
-                    counts[key] += diff
-                    rows[key] = row
-            there = [rows[key] for key in sorted(counts) for _ in range(counts[key])]
-            expected, found = multiset(self._first(there)), rows_at(self.rig.output, time)
-            assert found == expected, (
-                f"at {time}: missing {expected - found}, too many {found - expected}"
-            )
+        columns = {name: TYPES[name] for name in self.names}
+        for time, there in enumerate(contents(self.log, columns, self.rig.upper)):
+            check_at(self.rig.output, time, multiset(self._first(there)))
 
     def _first(self, rows: Sequence[dict[str, Any]]) -> list[Row]:
         """Return the answer over rows in canonical order."""
