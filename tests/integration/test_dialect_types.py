@@ -12,10 +12,11 @@ import pytest
 from headwater.adapter.dialect import to_spark
 from headwater.adapter.dialect.literals import string
 from headwater.adapter.errors import AdapterError
-from tests.unit.adapter_dialect.corpus import EXPRESSIONS, RELATIONS
+from tests.unit.adapter_dialect.corpus import EXPRESSIONS
 from tests.unit.adapter_dialect.failing_corpus import FAILING
 from tests.unit.adapter_dialect.postgres_side import ask, loaded
 from tests.unit.adapter_dialect.query_corpus import QUERIES
+from tests.unit.adapter_dialect.relations import RELATIONS
 
 pytestmark = pytest.mark.server
 

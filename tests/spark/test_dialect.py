@@ -29,10 +29,11 @@ from headwater.collection.schema import type_of
 from headwater.collection.types import by_spark
 from headwater.compute.catalyst.compiler import Workspace
 from tests.queries.tables import queries, schemas, tables
-from tests.unit.adapter_dialect.corpus import EXPRESSIONS, RELATIONS, rows
+from tests.unit.adapter_dialect.corpus import EXPRESSIONS
 from tests.unit.adapter_dialect.failing_corpus import FAILING
 from tests.unit.adapter_dialect.postgres_side import COUNTS, ask, load, loaded
 from tests.unit.adapter_dialect.query_corpus import QUERIES
+from tests.unit.adapter_dialect.relations import RELATIONS, rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 

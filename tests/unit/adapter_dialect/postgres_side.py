@@ -14,7 +14,7 @@ import pyarrow as pa
 from headwater.adapter.shadow import bootstrap
 from headwater.adapter.shadow.instance import Instance
 from headwater.collection.schema import type_of
-from tests.unit.adapter_dialect.corpus import RELATIONS, rows
+from tests.unit.adapter_dialect.relations import RELATIONS, rows
 
 COUNTS = {"x": 40, "y": 25}
 

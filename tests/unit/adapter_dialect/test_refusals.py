@@ -6,7 +6,7 @@ import pytest
 
 from headwater.adapter.dialect import to_spark
 from headwater.adapter.errors import AdapterError
-from tests.unit.adapter_dialect.corpus import RELATIONS
+from tests.unit.adapter_dialect.relations import RELATIONS
 
 NOT_SUPPORTED = "0A000"
 NO_FUNCTION = "42883"

@@ -12,8 +12,9 @@ from headwater.adapter.dialect.casts import casts
 from headwater.adapter.dialect.expressions import FUNCTIONS, NODES
 from headwater.testing.datadriven import Directive, collect, run_file
 from tests.queries.tables import queries, schemas
-from tests.unit.adapter_dialect.corpus import EXPRESSIONS, RELATIONS
+from tests.unit.adapter_dialect.corpus import EXPRESSIONS
 from tests.unit.adapter_dialect.query_corpus import QUERIES
+from tests.unit.adapter_dialect.relations import RELATIONS
 
 
 def handle(directive: Directive) -> str:

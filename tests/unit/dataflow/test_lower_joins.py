@@ -1,0 +1,232 @@
+"""The rules of the lowering, one by one: what joins become."""
+
+from __future__ import annotations
+
+from headwater.compute.dataflow.graph import (
+    DeltaJoin,
+    Laned,
+    Read,
+    Scanned,
+    Semi,
+)
+from headwater.compute.dataflow.hops import Equality, routes
+from headwater.compute.ir import node as ir
+from headwater.compute.ir.expression import (
+    Expression,
+    JoinKey,
+)
+from headwater.compute.ir.node import Filter, Join, Node, Project, reference
+from tests.unit.dataflow.lowered_plans import (
+    BOOLEAN,
+    A,
+    B,
+    C,
+    arranged,
+    column,
+    dataflow,
+    inner,
+    kinds,
+    named,
+    only,
+    output,
+    plain,
+    scan,
+    steps,
+    where,
+)
+
+# ---- inner joins -----------------------------------------------------------------------------
+
+
+def test_a_tree_of_inner_joins_is_one_join_over_stored_collections() -> None:
+    kept = ir.keep(Filter(inner(A, B, ("x_1", "x_2")), where("(y_1 > 1)", "y_1")), ["z_2", "y_1"])
+    flow = dataflow(ir.keep(inner(kept, C, ("z_2", "z_3")), ["w_3"]))
+    join = only(flow, DeltaJoin)
+    assert [type(i) for i in join.inputs] == [Scanned, Scanned, Scanned]
+    assert [[hop.input for hop in path] for path in join.paths] == [[1, 2], [2, 0], [1, 0]]
+    assert sorted(arranged(flow)) == [("a", ("x",)), ("b", ("x",)), ("b", ("z",)), ("c", ("z",))]
+    assert flow.lanes[join.output].names == ("y_1", "w_3"), "keys that nobody asks for are dropped"
+    assert steps(flow, output(flow)) == [["Project", "Filter"]]
+
+
+def test_filters_and_computed_columns_of_an_input_move_above_the_join_in_their_order() -> None:
+    left = Project(
+        Filter(A, where("(y_1 <> 0)", "y_1")),
+        (reference(column("x_1")), named("q_4", "(1 / y_1)", "double", "y_1")),
+    )
+    flow = dataflow(inner(left, B, ("x_1", "x_2")))
+    join = only(flow, DeltaJoin)
+    assert isinstance(join.inputs[0], Scanned)
+    (edge,) = (edge for edge in flow.edges if edge.source == join.output)
+    chain = [type(n).__name__ for n in edge.chain()]
+    assert chain.index("Filter") > chain.index("Project"), "what a filter protects stays protected"
+
+
+def test_rows_without_a_partner_are_given_to_what_may_fail_on_them() -> None:
+    fails = where("((10 / y_1) > 1)", "y_1")
+    for kind in ("inner", "semi", "anti"):
+        for condition, reads in ((where("(y_1 > 1)", "y_1"), []), (fails, ["y"])):
+            flow = dataflow(inner(Filter(A, condition), B, ("x_1", "x_2"), kind=kind))
+            found = [o for o in flow.operators if isinstance(o, Read)]
+            assert [f.field for one in found for f in one.of.fields] == reads
+            edges = [edge for edge in flow.edges if edge.target == output(flow)]
+            assert len(edges) == 1 + len(found) or kind != "inner"
+    unused = Project(A, (reference(column("x_1")), named("q_4", "(1 / y_1)", "double", "y_1")))
+    flow = dataflow(ir.keep(inner(unused, B, ("x_1", "x_2")), ["z_2"]))
+    assert not [o for o in flow.operators if isinstance(o, Read)], "computed for nobody"
+
+
+def test_what_may_fail_on_rows_of_a_join_is_done_before_the_next() -> None:
+    both = inner(A, B, ("x_1", "x_2"))
+    for text, inputs in (("(y_1 > z_2)", 3), ("((y_1 / z_2) > 1)", 2)):
+        residual = Join(A, B, "inner", both.keys, where(text, "y_1", "z_2"))
+        computed = named("q_4", text, BOOLEAN, "y_1", "z_2")
+        for below in (
+            Filter(both, where(text, "y_1", "z_2")),
+            Project(both, (reference(column("z_2")), computed)),
+            residual,
+        ):
+            flow = dataflow(inner(below, C, ("z_2", "z_3")))
+            last = [o for o in flow.operators if isinstance(o, DeltaJoin)][-1]
+            assert len(last.inputs) == inputs
+            assert kinds(flow).count("DeltaJoin") == (1 if inputs == 3 else 2)
+            top = dataflow(below)
+            assert len(only(top, DeltaJoin).inputs) == 2, "nothing comes after it"
+
+
+def test_a_cast_that_keeps_the_form_of_a_key_does_not_stand_in_the_way() -> None:
+    narrow = scan("a", "x_1", type_="int")
+    key = JoinKey(Expression("CAST(x_1 AS BIGINT)", "bigint", True, ("x_1",)), plain("x_2"))
+    flow = dataflow(Join(narrow, B, "inner", (key,)))
+    assert sorted(arranged(flow)) == [("a", ("x",)), ("b", ("x",))]
+
+
+def test_a_cast_that_changes_the_form_of_a_key_makes_a_lane() -> None:
+    narrow = scan("a", "x_1", type_="int")
+    other = scan("b", "x_2", type_="decimal(12,2)")
+    key = JoinKey(
+        Expression("CAST(x_1 AS DECIMAL(12,2))", "decimal(12,2)", True, ("x_1",)),
+        plain("x_2", "decimal(12,2)"),
+    )
+    flow = dataflow(Join(narrow, other, "inner", (key,)))
+    assert [type(i) for i in only(flow, DeltaJoin).inputs] == [Laned, Scanned]
+    assert sorted(arranged(flow)) == [("b", ("x",)), ("lane", ("_key_1",))]
+
+
+def test_names_that_are_used_twice_below_do_not_meet() -> None:
+    def side(shown: str) -> Node:
+        rows = Filter(scan("a", "x_1", "y_1"), where("(y_1 > 1)", "y_1"))
+        return Project(rows, (named(shown, "x_1", "bigint", "x_1"),))
+
+    join = only(dataflow(inner(side("p_4"), side("q_5"), ("p_4", "q_5"))), DeltaJoin)
+    names = [c.name for i in join.inputs for c in i.columns]
+    assert len(set(names)) == len(names)
+
+
+def test_a_collection_joined_with_itself_is_read_twice_under_other_names() -> None:
+    again = Project(A, (named("x_4", "x_1", "bigint", "x_1"), named("y_5", "y_1", "bigint", "y_1")))
+    flow = dataflow(inner(A, again, ("x_1", "y_5")))
+    assert sorted(arranged(flow)) == [("a", ("x",)), ("a", ("y",))]
+
+
+def test_what_nothing_relates_meets_at_a_constant() -> None:
+    flow = dataflow(inner(A, B))
+    join = only(flow, DeltaJoin)
+    assert [type(i) for i in join.inputs] == [Laned, Laned]
+    assert all(key[0].startswith("_one_") for _, key in arranged(flow))
+
+
+def test_an_equality_in_a_filter_is_a_key() -> None:
+    flow = dataflow(
+        Filter(inner(inner(A, C), B, ("z_3", "z_2")), where("(x_1 = w_3)", "x_1", "w_3"))
+    )
+    assert ("c", ("w",)) in arranged(flow)
+    assert not any(key[0].startswith("_one_") for _, key in arranged(flow))
+
+
+def test_an_equality_that_a_path_does_not_look_up_is_checked_after_it() -> None:
+    both = Join(
+        A, B, "inner", (JoinKey(plain("x_1"), plain("x_2")), JoinKey(plain("y_1"), plain("x_2")))
+    )
+    flow = dataflow(both)
+    (edge,) = flow.edges
+    texts = [n.condition.text for n in edge.chain() if isinstance(n, Filter)]
+    assert texts == ["(x_1 = x_2)", "(y_1 = x_2)"][-len(texts) :]
+    assert texts
+
+
+def test_paths_take_most_columns_first_and_every_equality_is_enforced_or_reported() -> None:
+    equalities = [
+        Equality((0, "a"), (1, "a2")),
+        Equality((1, "b"), (2, "b2")),
+        Equality((0, "c"), (2, "c2")),
+    ]
+    found = routes([["a", "c"], ["a2", "b"], ["b2", "c2"]], equalities)
+    assert [[hop.input for hop in path] for path in found.paths] == [[1, 2], [0, 2], [0, 1]]
+    assert found.paths[0][1].key == ("b2", "c2")
+    assert found.unenforced == frozenset()
+    lone = routes(
+        [["a"], ["b"], ["c"]], [Equality((0, "a"), (1, "b"), True), Equality((1, "b"), (2, "c"))]
+    )
+    assert lone.unenforced == frozenset()
+    fork = routes([["a", "b"], ["c"]], [Equality((0, "a"), (1, "c")), Equality((0, "b"), (1, "c"))])
+    assert fork.unenforced == frozenset({1})
+
+
+# ---- semi, anti, outer -----------------------------------------------------------------------
+
+
+def test_a_semi_join_counts_the_right_and_reads_the_left_as_it_is_stored() -> None:
+    left = Filter(A, where("(y_1 > 1)", "y_1"))
+    flow = dataflow(inner(left, B, ("x_1", "x_2"), kind="semi"))
+    semi = only(flow, Semi)
+    assert isinstance(semi.left, Scanned)
+    assert isinstance(semi.right, Scanned)
+    assert [f.field for f in semi.right.fields] == ["x"], "of the right only the key"
+    assert steps(flow, output(flow)) == [["Filter"]]
+    assert flow.state(semi.counts).columns[-1].name == "_count_0"
+
+
+def test_a_condition_beside_the_keys_is_a_join_and_a_semi_join_by_what_it_mentions() -> None:
+    plan = Join(
+        scan("a", "x_1", "y_1", "v_1"),
+        B,
+        "anti",
+        (JoinKey(plain("x_1"), plain("x_2")),),
+        where("(y_1 < z_2)", "y_1", "z_2"),
+    )
+    flow = dataflow(plan)
+    assert kinds(flow) == ["DeltaJoin", "Semi"]
+    semi = only(flow, Semi)
+    assert [(key.left, key.null_safe) for key in semi.keys] == [("x_1", True), ("y_1", True)]
+
+
+def test_not_in_is_an_anti_join_and_two_flags() -> None:
+    key = JoinKey(plain("x_1"), plain("x_2"), "=?")
+    flow = dataflow(Join(A, B, "anti", (key,)))
+    assert kinds(flow) == ["Semi", "Accumulate", "DeltaJoin"]
+    flags = only(flow, DeltaJoin).inputs[1]
+    assert [c.type for c in flags.columns] == [BOOLEAN, BOOLEAN, "int"], "no count goes in"
+
+
+def test_an_outer_join_is_the_inner_one_and_padded_rows() -> None:
+    for kind, operators in (("left", 1), ("right", 1), ("full", 2)):
+        flow = dataflow(inner(A, B, ("x_1", "x_2"), kind=kind))  # type: ignore[arg-type]
+        assert kinds(flow) == ["DeltaJoin", *["Semi"] * operators]
+        assert len(steps(flow, output(flow))) == 1 + operators
+
+
+def test_the_pairs_of_an_outer_join_with_a_condition_are_computed_once() -> None:
+    keys = (JoinKey(plain("x_1"), plain("x_2")),)
+    flow = dataflow(Join(A, B, "full", keys, where("(y_1 < z_2)", "y_1", "z_2")))
+    assert kinds(flow) == ["DeltaJoin", "Semi", "Semi"]
+
+
+def test_padding_that_a_filter_rejects_is_not_made() -> None:
+    left = inner(A, B, ("x_1", "x_2"), kind="left")
+    assert kinds(dataflow(Filter(left, where("(y_1 < z_2)", "y_1", "z_2")))) == ["DeltaJoin"]
+    literal = Filter(left, where("(CAST(z_2 AS DECIMAL(20,0)) > CAST(1 AS DECIMAL(20,0)))", "z_2"))
+    assert kinds(dataflow(literal)) == ["DeltaJoin"]
+    kept = Filter(left, where("(y_1 <=> z_2)", "y_1", "z_2"))
+    assert kinds(dataflow(kept)) == ["DeltaJoin", "Semi"], "NULL <=> NULL is true"
+    assert "Semi" in kinds(dataflow(Filter(left, where("(y_1 < x_1)", "x_1", "y_1"))))
