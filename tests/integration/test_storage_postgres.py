@@ -14,6 +14,7 @@ from random import Random
 import psycopg
 import pytest
 
+from headwater.collection.schema import type_of
 from headwater.storage import keyed_range
 from headwater.storage.errors import DefiniteError, TransientError
 from headwater.storage.ingestion import Ingestion
@@ -294,6 +295,8 @@ def test_values_of_every_type(server: Server, world: World) -> None:
     world.execute(odd)
     world.execute(f"INSERT INTO {world.name}.v DEFAULT VALUES")
     tables = {f"{world.name}.v": discover(server.dsn, world.name)[f"{world.name}.v"]}
+    (schema,) = tables.values()
+    assert type_of(schema.field("u")).name == "uuid", "and so it can be compared with one"
     source = Postgres(world.dsn, world.name, world.name, tables)
     upper = source.probe()
     snapshot = [dict(payload) for *_, payload in flat(source.read(NOTHING, upper))]
@@ -308,6 +311,11 @@ def test_values_of_every_type(server: Server, world: World) -> None:
     assert (first["v"], first["a"]) == ("ü", "{1,2}")
     assert [row["v"] for row in snapshot[1:-1]] == ["", "\\N", "NULL", "a\nb", '"q",', "\r", "\\."]
     assert set(snapshot[-1].values()) == {None, 1}
+    lower = source.probe()
+    world.execute(f"ALTER TABLE {world.name}.v ALTER u TYPE text")
+    world.execute(f"INSERT INTO {world.name}.v (u) VALUES ('no uuid')")
+    with pytest.raises(DefiniteError, match="it was a uuid, and is one no longer upstream"):
+        read_all(source, lower)
     source.close()
 
 

@@ -25,6 +25,7 @@ from headwater.adapter.catalog_queries import CatalogQueries
 from headwater.adapter.errors import TypeMismatch, Unsupported
 from headwater.adapter.shadow.errors import AnswerTooLarge, PostgresRejected
 from headwater.adapter.sql import text, types
+from headwater.adapter.sql.forms import form_of, name_of
 from headwater.adapter.sql.statements import (
     Calculated,
     CreateTable,
@@ -40,6 +41,7 @@ ROWS_AT_ONCE: Final = 20_000
 
 _INTEGERS: Final = {types.INT2.oid, types.INT4.oid, types.INT8.oid}
 _FLOATS: Final = {types.FLOAT4.oid, types.FLOAT8.oid}
+_FORMS: Final = {2950: "uuid", 3802: "jsonb", 114: "jsonb"}
 _TEXTS: Final = {types.TEXT.oid, 19, 1042, 1043}  # And name, char(n), varchar.
 
 
@@ -49,8 +51,8 @@ class Calculations:
     def __init__(self, queries: CatalogQueries | None) -> None:
         self._queries = queries
 
-    def values(self, wanted: Sequence[tuple[Calculated, pa.DataType]]) -> list[Value]:
-        """Return what columns of these types store for these expressions, in their order."""
+    def values(self, wanted: Sequence[tuple[Calculated, pa.Field]]) -> list[Value]:
+        """Return what these columns store for these expressions, in their order."""
         places: dict[object, int] = {}
         asked: list[Calculated] = []
         found: list[int] = []
@@ -64,26 +66,26 @@ class Calculations:
         # One question, as there is one ``now()``.
         told = self._ask(f"VALUES {', '.join(f'({_told(each)})' for each in asked)}")
         return [
-            _stored(*told[place], type_) for place, (_, type_) in zip(found, wanted, strict=True)
+            _stored(*told[place], field) for place, (_, field) in zip(found, wanted, strict=True)
         ]
 
-    def column(self, wanted: Calculated, type_: pa.DataType, count: int) -> list[Value]:
+    def column(self, wanted: Calculated, field: pa.Field, count: int) -> list[Value]:
         """Return what ``count`` rows store for an expression."""
         if wanted.is_steady:
-            return self.values([(wanted, type_)]) * count
+            return self.values([(wanted, field)]) * count
         found: list[Value] = []
         while len(found) < count:
             rows = min(ROWS_AT_ONCE, count - len(found))
             query = f"SELECT {_told(wanted)} FROM generate_series(1, {rows})"  # noqa: S608 - parsed
-            found += [_stored(*told, type_) for told in self._ask(query)]
+            found += [_stored(*told, field) for told in self._ask(query)]
         return found
 
     def check(self, table: CreateTable) -> None:
         """Refuse a default that cannot be calculated, or not stored in its column."""
         self.values(
             [
-                (column.default, column.type)
-                for column in table.columns
+                (column.default, field)
+                for column, field in zip(table.columns, table.schema, strict=True)
                 if isinstance(column.default, Calculated)
             ]
         )
@@ -112,13 +114,16 @@ def _told(each: Calculated) -> str:
     return f"({each.sql})::text, pg_typeof({each.sql})::oid::text"
 
 
-def _stored(told: str | None, oid: int, target: pa.DataType) -> Value:
+def _stored(told: str | None, oid: int, field: pa.Field) -> Value:
     if told is None:
         return None
-    if oid in _TEXTS and not pa.types.is_string(target):
+    form = form_of(field)
+    read_as = _FORMS.get(oid)
+    is_text = pa.types.is_string(field.type) and form is None
+    if (oid in _TEXTS and not is_text) or (form is not None and read_as not in (None, form)):
         # A calculated text has a type, unlike a literal: there is no assignment cast from it.
-        raise TypeMismatch(types.wire_type(target).name, "text")
-    return assign(_read(told, oid), target)
+        raise TypeMismatch(name_of(field), read_as or "text")
+    return assign(_read(told, oid), field.type, form)
 
 
 def _read(told: str, oid: int) -> Value:
@@ -142,7 +147,7 @@ def calculated(
     rows = _with_defaults(insert, schema, defaults)
     columns = _named(rows, schema)
     wanted = [
-        (value, schema.field(name).type)
+        (value, schema.field(name))
         for row in rows.rows
         for name, value in zip(columns, row, strict=False)
         if isinstance(value, Calculated) and name in schema.names

@@ -12,7 +12,6 @@ that it reads.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Final
 
 import pyarrow as pa
@@ -45,11 +44,12 @@ from headwater.adapter.materializations import validated
 from headwater.adapter.object_errors import ReadOnlyRelation, ReplacedMeanwhile
 from headwater.adapter.outside import Outside
 from headwater.adapter.pgwire.backend import Column, Result
-from headwater.adapter.ports import Evaluator
+from headwater.adapter.ports import Evaluator, Translate
 from headwater.adapter.reads import Reads
 from headwater.adapter.session import ClientSession
 from headwater.adapter.shows import ShowsObjects, shown
 from headwater.adapter.sql import dml
+from headwater.adapter.sql.forms import name_of
 from headwater.adapter.sql.materialization_statements import CreateMaterialization
 from headwater.adapter.sql.statements import (
     Computed,
@@ -62,7 +62,6 @@ from headwater.adapter.sql.statements import (
     Subscribe,
     Update,
 )
-from headwater.adapter.sql.types import wire_type
 from headwater.adapter.subscribe import Ends
 from headwater.adapter.system import Seen, shadowed
 from headwater.adapter.timeline import DEFAULT, Timeline
@@ -70,6 +69,7 @@ from headwater.adapter.transients import Followed, Transients
 from headwater.adapter.vault import Vault, default_key_file
 from headwater.adapter.writes import Planned, Target
 from headwater.algebra.frontier import Frontier
+from headwater.collection.schema import type_of
 from headwater.collection.subscription import Subscription
 from headwater.materialize.controller import Materializations
 from headwater.persist import evolution
@@ -78,12 +78,6 @@ from headwater.persist.decision import collection_of
 from headwater.persist.read import Event
 from headwater.persist.state import State
 from headwater.storage.controller import Ingestions
-
-
-def from_postgres(sql: str, schemas: catalog.Schemas) -> str:
-    """Translate a query of PostgreSQL's dialect."""
-    return to_spark(sql, schemas).text
-
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -100,7 +94,7 @@ class Coordinator:
         timeline: Timeline,
         views: Evaluator,
         materializations: Materializations,
-        translate: Callable[[str, catalog.Schemas], str] = from_postgres,
+        translate: Translate = to_spark,
         *,
         ingestions: Ingestions | None = None,
         catalog_queries: CatalogQueries | None = None,
@@ -264,11 +258,13 @@ class Coordinator:
                 )
             query = f"SELECT * FROM {catalog.quoted(name)}"  # noqa: S608 - quoted
             sources = catalog.sources(state, (name,))
-            return Followed(sources, name, None, sources.text(query))
+            types = tuple(map(type_of, sources.schemas[name]))
+            return Followed(sources, name, None, sources.text(query), types=types)
         # Of the views themselves, not of their indexes, which may be dropped meanwhile.
         sources = catalog.sources(state, statement.query.tables)
-        text = self.reads.text(statement.query.query_sql, sources, statement.query.dialect)
-        return Followed(sources, name[:LABEL_MAX], None, text)
+        asked = statement.query
+        text, types = self.reads.translated(asked.query_sql, sources, asked.dialect)
+        return Followed(sources, name[:LABEL_MAX], None, text, types=types)
 
     def subscribe(
         self,
@@ -293,7 +289,7 @@ class Coordinator:
         except BaseException:
             follower.end()
             raise
-        return Result("SUBSCRIBE", tuple(Column(f.name, f.type) for f in schema), batches)
+        return Result("SUBSCRIBE", tuple(map(Column.of_field, schema)), batches)
 
     def _ends(self, followed: Followed) -> Ends:
         """Return who says why a subscription ends: it stands still, or its query means another."""
@@ -396,7 +392,7 @@ class Coordinator:
         time: int,
     ) -> pa.Table:
         """Evaluate the expressions of ON CONFLICT for the rows that are there already."""
-        columns = [(field.name, wire_type(field.type).name) for field in target.schema]
+        columns = [(field.name, name_of(field)) for field in target.schema]
         places = existing.column(PROBE_INDEX).to_pylist()
         given = list(zip(*(column.to_pylist() for column in rows.columns), strict=True))
         met = [(given[place], place) for place in places] or [((None,) * len(columns), -1)]

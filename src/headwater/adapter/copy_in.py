@@ -35,7 +35,7 @@ class TableCopy:
     def columns(self) -> tuple[Column, ...]:
         """The columns of every batch, in order."""
         fields = [self._target.schema.field(name) for name in self._names]
-        return tuple(Column(field.name, field.type) for field in fields)
+        return tuple(map(Column.of_field, fields))
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Take some rows."""

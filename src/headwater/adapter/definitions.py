@@ -13,7 +13,7 @@ caller's, ``adapter/session.py``; a block is refused with 40001 if the names it 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import pyarrow as pa
 
@@ -30,6 +30,7 @@ from headwater.adapter import (
     subscriptions,
 )
 from headwater.adapter.change import Block, Change, Effect, after, refuse_dangling
+from headwater.adapter.dialect.transpile import Transpiled
 from headwater.adapter.errors import (
     DependentObjects,
     InvalidDefinition,
@@ -39,7 +40,7 @@ from headwater.adapter.errors import (
 from headwater.adapter.group_commit import Defines, GroupCommit, ReadSet, TableWrite, Write
 from headwater.adapter.limit import NO_LIMIT, Limit
 from headwater.adapter.outside import Outside, OutsideDefinition
-from headwater.adapter.ports import Evaluator
+from headwater.adapter.ports import Evaluator, Translate
 from headwater.adapter.sql.connection_statements import AlterSecret, CreateConnection, CreateSecret
 from headwater.adapter.sql.materialization_statements import (
     CreateMaterialization,
@@ -67,6 +68,7 @@ from headwater.adapter.sql.statements import (
 from headwater.adapter.timeline import DEFAULT
 from headwater.collection.collections import Collections
 from headwater.collection.run_layout import RunLayout
+from headwater.collection.schema import telling
 from headwater.materialize.controller import Materializations
 from headwater.persist import evolution
 from headwater.persist.client import Client
@@ -105,7 +107,7 @@ class Definitions:
         views: Evaluator,
         delivered: Materializations,
         commits: GroupCommit,
-        translate: Callable[[str, catalog.Schemas], str],
+        translate: Translate,
         outside: Outside,
     ) -> None:
         self._core = client.core
@@ -289,11 +291,11 @@ class Definitions:
         named = catalog.Object(called, "table", sql, name, id=name, retain_ms=retain_ms)
         return Change(tag, (create, catalog.put(named)))
 
-    def _in_spark(self, state: State, statement: CreateView | CreateMaterializedView) -> str:
+    def _in_spark(self, state: State, view: CreateView | CreateMaterializedView) -> Transpiled:
         """Return the query of a view in Spark's dialect, in which views are kept."""
-        if statement.dialect == "spark":
-            return statement.query_sql
-        return self._translate(statement.query_sql, catalog.schemas(state, statement.tables))
+        if view.dialect == "spark":
+            return Transpiled(view.query_sql, ())
+        return self._translate(view.query_sql, catalog.schemas(state, view.tables))
 
     def _create_view(self, state: State, statement: CreateView, sql: str) -> Change:
         called = namespaces.placed(state, statement.name)
@@ -307,8 +309,10 @@ class Definitions:
         else:
             catalog.refuse_duplicate(state, called)
         sources = catalog.sources(state, statement.tables)
-        query = self._in_spark(state, statement)
-        schema = self._views.describe(sources.text(query), relations=sources.relations)
+        translated = self._in_spark(state, statement)
+        query = translated.text
+        described = self._views.describe(sources.text(query), relations=sources.relations)
+        schema = telling(described, translated.types)
         if statement.columns is not None:
             if len(statement.columns) > len(schema.names):
                 raise InvalidDefinition("CREATE VIEW specifies more column names than columns")
@@ -362,9 +366,8 @@ class Definitions:
         )
 
         def create(also: tuple[Command, ...]) -> None:
-            self._views.create_view(
-                name, sources.text(query), relations=sources.relations, also=also
-            )
+            text, relations = sources.text(query.text), sources.relations
+            self._views.create_view(name, text, relations=relations, types=query.types, also=also)
 
         if found is not None:
             replacing = self._replacing(found)
@@ -384,9 +387,8 @@ class Definitions:
         sources = catalog.sources(state, (statement.on,))
         query = sources.text(f"SELECT * FROM {catalog.quoted(statement.on)}")  # noqa: S608 - quoted
         oid = f"u{self._collections.new_id()}"
-        retain_ms = alterations.retained(statement.retain_ms)
+        bound, retain_ms = {on.name: on.id}, alterations.retained(statement.retain_ms)
         sql = indexes.create_sql(name, on, statement)
-        bound = {on.name: on.id}
         index = catalog.Object(
             name, "index", sql, oid, (on.id,), oid, bindings=bound, retain_ms=retain_ms
         )

@@ -6,13 +6,18 @@ transactions) do not depend on who evaluates, and are tested with a small evalua
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
 
+from headwater.adapter.dialect.transpile import Transpiled
 from headwater.base.ids import GlobalId
+from headwater.collection.types import SqlType
 from headwater.persist.commands import Command
+
+Translate = Callable[[str, Mapping[str, pa.Schema]], Transpiled]
+"""Translates a query of PostgreSQL's dialect over relations with these columns."""
 
 
 class Evaluator(Protocol):
@@ -49,13 +54,15 @@ class Evaluator(Protocol):
         relations: Mapping[str, str] | None = None,
         key: tuple[str, ...] = (),
         start: int | None = None,
+        types: Sequence[SqlType] = (),
         also: Sequence[Command] = (),
     ) -> object:
         """Keep a view of the query in the collection ``name``; ``also`` commits with it.
 
         The query is a text of Spark SQL, or a plan of whoever evaluates. It begins at ``start``, or
         at the newest time at which all it reads is readable. With a ``key`` the collection is laid
-        out by these columns, so that rows are found by them.
+        out by these columns, so that rows are found by them. ``types``: those of its columns, where
+        they are more than the query tells (a ``uuid`` is a text to it).
         """
         ...
 

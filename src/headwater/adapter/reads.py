@@ -24,7 +24,7 @@ from headwater.adapter.indexes import Indexes, Probe, merged, tail, tail_is_shor
 from headwater.adapter.keyed_reads import PROBE_INDEX, KeyedReads
 from headwater.adapter.limit import Limit
 from headwater.adapter.mistakes import in_error
-from headwater.adapter.ports import Evaluator
+from headwater.adapter.ports import Evaluator, Translate
 from headwater.adapter.running import evaluating
 from headwater.adapter.sql.names import SYSTEM_PREFIX
 from headwater.adapter.sql.point import point_read
@@ -34,6 +34,8 @@ from headwater.adapter.system import Seen, system_view
 from headwater.adapter.timeline import Timeline
 from headwater.adapter.timestamps import Bound, Choice, Input, Isolation, asks_oracle, choose
 from headwater.base.ids import GlobalId
+from headwater.collection.schema import telling
+from headwater.collection.types import SqlType
 from headwater.persist import evolution
 from headwater.persist.client import Client, ReadHandle
 from headwater.persist.decision import collection_of
@@ -65,7 +67,7 @@ class Reads:
         evaluator: Evaluator,
         keyed: KeyedReads,
         holds: Holds,
-        translate: Callable[[str, catalog.Schemas], str],
+        translate: Translate,
         seen: Callable[[], Seen],
     ) -> None:
         self._core = client.core
@@ -201,21 +203,31 @@ class Reads:
 
     def text(self, query_sql: str, sources: Sources, dialect: Dialect = "postgres") -> str:
         """Return a query as the evaluator takes it, with its views in front."""
+        return self.translated(query_sql, sources, dialect)[0]
+
+    def translated(
+        self, query_sql: str, sources: Sources, dialect: Dialect
+    ) -> tuple[str, tuple[SqlType, ...]]:
+        """Return the same, and the types of its columns where the dialect says them."""
         if dialect == "spark":
-            return sources.text(query_sql)
-        return sources.text(self._translate(acting.said(query_sql), sources.schemas))
+            return sources.text(query_sql), ()
+        found = self._translate(acting.said(query_sql), sources.schemas)
+        return sources.text(found.text), found.types
 
     def rows(
         self, query_sql: str, sources: Sources, time: int, dialect: Dialect = "postgres"
     ) -> pa.Table:
         """Evaluate a query in the client's dialect at ``time``."""
-        text = self.text(query_sql, sources, dialect)
+        text, types = self.translated(query_sql, sources, dialect)
         local = self.local(sources)
         try:
             with evaluating() as group:
-                return self._evaluator.select(
+                found = self._evaluator.select(
                     text, time, relations=sources.relations, local=local, group=group
                 )
+                known = found.schema
+                told = telling(known, types)
+                return found if told is known else found.cast(told)
         except CollectionHasErrors as error:
             state = self._core.state
             names = {state.collections[gid].name: n for gid, n in sources.collections.items()}
@@ -230,8 +242,8 @@ class Reads:
 
     def describe(self, statement: Select, sources: Sources) -> pa.Schema:
         """Return the columns of a query's rows, without reading any."""
-        text = self.text(statement.query_sql, sources, statement.dialect)
-        return self._evaluator.describe(text, relations=sources.relations)
+        text, types = self.translated(statement.query_sql, sources, statement.dialect)
+        return telling(self._evaluator.describe(text, relations=sources.relations), types)
 
     def select(self, planned: Planned, time: int) -> pa.Table:
         """Answer a query at ``time``, which is held and complete."""

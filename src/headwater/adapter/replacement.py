@@ -46,6 +46,7 @@ from headwater.adapter.ports import Evaluator
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import GlobalId
 from headwater.collection import succession
+from headwater.collection.schema import type_of
 from headwater.collection.succession import Succession, changed_columns
 from headwater.compute import definition
 from headwater.compute.ir import plan as plans
@@ -280,6 +281,7 @@ class Replacement:
                 _query(view),
                 relations={name: self._built.get(old, old) for name, old in names.items()},
                 key=state.collections[view.id].key,
+                types=tuple(map(type_of, _columns(state, each.collection))),
                 also=(_doomed(built),),
             )
         except HeadwaterError as error:

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from headwater.adapter import catalog, creating, namespaces, sources
 from headwater.adapter.errors import WrongKind
+from headwater.adapter.sql.forms import name_of
 from headwater.adapter.sql.names import schema_of
 from headwater.adapter.sql.statements import (
     ShowColumns,
@@ -16,7 +17,6 @@ from headwater.adapter.sql.statements import (
     ShowSchemas,
     ShowTables,
 )
-from headwater.adapter.sql.types import wire_type
 from headwater.persist.state import State
 
 ShowsObjects = ShowTables | ShowObjects | ShowSchemas | ShowColumns | ShowCreate
@@ -61,7 +61,7 @@ def _columns(state: State, name: str) -> pa.Table:
     rows = [
         (
             field.name,
-            wire_type(field.type).name,
+            name_of(field),
             "yes" if field.nullable else "no",
             comments.get(field.name),
         )

@@ -23,6 +23,7 @@ from headwater.adapter.ports import Evaluator
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import GlobalId
 from headwater.collection.collections import Collections
+from headwater.collection.types import SqlType
 from headwater.persist.client import Client
 from headwater.persist.commands import SetItem
 from headwater.persist.state import State
@@ -42,6 +43,8 @@ class Followed:
     collection: GlobalId | None
     """None: a transient view of ``query``."""
     query: str = ""
+    types: tuple[SqlType, ...] = ()
+    """Of the query's columns, where they are more than it tells."""
     begins: int = 0
     """Since when the collection is what is followed."""
 
@@ -62,6 +65,7 @@ class Transients:
             followed.query,
             relations=followed.sources.relations,
             start=start,
+            types=followed.types,
             also=(SetItem(name, b""),),
         )
         return self._core.state.names[name], lambda: self._drop(name)

@@ -31,6 +31,7 @@ from headwater.adapter.group_commit import TableWrite, keys_of
 from headwater.adapter.keyed_reads import PROBE_INDEX
 from headwater.adapter.pgwire.backend import Result
 from headwater.adapter.sql.dml import NEW, PLACE
+from headwater.adapter.sql.forms import form_of
 from headwater.adapter.sql.statements import (
     Assignment,
     Calculated,
@@ -78,12 +79,12 @@ class Target:
 
     def default(self, name: str, count: int) -> Any:
         """Return the column of ``count`` rows that leave it out."""
-        type_, default = self.schema.field(name).type, self.rules.defaults.get(name)
+        field, default = self.schema.field(name), self.rules.defaults.get(name)
         if isinstance(default, Calculated):
             return pa.chunked_array(
-                [pa.array(self.calculations.column(default, type_, count), type_)]
+                [pa.array(self.calculations.column(default, field, count), field.type)]
             )
-        return _repeated(default, type_, count)
+        return _repeated(default, field.type, count)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -131,7 +132,9 @@ def given_rows(statement: Insert, target: Target, selected: pa.Table | None) -> 
     columns = []
     for field in target.schema:
         if field.name in named:
-            column = assign_column(selected.column(named.index(field.name)), field.type)
+            place = named.index(field.name)
+            form = form_of(selected.schema.field(place))
+            column = assign_column(selected.column(place), field, form)
         else:
             column = target.default(field.name, selected.num_rows)
         columns.append(column)
@@ -232,18 +235,22 @@ def _assigned_rows(
     check_columns(target.name, [each.column for each in assignments], target.schema)
     columns: dict[str, Any] = {name: old.column(name) for name in target.schema.names}
     for number, each in enumerate(assignments):
-        type_ = target.schema.field(each.column).type
+        field = target.schema.field(each.column)
         match each.value:
             case Constant(value):
-                new = _repeated(assign(value, type_), type_, old.num_rows)
+                stored = assign(value, field.type, form_of(field))
+                new = _repeated(stored, field.type, old.num_rows)
             case Excluded(column):
                 if column not in target.schema.names:
                     raise UnknownColumn(column, "excluded")
                 assert excluded is not None, "the parser knows excluded in ON CONFLICT alone"
-                new = assign_column(excluded.column(column), type_)
+                form = form_of(target.schema.field(column))
+                new = assign_column(excluded.column(column), field, form)
             case Computed(sql):
                 assert matched is not None, f"{sql} was evaluated"
-                new = assign_column(matched.column(NEW.format(number)), type_)
+                name = NEW.format(number)
+                form = form_of(matched.schema.field(name))
+                new = assign_column(matched.column(name), field, form)
             case _:
                 new = target.default(each.column, old.num_rows)
         columns[each.column] = new
@@ -261,5 +268,5 @@ def _returned(rows: pa.Table, returning: Sequence[Returned]) -> pa.Table:
         for column in data if each.column == "*" else [each.column]:
             arrays.append(rows.column(column))
             name = column if each.column == "*" else each.name
-            fields.append(pa.field(name, rows.schema.field(column).type))
+            fields.append(rows.schema.field(column).with_name(name).with_nullable(True))
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))

@@ -22,6 +22,7 @@ from sqlglot.errors import SqlglotError
 
 from headwater.api.lazy_spark import LazySpark
 from headwater.base.ids import GlobalId
+from headwater.collection.types import SqlType
 from headwater.persist.client import Client
 from headwater.persist.commands import Command
 from headwater.persist.multiplicity import repeat_rows
@@ -99,11 +100,12 @@ class LazyEvaluator:
         relations: Mapping[str, str] | None = None,
         key: tuple[str, ...] = (),
         start: int | None = None,
+        types: Sequence[SqlType] = (),
         also: Sequence[Command] = (),
     ) -> object:
         """Keep a view of the query in the collection ``name``; ``also`` commits with it."""
         return self.views.create_view(
-            name, query, relations=relations, key=key, start=start, also=also
+            name, query, relations=relations, key=key, start=start, types=types, also=also
         )
 
     def plan(self, query: Any, schemas: Mapping[str, pa.Schema]) -> Any:

@@ -18,6 +18,7 @@ import pyarrow as pa
 from headwater.adapter.pgwire import parameters, text_form
 from headwater.adapter.pgwire.wire_types import UNKNOWN_OIDS, of_arrow
 from headwater.adapter.sql import text
+from headwater.adapter.sql.forms import Form, canonical, form_of
 from headwater.adapter.sql.types import INT4, INT8, NUMERIC
 from headwater.base.errors import InvalidUsage
 from headwater.collection.types import NUMERIC_PRECISION_MAX
@@ -105,14 +106,19 @@ def rows_of(given: Any, schema: pa.Schema, table: str) -> pa.Table:
             raise UnfitRows(table, f"it has no column {unknown[0]!r}; it has {schema.names}")
         # NULLs are told by the column's name, by whoever takes the rows.
         fields = [schema.field(name).with_nullable(True) for name in rows.column_names]
-        columns = [_cast(rows.column(field.name), field.type) for field in fields]
+        columns = [_cast(rows.column(field.name), field) for field in fields]
         return pa.Table.from_arrays(columns, schema=pa.schema(fields))
     except pa.ArrowException as error:
         raise UnfitRows(table, str(error)) from error
 
 
-def _cast(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
+def _cast(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
     """Return a column in its type; what does not fit is refused, never rounded away."""
+    wanted, form = field.type, form_of(field)
+    if form is not None:
+        texts = column.cast(wanted).to_pylist()
+        read = [None if text is None else canonical(text, form) for text in texts]
+        return pa.chunked_array([pa.array(read, wanted)])
     if pa.types.is_decimal(wanted) and pa.types.is_integer(column.type):
         # Arrow asks for room for every integer there is, not only for those that are here.
         column = column.cast(pa.decimal128(NUMERIC_PRECISION_MAX, wanted.scale))
@@ -138,4 +144,14 @@ def _arrow(given: Any, schema: pa.Schema, table: str) -> pa.Table:
     if unknown:
         raise UnfitRows(table, f"it has no column {unknown[0]!r}; it has {schema.names}")
     fields = [schema.field(name).with_nullable(True) for name in names]
+    forms = {field.name: form for field in fields if (form := form_of(field)) is not None}
+    if forms:
+        rows = [{n: _text(v, forms.get(n)) for n, v in row.items()} for row in rows]
     return pa.Table.from_pylist(rows, schema=pa.schema(fields))
+
+
+def _text(value: Any, form: Form | None) -> Any:
+    """Return what a column of a canonical text is given, as text."""
+    if form == "uuid" and isinstance(value, UUID):
+        return str(value)
+    return json.dumps(value) if form == "jsonb" and isinstance(value, dict | list) else value

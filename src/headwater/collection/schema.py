@@ -12,7 +12,7 @@ Kept by: this module. Relied on by: the adapter, for what a column is called on 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -60,6 +60,22 @@ def type_of(field: pa.Field) -> SqlType:
     named = from_json(kept, SqlType)
     # Metadata that does not fit the data (a column was cast by somebody) is not believed.
     return named if as_text_form(named) == told else told
+
+
+def telling(schema: pa.Schema, types: Sequence[SqlType]) -> pa.Schema:
+    """Return a schema whose columns tell these types, where Arrow's own are not all of them.
+
+    A type that does not fit its column is not believed; none at all change nothing.
+    """
+    if not any(as_text_form(type_) != type_ for type_ in types):
+        return schema
+    fields = [
+        _field(Column(field.name, type_, field.nullable))
+        if as_text_form(type_) not in (type_, VOID) and as_text_form(type_) == by_arrow(field.type)
+        else field
+        for field, type_ in zip(schema, types, strict=True)
+    ]
+    return pa.schema(fields, schema.metadata)
 
 
 def _field(column: Column) -> pa.Field:

@@ -30,6 +30,7 @@ import pyarrow as pa
 from headwater.base.errors import HeadwaterError, InvalidUsage
 from headwater.base.ids import Epoch, GlobalId
 from headwater.collection.capability import ReadCapability, WriteCapability
+from headwater.collection.types import SqlType
 from headwater.compute import definition, describe, maintained, recompute, renew
 from headwater.compute import select as queries
 from headwater.compute.catalyst.compiler import Workspace
@@ -107,6 +108,7 @@ class ViewController:
         key: tuple[str, ...] = (),
         start: int | None = None,
         durable: bool = True,
+        types: Sequence[SqlType] = (),
         also: Sequence[Command] = (),
     ) -> Definition:
         """Create a view durably, output collection ``name``; hydrated by its first step.
@@ -120,10 +122,11 @@ class ViewController:
         are not to be used; one that cannot be maintained at all raises
         :class:`~headwater.base.errors.InvalidUsage`, and nothing is changed. With a ``key`` the
         output is an arrangement: laid out by these columns, so that rows are found by them. What
-        it holds is this process's alone, unless ``durable`` (``compute/maintain.py``).
+        it holds is this process's alone, unless ``durable`` (``compute/maintain.py``). ``types``
+        are those of its columns, where they are more than Spark knows of.
         """
         self._require_reachable_blob()
-        into = Named(name, key)
+        into = Named(name, key, tuple(types))
         kept_by = None if durable else self._core.epoch
         with or_ended(self._session):
             return _attempted(

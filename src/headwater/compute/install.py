@@ -27,7 +27,8 @@ from headwater.base.errors import InvalidUsage
 from headwater.base.ids import Epoch, GlobalId
 from headwater.collection.commands import collection_name
 from headwater.collection.run_layout import RunLayout
-from headwater.collection.schema import Column, arrow_schema
+from headwater.collection.schema import Column, arrow_schema, telling
+from headwater.collection.types import SqlType
 from headwater.compute import maintained, recompute
 from headwater.compute.dataflow import graph
 from headwater.compute.dataflow.graph import Arrangement, Dataflow, Scanned
@@ -85,6 +86,8 @@ class Named:
 
     name: str
     key: tuple[str, ...] = ()
+    types: tuple[SqlType, ...] = ()
+    """Of its columns, where they are more than the plan tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,10 +156,10 @@ class _Parts:
         into = self.wanted.into
         if not isinstance(into, Existing):
             name = into.name if isinstance(into, Named) else collection_name(output)
-            key = into.key if isinstance(into, Named) else ()
+            key, types = (into.key, into.types) if isinstance(into, Named) else ((), ())
             yield CreateOrLoad(
                 name,
-                evolution.to_bytes(output_schema(self.query.plan)),
+                evolution.to_bytes(telling(output_schema(self.query.plan), types)),
                 key,
                 RunLayout.name if key else PARQUET.name,
                 start=self.start,

@@ -25,7 +25,7 @@ from typing import Final
 
 from headwater.adapter import catalog, sources
 from headwater.adapter.catalog import Object
-from headwater.adapter.sql.types import wire_type
+from headwater.adapter.sql.forms import name_of
 from headwater.adapter.system.seen import Seen
 from headwater.base.ids import GlobalId
 from headwater.materialize.status import State as DeliveryState
@@ -167,7 +167,7 @@ def columns(state: State, name: str) -> list[tuple[str, str, bool, str]]:
     return [
         (
             each.name,
-            wire_type(each.type).name,
+            name_of(each),
             each.nullable,
             found.column_comments.get(each.name, ""),
         )

@@ -33,6 +33,8 @@ from headwater.adapter.vault import Vault
 from headwater.base.clock import Clock, ManualClock
 from headwater.base.ids import GlobalId
 from headwater.collection.run_layout import LAYOUTS
+from headwater.collection.schema import telling
+from headwater.collection.types import SqlType
 from headwater.compute import definition
 from headwater.compute.describe import described, written
 from headwater.materialize.controller import Materializations
@@ -111,11 +113,12 @@ class DuckRows:
         relations: Mapping[str, str] | None = None,
         key: tuple[str, ...] = (),
         start: int | None = None,
+        types: Sequence[SqlType] = (),
         also: Sequence[Command] = (),
     ) -> object:
         """Keep a view, by computing it again."""
         known = relations or {}
-        schema = self.describe(query, relations=known)
+        schema = telling(self.describe(query, relations=known), types)
         self.views.create(name, query, known, schema, key, start, also)
         return None
 

@@ -163,6 +163,12 @@ def _expressions() -> Iterator[str]:
         *("length(i4::text)", "(i4::numeric(10,2))::text", "i8::text", "ts::text", "tz::text"),
         *("'\\x0aff'::bytea", "'2024-1-5'::date + 1", "(num::int + 1)::text", "trim(num)::int"),
         *("lower(b::text)", "extract(year from d)::int", "(i4 > 0)::int", "(i4 > 0)::text"),
+        *(
+            "lpad(length(s)::text, 32, '0')::uuid::text",
+            "upper(lpad(length(s)::text, 32, 'f'))::uuid::text || s",
+            "lpad(length(s)::text, 32, 'A')::uuid > '{AAAAAAAA-AAAA-AAAA-AAAA-AAAAAAAAAAA5}'",
+            "(null::text)::uuid is null",
+        ),
     )
     # --- comparisons and logic, with NULLs
     for column in _TYPES_COMPARED:

@@ -12,6 +12,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pandas as pd
 import pyarrow as pa
@@ -95,6 +96,17 @@ def test_rows_of_every_form(db: headwater.Database, orders: headwater.Relation) 
     assert db.sql("SELECT id, region FROM orders WHERE id = $1", (3,)).fetchone() == (3, "eu")
     assert sorted(orders.to_pandas()["id"]) == [1, 2, 3, 4]
     assert orders.to_arrow().schema.field("amount").type == pa.decimal128(10, 2)
+
+
+def test_rows_with_a_uuid_and_json_are_read_as_in_a_statement(db: headwater.Database) -> None:
+    db.sql("CREATE TABLE u (id uuid PRIMARY KEY, v jsonb)")
+    one, two = UUID(int=10), UUID(int=11)
+    db.table("u").insert([{"id": one, "v": {"b": 1.0, "a": None}}])
+    db.table("u").insert(pa.table({"id": [str(two).upper()], "v": ['{"b":1, "a":null}']}))
+    same = '{"a": null, "b": 1}'
+    assert sorted(db.table("u").fetchall()) == [(str(one), same), (str(two), same)]
+    with pytest.raises(HeadwaterError, match="uuid"):
+        db.table("u").insert([{"id": "no uuid"}])
 
 
 @pytest.mark.parametrize(

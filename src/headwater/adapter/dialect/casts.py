@@ -201,6 +201,24 @@ def _text_to(pattern: str) -> Rule:
     return rule
 
 
+_UUID_TEXT: Final = "([0-9a-fA-F]{4}-?){7}[0-9a-fA-F]{4}"
+
+
+def _text_to_uuid(operand: Typed, type_: SqlType) -> Typed:
+    """The digits, in whatever groups they stand, in those of 8, 4, 4, 4 and 12."""
+    text = operand.sql
+    digits = f"lower(regexp_replace({text}, '[{{}}-]', ''))"
+    groups = ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))
+    pieces = ", ".join(f"substring({digits}, {start}, {size})" for start, size in groups)
+    pattern = f"^({_UUID_TEXT}|\\\\{{{_UUID_TEXT}\\\\}})\\\\z"
+    words = string('invalid input syntax for type uuid: "')
+    message = f"concat({words}, {text}, '\"')"
+    value = f"concat_ws('-', {pieces})"
+    # Of NULL it would be a text of bars.
+    known = guarded(f"{text} RLIKE '{pattern}'", message, value)
+    return operand.of(f"CASE WHEN {text} IS NOT NULL THEN {known} END", type_)
+
+
 _INTEGER_TEXT: Final = "[+-]?[0-9]+"
 _FLOAT_TEXT: Final = r"[+-]?([0-9]+\\.?[0-9]*|\\.[0-9]+)([eE][+-]?[0-9]{1,3})?"
 _DATE_TEXT: Final = "[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
@@ -234,6 +252,9 @@ _EXPLICIT: Final[dict[tuple[str, str], Rule]] = {
     (TEXT.name, BOOLEAN.name): _text_to("(?i)t|true|y|yes|1|f|false|n|no|0"),
     (TEXT.name, DATE.name): _text_to(_DATE_TEXT),
     (TEXT.name, TIMESTAMP.name): _text_to(_TIMESTAMP_TEXT),
+    (TEXT.name, "uuid"): _text_to_uuid,
+    ("uuid", TEXT.name): _plain,
+    ("jsonb", TEXT.name): _plain,
 }
 
 

@@ -77,6 +77,8 @@ class Expressions:
         method = _METHODS.get(type(node))
         if is_user(node):
             refuse(node, "current_user in a view", _SAME_FOR_ALL)
+        if isinstance(node, _JSON):
+            refuse(node, "an operator of jsonb", "In Spark's dialect: get_json_object(j, '$.a').")
         if method is None:
             refuse(node, f"{node.key} expression")
         return method(self, node, scope)
@@ -422,6 +424,10 @@ class Expressions:
         return Typed(cast_sql(text, INTEGER), INTEGER, node)
 
 
+_JSON: Final = (
+    exp.JSONExtract, exp.JSONExtractScalar, exp.JSONBExtract, exp.JSONBExtractScalar,
+    exp.JSONBContains, exp.JSONBContainsTopKey,
+)  # fmt: skip
 _SAME_FOR_ALL: Final = (
     "A view is the same for everybody: compare with current_user where it is read."
 )

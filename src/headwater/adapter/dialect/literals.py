@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from headwater.adapter.dialect.refusal import position, refuse
 from headwater.adapter.dialect.typed import (
@@ -35,6 +35,8 @@ from headwater.adapter.dialect.typed import (
 )
 from headwater.adapter.errors import AdapterError, InvalidText, OutOfRange
 from headwater.adapter.sql import text as text_form
+from headwater.adapter.sql.forms import Form, canonical
+from headwater.collection.type_table import TEXT_FORMS
 from headwater.collection.types import SqlType, numeric
 
 _ESCAPES: Final = {"\\": "\\\\", "'": "\\'", "$": "\\u0024", "\0": ""}
@@ -93,6 +95,8 @@ def _read(operand: Typed, text: str, type_: SqlType) -> Typed:
         return Typed(sql, INTERVAL, operand.node, text)
     if type_.name == "numeric":
         return _numeric(operand, text, type_)
+    if type_.name in TEXT_FORMS:
+        return operand.of(string(canonical(text, cast("Form", type_.name))), type_)
     if type_ not in (BOOLEAN, *INTEGERS, *FLOATS, DATE, TIMESTAMP, TIMESTAMPTZ, BYTEA):
         refuse(operand.node, f"a literal of type {type_.postgres}")
     value = text_form.from_text(text, type_.arrow)

@@ -151,7 +151,9 @@ def compare(node: Any, operator: str, left: Typed, right: Typed) -> Typed:
     """``left operator right``, a boolean."""
     left, right = matched(node, operator, left, right)
     for operand in (left, right):
-        if operand.type.name not in _COMPARABLE:
+        # Equal JSON is equal text; which of two is less, PostgreSQL decides by their structure.
+        is_equality = operator in ("=", "<>", "<=>") and operand.type.name == "jsonb"
+        if operand.type.name not in _COMPARABLE and not is_equality:
             refuse(node, f"a comparison of {operand.type.postgres}")
     return Typed(f"({left.sql} {operator} {right.sql})", BOOLEAN, node)
 

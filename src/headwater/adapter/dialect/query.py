@@ -224,7 +224,7 @@ class QueryTranslator:
                     raise
                 return str(named)
         value = coerce_known(self._expressions.translate(item, scope))
-        if value.type.name in ("array", "jsonb", "map", "struct"):
+        if value.type.name in ("array", "map", "struct"):
             refuse(item, f"groups of {value.type.postgres}")
         return value.sql
 

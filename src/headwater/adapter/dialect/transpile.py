@@ -34,6 +34,11 @@ class Transpiled:
     text: str
     columns: tuple[Column, ...]
 
+    @property
+    def types(self) -> tuple[SqlType, ...]:
+        """Of the columns."""
+        return tuple(column.type for column in self.columns)
+
 
 def to_spark(sql: str, relations: Mapping[str, pa.Schema | Mapping[str, SqlType]]) -> Transpiled:
     """Translate a query in PostgreSQL's dialect.

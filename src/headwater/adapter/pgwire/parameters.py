@@ -27,6 +27,7 @@ from headwater.adapter.pgwire.refusals import InvalidEncoding, SeveralCommands
 from headwater.adapter.pgwire.rows import BINARY_FORMAT, format_of
 from headwater.adapter.pgwire.wire_types import UNKNOWN_OIDS, of_oid
 from headwater.adapter.sql import text
+from headwater.adapter.sql.forms import canonical
 from headwater.adapter.sql.statements import Value
 from headwater.adapter.sql.tokens import Source, split
 from headwater.adapter.sql.types import (
@@ -46,9 +47,10 @@ from headwater.adapter.sql.types import (
     arrow_of_wire,
 )
 from headwater.adapter.sql.values import assign
-from headwater.collection.types import NUMERIC_BARE, SqlType
+from headwater.collection.types import NUMERIC_BARE, SqlType, scalar
 
 _JSON_OID = 114
+_UUID_OID = scalar("uuid").oid
 PARAMETERS_MAX = 65_535  # The protocol counts them in 16 bits.
 
 # What may hold a `$1` that is no parameter (strings, names, comments), and then the parameters.
@@ -185,15 +187,17 @@ def _literal(value: str | None, oid: int) -> str:
 
 def are_plain(oids: Sequence[int]) -> bool:
     """Whether every literal is a value and no more: of none of these types is it a name."""
-    return all(oid in _UNTYPED or oid in _TYPED for oid in oids)
+    return all(oid in _UNTYPED or oid in _TYPED or oid == _UUID_OID for oid in oids)
 
 
 def as_values(values: Sequence[str | None], oids: Sequence[int]) -> list[Value] | None:
     """What the literals of these parameters evaluate to; None if one has to be parsed for that."""
     found: list[Value] = []
     for value, oid in zip(values, oids, strict=True):
-        if oid in _UNTYPED or (value is None and oid in _TYPED):
+        if oid in _UNTYPED or (value is None and (oid in _TYPED or oid == _UUID_OID)):
             found.append(value)
+        elif value is not None and oid == _UUID_OID:
+            found.append(canonical(value, "uuid"))
         elif value is not None and (oid in _INTEGER_BYTES or oid == BOOL.oid):
             found.append(text.from_text(value, arrow_of_wire(_TYPED[oid])))
         elif value is not None and oid in _TYPED and oid != NUMERIC.oid:

@@ -21,8 +21,10 @@ from sqlglot.tokens import TokenType
 
 from headwater.adapter.errors import Unsupported
 from headwater.adapter.pgwire.refusals import ColumnInArgument
+from headwater.adapter.sql.forms import written_form
 from headwater.adapter.sql.tokens import Cursor, Source
 from headwater.adapter.sql.types import arrow_type, wire_type
+from headwater.collection.types import scalar
 
 _PREPARED: Final = ("SELECT", "WITH", "VALUES", "TABLE", "INSERT", "UPDATE", "DELETE", "(")
 """The words with which a statement that can be prepared begins."""
@@ -113,7 +115,8 @@ def _oid(written: str) -> int:
         parsed = None
     if not isinstance(parsed, exp.Cast):
         raise Unsupported(f"a parameter of type {written}")
-    return wire_type(arrow_type(parsed.to)).oid
+    form = written_form(parsed.to)
+    return wire_type(arrow_type(parsed.to)).oid if form is None else scalar(form).oid
 
 
 def _argument(source: Source) -> Argument:

@@ -30,8 +30,9 @@ from headwater.adapter.errors import (
 )
 from headwater.adapter.pgwire.wire_types import of_arrow
 from headwater.adapter.sql import text
+from headwater.adapter.sql.forms import canonical
 from headwater.adapter.sql.values import assign
-from headwater.collection.meaning import NotJson, canonical_json
+from headwater.collection.meaning import canonical_json
 from headwater.collection.types import SqlType
 
 _MICROSECONDS_PER_DAY = 86_400_000_000
@@ -39,7 +40,6 @@ _NULL_WORD = b"null"
 _SPACE = " \t\n\r\v\f"  # C's, not Python's.
 _ARRAY_QUOTED = re.compile(rb'[{}",\\\s]')
 _RECORD_QUOTED = re.compile(rb'[(),"\\\s]')
-_UUID = re.compile(r"\{?([0-9a-f]{4}-?){7}[0-9a-f]{4}\}?", re.IGNORECASE | re.ASCII)
 _TIME = re.compile(r"\s*(\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d{1,6}))?)?\s*", re.ASCII)
 _INTERVAL_PART = re.compile(
     r"(?P<sign>[+-]?)(?:"
@@ -227,13 +227,8 @@ def from_text(values: Sequence[str | None], type_: SqlType) -> pa.Array:
 def one_from_text(value: str, type_: SqlType) -> Any:
     """One value, as Python has it and Arrow takes it."""
     match type_.name:
-        case "uuid":
-            return _uuid(value)
-        case "jsonb":
-            try:
-                return canonical_json(value)
-            except NotJson:
-                raise InvalidText("jsonb", value) from None
+        case "uuid" | "jsonb":
+            return canonical(value, type_.name)
         case "time":
             return _time(value)
         case "interval":
@@ -277,13 +272,6 @@ def _in_years(read: pa.Array, instants: pa.Array) -> pa.Array | None:
     least, most = bounds["min"].as_py(), bounds["max"].as_py()
     inside = least is None or (least >= _YEAR_1_US and most < _YEAR_10000_US)
     return read if inside else None
-
-
-def _uuid(value: str) -> str:
-    if _UUID.fullmatch(value) is None or value.startswith("{") != value.endswith("}"):
-        raise InvalidText("uuid", value)
-    digits = value.strip("{}").replace("-", "").lower()
-    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
 def _time(value: str) -> int:

@@ -6,6 +6,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from headwater.adapter.errors import DuplicateColumn, SqlSyntaxError, Unsupported
+from headwater.adapter.sql.forms import written_form
 from headwater.adapter.sql.query import folded
 from headwater.adapter.sql.tokens import Cursor, Source, split
 from headwater.adapter.sql.trees import parse_tree
@@ -29,7 +30,10 @@ def columns_of(cursor: Cursor) -> pa.Schema:
         name = folded(part.this)
         if any(name == field.name for field in fields):
             raise DuplicateColumn(name)
-        fields.append(pa.field(name, arrow_type(part.args["kind"]), nullable))
+        kind = part.args["kind"]
+        if (form := written_form(kind)) is not None:
+            raise Unsupported(f"a column of type {form} of a source", hint="Use text.")
+        fields.append(pa.field(name, arrow_type(kind), nullable))
     return pa.schema(fields)
 
 

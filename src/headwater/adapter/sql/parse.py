@@ -40,6 +40,7 @@ from headwater.adapter.sql import (
     statements,
     table_statements,
 )
+from headwater.adapter.sql.forms import written_form
 from headwater.adapter.sql.names import quoted_name
 from headwater.adapter.sql.tokens import Cursor, Source, is_word, split, syntax_error
 from headwater.adapter.sql.trees import only, parse_tree, relation, strip_as_of, time_of, tree_of
@@ -338,7 +339,7 @@ def _column(part: Any) -> tuple[statements.ColumnDef, bool]:
         raise SqlSyntaxError(name, detail=f'Column "{name}" has no type.')
     kind = part.args["kind"]
     length = length_max(kind)
-    type_ = arrow_type(kind) if length is None else pa.string()
+    type_, form = arrow_type(kind) if length is None else pa.string(), written_form(kind)
     nullable, is_key = True, False
     default: statements.Value | statements.Calculated = None
     for constraint in part.args.get("constraints") or ():
@@ -352,12 +353,12 @@ def _column(part: Any) -> tuple[statements.ColumnDef, bool]:
             if isinstance(written, statements.Calculated):
                 default = written
             else:
-                default = assign(written, type_)
+                default = assign(written, type_, form)
         else:
             raise constraints.refused(constraint)
     if length is not None and isinstance(default, str):
         default = fitted(default, length)
-    return statements.ColumnDef(name, type_, nullable, default, length), is_key
+    return statements.ColumnDef(name, type_, nullable, default, length, form), is_key
 
 
 def _identifier_of(part: Any) -> Any:

@@ -26,6 +26,7 @@ import sqlglot
 from sqlglot import exp
 
 from headwater.adapter.errors import AdapterError
+from headwater.adapter.sql.forms import form_of, written_form
 from headwater.adapter.sql.names import bare
 from headwater.adapter.sql.query import folded
 from headwater.adapter.sql.statements import Given, Value
@@ -57,15 +58,15 @@ class _Shape:
     """A point read, but for the values of its parameters."""
 
     columns: tuple[tuple[str, str], ...]
-    types: tuple[pa.DataType, ...]
+    fields: tuple[pa.Field, ...]
     asked: tuple[tuple[Value | _Parameter, ...], ...]
     """For each column of the key the values that it may have."""
 
     def filled(self, values: Sequence[Value]) -> PointRead | None:
         keys: list[list[Value]] = []
-        for type_, asked in zip(self.types, self.asked, strict=True):
+        for field, asked in zip(self.fields, self.asked, strict=True):
             found = [
-                _same(values[each.number], type_) if isinstance(each, _Parameter) else each
+                _same(values[each.number], field) if isinstance(each, _Parameter) else each
                 for each in asked
             ]
             if any(value is None for value in found):
@@ -110,8 +111,8 @@ def _shape(sql: str, table: str, schema: pa.Schema, key: Sequence[str]) -> _Shap
     asked = _keys(tree.args["where"].this, known, schema, key)
     if columns is None or asked is None:
         return None
-    types = tuple(schema.field(name).type for name in key)
-    return _Shape(columns, types, tuple(asked[name] for name in key))
+    fields = tuple(schema.field(name) for name in key)
+    return _Shape(columns, fields, tuple(asked[name] for name in key))
 
 
 _known_shape = lru_cache(maxsize=1024)(_shape)
@@ -159,9 +160,9 @@ def _keys(
         if name is None or name in found or name not in key:
             return None
         field = schema.field(name)
-        if TYPE in (field.metadata or {}):
+        if TYPE in (field.metadata or {}) and form_of(field) is None:
             return None  # Of a type whose equality is not that of its Arrow values.
-        values = tuple(_exact(literal, field.type) for literal in literals)
+        values = tuple(_exact(literal, field) for literal in literals)
         if any(value is None for value in values):
             return None
         found[name] = values
@@ -182,23 +183,25 @@ def _asked(condition: Any) -> tuple[Any, Sequence[Any]] | None:
     return None
 
 
-def _exact(tree: Any, type_: pa.DataType) -> Value | _Parameter:
+def _exact(tree: Any, field: pa.Field) -> Value | _Parameter:
     """The literal as a value of the column's type; None where that could change the answer."""
     tree = tree.unnest()
     if isinstance(tree, exp.Parameter):
         return _Parameter(int(tree.this.name) - 1)
     try:
         if isinstance(tree, exp.Cast) and not isinstance(tree, exp.TryCast):
-            return evaluate(tree) if arrow_type(tree.to) == type_ else None
+            same = arrow_type(tree.to) == field.type and written_form(tree.to) == form_of(field)
+            return evaluate(tree) if same else None
         if not isinstance(tree, exp.Literal | exp.Boolean | exp.Neg):
             return None
-        return _same(evaluate(tree), type_)
+        return _same(evaluate(tree), field)
     except AdapterError:
         return None  # Whoever evaluates it says what is wrong with it.
 
 
-def _same(value: Value, type_: pa.DataType) -> Value:
+def _same(value: Value, field: pa.Field) -> Value:
     """The value as one of the column's type; None where the two are not equal, or not compared."""
+    type_ = field.type
     if isinstance(value, str):
         same = True  # Of unknown type, so of the column's.
     elif isinstance(value, bool) or pa.types.is_boolean(type_):
@@ -209,7 +212,7 @@ def _same(value: Value, type_: pa.DataType) -> Value:
     if not same:
         return None
     try:
-        stored = assign(value, type_)
+        stored = assign(value, type_, form_of(field))
     except AdapterError:
         return None
     return stored if isinstance(value, str) or stored == value else None

@@ -40,6 +40,7 @@ from headwater.adapter.sql.explain_statements import (
     ExplainTimestamp,
     ExplainView,
 )
+from headwater.adapter.sql.forms import Form, field_of
 from headwater.adapter.sql.materialization_statements import (
     CreateMaterialization,
     SetMaterialization,
@@ -123,6 +124,8 @@ class ColumnDef:
     """What a row that leaves it out gets."""
     length_max: int | None = None
     """Of ``varchar(n)``: n."""
+    form: Form | None = None
+    """Which type it is that Arrow knows as text, if it is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +143,7 @@ class CreateTable:
     def schema(self) -> pa.Schema:
         """The columns as an Arrow schema, nullability included."""
         return pa.schema(
-            [pa.field(column.name, column.type, column.nullable) for column in self.columns]
+            [field_of(each.name, each.type, each.nullable, each.form) for each in self.columns]
         )
 
 

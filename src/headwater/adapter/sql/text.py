@@ -47,6 +47,7 @@ _SPECIAL_FLOATS = {
     "-inf": float("-inf"),
     "-infinity": float("-inf"),
 }
+_UUID = re.compile(r"\{?([0-9a-f]{4}-?){7}[0-9a-f]{4}\}?", re.IGNORECASE | re.ASCII)
 _NOT_HEX = re.compile(r"[^0-9a-fA-F\s]", re.ASCII)
 _ESCAPED = re.compile(r"(?:[^\\]|\\\\|\\[0-3][0-7]{2})*", re.DOTALL)
 _ESCAPE = re.compile(rb"\\(?:\\|([0-7]{3}))")
@@ -227,6 +228,14 @@ def timestamp_from_text(text: str, *, zoned: bool) -> datetime:
         return datetime.fromisoformat(wall.isoformat() + zone).astimezone(UTC)
     except (ValueError, OverflowError):
         raise DatetimeOutOfRange(text) from None
+
+
+def uuid_from_text(text: str) -> str:
+    """The 36 lower-case characters of what PostgreSQL reads as a uuid."""
+    if _UUID.fullmatch(text) is None or text.startswith("{") != text.endswith("}"):
+        raise InvalidText("uuid", text)
+    digits = text.strip("{}").replace("-", "").lower()
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
 def _bytea(text: str) -> bytes:

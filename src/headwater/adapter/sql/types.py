@@ -49,6 +49,8 @@ _PLAIN: dict[Any, pa.DataType] = {
     _T.TIMESTAMP: pa.timestamp("us"),
     _T.TIMESTAMPTZ: pa.timestamp("us", "UTC"),
     _T.VARBINARY: pa.binary(),
+    _T.UUID: pa.string(),  # And which it is: `sql/forms.py`.
+    _T.JSONB: pa.string(),
 }
 
 _NUMBERED = (_T.SMALLSERIAL, _T.SERIAL, _T.BIGSERIAL)
@@ -63,6 +65,8 @@ def arrow_type(written: Any) -> pa.DataType:
     if plain is None:
         if kind in _NUMBERED:
             raise Unsupported(f"type {written.sql(dialect='postgres').lower()}", hint=NUMBERED)
+        if kind == _T.JSON:
+            raise Unsupported("type json", hint="Use jsonb, or text to keep the spelling.")
         raise Unsupported(f"type {written.sql(dialect='postgres').lower()}")
     modifiers = tuple(int(parameter.name) for parameter in written.expressions)
     if not modifiers:

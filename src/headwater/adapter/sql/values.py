@@ -33,6 +33,7 @@ from headwater.adapter.errors import (
     WrongRowWidth,
 )
 from headwater.adapter.sql import text
+from headwater.adapter.sql.forms import Form, canonical, form_of, written_form
 from headwater.adapter.sql.query import is_user
 from headwater.adapter.sql.statements import Calculated, Insert, Keyword, Value
 from headwater.adapter.sql.types import arrow_type, wire_type
@@ -63,7 +64,8 @@ def evaluate(expression: Any) -> Value:
         if isinstance(operand, int | float) and not isinstance(operand, bool):
             return -operand
     if isinstance(expression, exp.Cast) and not isinstance(expression, exp.TryCast):
-        return assign(evaluate(expression.this), arrow_type(expression.to))
+        type_ = arrow_type(expression.to)
+        return assign(evaluate(expression.this), type_, written_form(expression.to))
     raise Unsupported(
         f"the expression {expression.sql(dialect='postgres')} in VALUES",
         detail="A row of VALUES reads nothing: it holds literals, and expressions of them.",
@@ -93,10 +95,14 @@ def _number(written: str) -> int | Decimal:
     return int(written) if written.isascii() and written.isdigit() else Decimal(written)
 
 
-def assign(value: Value, target: pa.DataType) -> Value:
-    """What a column of type ``target`` stores for ``value``."""
+def assign(value: Value, target: pa.DataType, form: Form | None = None) -> Value:
+    """What a column of type ``target`` stores for ``value``; ``form``: what it is as text."""
     if value is None:
         return None
+    if form is not None:
+        if not isinstance(value, str):
+            raise TypeMismatch(form, _type_name(value))
+        return canonical(value, form)
     if pa.types.is_string(target):
         return value if isinstance(value, str) else cast_to_text(value)
     if isinstance(value, str):
@@ -256,9 +262,9 @@ def as_batch(
     for field in schema:
         default = defaults.get(field.name)
         if field.name in named:
-            index = named.index(field.name)
+            index, form = named.index(field.name), form_of(field)
             stored = [
-                default if isinstance(given, Keyword) else assign(_known(given), field.type)
+                default if isinstance(given, Keyword) else assign(_known(given), field.type, form)
                 for given in (row[index] for row in insert.rows)
             ]
         else:
@@ -283,8 +289,11 @@ def check_columns(table: str, named: Sequence[str], schema: pa.Schema) -> None:
             raise DuplicateColumn(column)
 
 
-def assign_column(column: Any, target: pa.DataType) -> Any:
-    """A computed column as one of type ``target`` stores it, by the same casts."""
+def assign_column(column: Any, into: pa.Field, form: Form | None = None) -> Any:
+    """A computed column as ``into`` stores it, by the same casts; ``form``: what it is as text."""
+    target, wanted = into.type, form_of(into)
+    if wanted is not None and form != wanted and column.null_count < len(column):
+        raise TypeMismatch(wanted, form or wire_type(column.type).name)
     if column.type == target:
         return column
     if pa.types.is_integer(column.type) and pa.types.is_integer(target):

@@ -6,10 +6,12 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
+import pyarrow as pa
+
 from headwater.adapter import catalog, namespaces
 from headwater.adapter.errors import AdapterError
 from headwater.adapter.sql import names
-from headwater.adapter.sql.types import wire_type
+from headwater.adapter.sql.forms import name_of
 from headwater.adapter.system.seen import Seen
 from headwater.adapter.system.system_view import OBJECT, Column, Row, SystemView
 
@@ -49,11 +51,11 @@ def _columns(seen: Seen) -> Iterator[Row]:
             )
 
 
-def _type_name(field: object) -> str:
+def _type_name(field: pa.Field) -> str:
     try:
-        return wire_type(field.type).name  # type: ignore[attr-defined]  # pyarrow is Any
+        return name_of(field)
     except AdapterError:
-        return str(field.type)  # type: ignore[attr-defined]
+        return str(field.type)
 
 
 def _dependencies(seen: Seen) -> Iterator[Row]:

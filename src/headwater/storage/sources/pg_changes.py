@@ -15,11 +15,12 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from headwater.collection.schema import type_of
 from headwater.storage.generators.generator import placed, with_diffs
 from headwater.storage.keyed_changes import COMES, GOES, MOVES, change_schema
 from headwater.storage.source import Records
 from headwater.storage.sources.misfit import Misfit
-from headwater.storage.sources.pg_types import Unreadable, arrow_type, column_of
+from headwater.storage.sources.pg_types import UUID, Unreadable, arrow_type, column_of
 from headwater.storage.sources.pgoutput import (
     UNCHANGED,
     Begin,
@@ -135,6 +136,8 @@ class Changes:
             type_ = arrow_type(column.type_oid, column.type_modifier)
             if type_ != wanted.type:
                 raise Misfit(f"{where}: it was {wanted.type}, and is {type_} upstream now")
+            if type_of(wanted).name == "uuid" and column.type_oid != UUID:
+                raise Misfit(f"{where}: it was a uuid, and is one no longer upstream")
         self._check_key(relation)
         places = tuple(found[name] for name in schema.names)
         self._relations[relation.oid] = (relation.name, places)

@@ -16,12 +16,16 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.collection.schema import Column, arrow_schema
+from headwater.collection.types import scalar
+
 SESSION: Final = (
     "SET TimeZone = 'UTC'; SET DateStyle = 'ISO, YMD'; SET IntervalStyle = 'iso_8601'; "
     "SET bytea_output = 'hex'; SET extra_float_digits = 1"
 )
 
 NUMERIC: Final = 1700
+UUID: Final = 2950
 PAGE_BYTES: Final = 8192
 PAGE_HEADER_BYTES: Final = 40
 
@@ -52,6 +56,13 @@ def arrow_type(oid: int, modifier: int) -> pa.DataType:
     if scale > precision or precision > 38:
         return BARE_NUMERIC
     return pa.decimal128(precision, scale)
+
+
+def field_of(name: str, oid: int, modifier: int, *, nullable: bool) -> pa.Field:
+    """Return a column; a ``uuid`` tells that it is one, its text being the one of its value."""
+    if oid == UUID:
+        return arrow_schema([Column(name, scalar("uuid"), nullable)]).field(0)
+    return pa.field(name, arrow_type(oid, modifier), nullable)
 
 
 class Unreadable(ValueError):

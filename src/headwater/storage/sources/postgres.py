@@ -62,7 +62,7 @@ from headwater.storage.sources.pg_stream import HeldSnapshot, Stream
 from headwater.storage.sources.pg_types import (
     SESSION,
     Unreadable,
-    arrow_type,
+    field_of,
     lsn,
     lsn_text,
     reached,
@@ -88,7 +88,7 @@ def discover(dsn: str, publication: str) -> dict[str, pa.Schema]:
         ).fetchall()
     tables: dict[str, list[pa.Field]] = {}
     for table, column, oid, modifier, required in rows:
-        field = pa.field(column, arrow_type(oid, modifier), nullable=not required)
+        field = field_of(column, oid, modifier, nullable=not required)
         tables.setdefault(table, []).append(field)
     return {table: pa.schema(fields) for table, fields in tables.items()}
 
