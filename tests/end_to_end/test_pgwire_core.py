@@ -156,6 +156,26 @@ def test_writes_as_of_a_time_that_is_a_parameter(connection: psycopg.Connection[
     assert sorted(connection.execute("select * from t").fetchall()) == [(1, "a!!!"), (2, "b")]
 
 
+def test_a_write_as_of_a_time_to_come_ends_with_its_client() -> None:
+    with SqlServer(SystemClock()) as core, WireServer("127.0.0.1", 0, core.coordinator) as wire:
+        leaving = connect(wire)
+        leaving.execute("create table t (k bigint primary key)")
+        soon = time.time_ns() // 1_000_000 + 3_600_000
+        leaving.pgconn.send_query(f"delete from t as of {soon}".encode())
+        await_standing(core, 1)
+        leaving.pgconn.finish()
+        await_standing(core, 0)
+        with connect(wire) as other:
+            other.execute("insert into t values (1)")
+
+
+def await_standing(core: SqlServer, count: int) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while len(core.timeline.appointments.standing) != count:
+        assert time.monotonic() < deadline, f"there are not {count} appointments"
+        time.sleep(0.01)
+
+
 def test_a_wait_is_ended_by_cancel_and_by_timeout(
     wire: WireServer, connection: psycopg.Connection[Any]
 ) -> None:

@@ -8,7 +8,7 @@
   left alone if the call only reads (``abandon``): :class:`~.refusals.Cancelled` is raised at once
   and the call's outcome thrown away when it comes; a write is waited for;
 - the client is gone: a read is ended, and the connection is over; a write is done as it was asked,
-  as PostgreSQL does.
+  as PostgreSQL does, unless it waits for a time that is to come (``AS OF``).
 
 To notice the last, one message is read ahead while a call runs, unless the next is there already.
 There is at most one reader, so messages keep their order; a read that has begun is never given up,

@@ -319,7 +319,7 @@ class Execution:
     async def _backend(self, statement: statements.Statement, sql: str) -> Answer:
         session = self._calls.worker.session
         result = await self._calls.call(
-            lambda: session().execute(statement, sql), abandon=_reads(statement)
+            lambda: session().execute(statement, sql), abandon=_is_left(statement)
         )
         match result:
             case CopyOut(columns, batches, chosen):
@@ -492,3 +492,8 @@ def _asks(statement: statements.Statement) -> bool:
 def _reads(statement: wire.AnyStatement) -> bool:
     """Whether a statement has rows and changes nothing."""
     return _has_rows(statement) and getattr(statement, "returning", None) is None
+
+
+def _is_left(statement: wire.AnyStatement) -> bool:
+    """Whether it ends with its client: it changes nothing, or waits for a time before it does."""
+    return _reads(statement) or getattr(statement, "as_of", None) is not None
