@@ -1,7 +1,8 @@
 """Views on clusters: exact at every time, also if an executor is killed in the middle of a step.
 
-Delivered exactly once by tasks, also if their executors are killed around a commit. And in another
-SparkContext after that one, in the same JVM.
+Also in the middle of their hydration, by ranges, which both executors work at. Delivered exactly
+once by tasks, also if their executors are killed around a commit. And in another SparkContext after
+that one, in the same JVM.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ def check(seen: dict[str, Any]) -> None:
     assert seen["advanced"] == ["slow", "outer", "extremes"]
     for when in ("hydrated", "stepped", "after_the_kill", "at_the_end", "in_another_context"):
         assert seen[when] == [], when
+    assert seen["worked"] >= 2, "ranges are hydrated by both executors"
+    assert seen["left_aside"] == [], "what was put aside on the way is garbage"
     assert seen["written_by_the_dead"], "it was killed after it had written"
     assert seen["attempts"] == 2, "one attempt died and one was committed"
     assert seen["left_of_the_dead"] == [], "what the dead attempt wrote is garbage"

@@ -1,7 +1,8 @@
 """Run by ``test_view_cluster.py`` in a process of its own: one process has one SparkContext.
 
-Views on a cluster of executors in processes of their own: they hydrate, take a step, and take
-another one in the middle of which the executor that runs it is killed. The middle is certain: one
+Views on a cluster of executors in processes of their own: they hydrate, by ranges, while one of the
+executors is killed, take a step, and take another one in the middle of which the executor that runs
+it is killed. The middle is certain: one
 view computes for seconds between two stages, after the first one has written its object. A view is
 delivered by a task, whose executor is killed before its commit, and again after it. Then that Spark
 is stopped, and the views go on in the next one of the same JVM. Prints what was seen, as one JSON
@@ -35,6 +36,7 @@ from headwater.compute.session import SparkSettings, close_session, open_session
 from headwater.materialize.controller import Materializations
 from headwater.materialize.definition import Binding, Endpoint
 from headwater.materialize.in_task import ShardTasks
+from headwater.persist.batch import Segment
 from headwater.persist.client import Client, open_location
 from headwater.persist.core import Settings
 from headwater.persist.maintenance import Maintenance
@@ -47,6 +49,8 @@ KEYS = pa.schema([("id", pa.int64()), ("y", pa.int64())])
 ROWS, KEYS_COUNT = 400, 100
 EASY, HARD = 10, 60_000
 """How many additions a row costs the slow view."""
+RANGES = 3
+"""Into about so many the views are hydrated."""
 WAIT_S = 240
 
 Row = tuple[Any, ...]
@@ -200,6 +204,32 @@ def killed_step(story: Story, roots: Sequence[int]) -> dict[str, Any]:
     }
 
 
+def killed_hydration(story: Story, roots: Sequence[int]) -> dict[str, Any]:
+    """Hydrate all views by ranges; kill an executor when some ranges are written."""
+    stepped = threading.Thread(target=story.controller.run_once)
+    stepped.start()
+    deadline = time.monotonic() + WAIT_S
+    victim = None
+    while stepped.is_alive() and time.monotonic() < deadline and victim is None:
+        if len(story.objects()) > RANGES:
+            victim = running_on(story.session)
+        time.sleep(0.01)
+    assert victim is not None, "the views were hydrated before they were in the middle"
+    os.kill(executors(roots)[victim], signal.SIGKILL)
+    stepped.join()
+    listed = story.session._jsc.sc().statusStore().executorList(False)
+    every = [listed.apply(number) for number in range(listed.size())]
+    worked = {str(one.id()) for one in every if one.id() != "driver" and one.totalTasks()}
+    return {"worked": len(worked), "hydrated": story.wrong()}
+
+
+def unreferenced(story: Story) -> list[str]:
+    """Return the objects that no batch refers to."""
+    state = story.client.core.state
+    where = (part.where for c in state.collections.values() for part in c.parts())
+    return sorted(story.objects() - {at.key for at in where if isinstance(at, Segment)})
+
+
 def main(folder: Path, master: str, extra: list[list[str]], pids: list[int]) -> None:
     settings = tuple((key, value) for key, value in extra)
     session = open_session(SparkSettings(master=master, extra=settings))
@@ -209,8 +239,8 @@ def main(folder: Path, master: str, extra: list[list[str]], pids: list[int]) -> 
         for name, sql in SQL.items():
             story.controller.create_view(name, sql)
         story.go_on(1_000)
-        story.controller.run_once()
-        seen: dict[str, Any] = {"hydrated": story.wrong()}
+        story.controller._stepper.range_rows = 2 * ROWS // RANGES
+        seen = killed_hydration(story, pids or [os.getpid()])
         story.go_on(2_000)
         seen["advanced"] = story.controller.run_once()
         seen["stepped"] = story.wrong()
@@ -220,6 +250,7 @@ def main(folder: Path, master: str, extra: list[list[str]], pids: list[int]) -> 
         client.create_or_load("after", KEYS)  # The next entry says that the step is closed.
         Maintenance(client.core).sweep()
         seen["left_of_the_dead"] = sorted(story.objects() & set(seen["written_by_the_dead"]))
+        seen["left_aside"] = unreferenced(story)
         story.go_on(4_000)
         story.controller.run_once()
         seen["at_the_end"] = story.wrong()

@@ -6,8 +6,9 @@
 
 Hydrations run one after the other; in the *background*, beside the ticking of others, while the
 controller runs by itself, else at once. A hydration writes only what is as new as its view, so it
-never meets the steps beside it in one collection. Its progress is an estimate, from how fast
-earlier ones were.
+never meets the steps beside it in one collection. One whose inputs are large is run in several
+tasks (``hydration.py``), and its progress is how many of them are done; else it is an estimate,
+from how fast earlier ones were.
 
 Views are *planned* together, as a :class:`Program`, and a program runs any of its views: those that
 have nothing to do in a step are left out of its task, not of its plan. So a set of views that was
@@ -28,9 +29,10 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any, Final
 
@@ -44,6 +46,7 @@ from headwater.compute import maintained, renew
 from headwater.compute.dataflow.chain import Chain
 from headwater.compute.dataflow.program import Program
 from headwater.compute.dataflow.task import Done
+from headwater.compute.hydration import RANGE_ROWS, hydrated, ranges_for
 from headwater.compute.ir import plan as plans
 from headwater.compute.ir.refusal import OtherMeaning
 from headwater.compute.maintained import GroupStep, MaintainedView, ViewStep
@@ -59,7 +62,7 @@ from headwater.persist.decision import collection_of
 from headwater.persist.errors import Stopped
 from headwater.persist.evolution import DIFF, ERROR_SCHEMA, TIME
 from headwater.persist.part import Pending
-from headwater.persist.spark import writing
+from headwater.persist.spark import background_slots, writing
 from headwater.persist.spark_end import SparkEnded, or_ended
 from headwater.persist.spark_parts import Place, Reading, Target, Writing, place_of
 from headwater.persist.state import State, bound
@@ -76,6 +79,9 @@ BORROWED_MAX: Final = 1024
 ROWS_PER_SECOND_GUESS: Final = 200_000
 """How fast hydrations are, until one was seen."""
 
+AT_ONCE_ALONE: Final = 2
+"""How many tasks a large first step has at a time at least, where no other step waits for it."""
+
 Stall = Callable[[MaintainedView, HeadwaterError], None]
 Planned = tuple[GlobalId, bytes]
 """A view as a program knows it: made anew, it has another dataflow."""
@@ -91,7 +97,7 @@ class Hydration:
     seconds: float
     """Since it began."""
     part_done: float
-    """An estimate, below 1."""
+    """Below 1; of one that is not large, an estimate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +105,14 @@ class _Begun:
     view: str
     rows: int
     at: float
+    tasks: tuple[int, int] | None = None
+    """Of a large one: how many are done, of how many."""
+
+    def part_done(self, now: float, rows_per_second: float) -> float:
+        if self.tasks is not None:
+            done, of = self.tasks
+            return min(done / of, 0.99)
+        return min((now - self.at) / max(self.rows / rows_per_second, 1.0), 0.99)
 
 
 class Stepper:
@@ -118,6 +132,8 @@ class Stepper:
         self._rows_per_second = float(ROWS_PER_SECOND_GUESS)
         self._scheduled: dict[GlobalId, int | None] = {}
         """Of views that schedule: when they may change by themselves; never, if it is ``None``."""
+        self.range_rows = RANGE_ROWS
+        """From twice as many rows on a first step is run by ranges of so many."""
         self.rows_read: dict[str, int] = {}
         """Of the last step, by ``view/operator``: what the CI holds to each rule's bound."""
 
@@ -133,7 +149,9 @@ class Stepper:
             if self._background is None:
                 advanced += self._hydrated(step, stall)
             elif step.view.id not in self._begun:
-                self._begun[step.view.id] = _Begun(step.view.name, step.rows, monotonic())
+                large = ranges_for(step.rows, self.range_rows, 1) is not None
+                begun = _Begun(step.view.name, step.rows, monotonic(), (0, 1) if large else None)
+                self._begun[step.view.id] = begun
                 self._background.submit(self._hydrated, step, stall)
         return advanced
 
@@ -153,7 +171,7 @@ class Stepper:
         self._background = ThreadPoolExecutor(1, thread_name_prefix="headwater-hydration")
 
     def stop_background(self) -> None:
-        """Wait for the hydration in hand; what has not begun will be begun again."""
+        """Wait for the tasks in hand; what is not hydrated then will be begun again."""
         background, self._background = self._background, None
         if background is not None:
             background.shutdown(cancel_futures=True)
@@ -166,12 +184,10 @@ class Stepper:
     def hydrations(self) -> list[Hydration]:
         """Return the first steps that run or wait, with how far they probably are."""
         now = monotonic()
-        found = []
-        for begun in list(self._begun.values()):
-            seconds = now - begun.at
-            expected = max(begun.rows / self._rows_per_second, 1.0)
-            found.append(Hydration(begun.view, begun.rows, seconds, min(seconds / expected, 0.99)))
-        return found
+        return [
+            Hydration(one.view, one.rows, now - one.at, one.part_done(now, self._rows_per_second))
+            for one in list(self._begun.values())
+        ]
 
     def _hydrated(self, step: ViewStep, stall: Stall) -> list[str]:
         begun = monotonic()
@@ -230,7 +246,10 @@ class Stepper:
         try:
             names = ", ".join(step.view.name for step in group.views)
             with span("step", views=names), core.step() as step:
-                done = self._computed(group, place, writing(core, step), live)
+                into = writing(core, step)
+                done = self._by_ranges(group, place, into)
+                if done is None:
+                    done = self._computed(group, place, into, live)
                 done = renew.corrected(place, step, group, done)
                 errors = self._errors(place, step, group, done)
                 made = maintained.commands(group, done, errors)
@@ -246,26 +265,38 @@ class Stepper:
             if step.view.schedules:
                 self._scheduled[step.view.id] = done.scheduled.get(number)
 
+    def _by_ranges(self, group: GroupStep, place: Place, into: Writing) -> Done | None:
+        """Run a large first step in several tasks; ``None`` if it is not one, or cannot be."""
+        first = group.views[0]
+        if len(group.views) > 1 or not first.hydrating:
+            return None
+        at_once, background = background_slots(self._session), self._background
+        if background is None:  # Nobody ticks meanwhile.
+            at_once = max(at_once, AT_ONCE_ALONE)
+        ranges = ranges_for(first.rows, self.range_rows, at_once)
+        if ranges is None:
+            return None
+
+        def told(done: int, of: int) -> None:
+            if self._background is not background:
+                raise Stopped("hydrations in the background were stopped")
+            begun = self._begun.get(first.view.id)
+            if begun is not None:
+                self._begun[first.view.id] = replace(begun, tasks=(done, of))
+
+        with _failing(first.view.name), or_ended(self._session):
+            plans.decoded(first.view.plan).require(self._session.version, MEANING)
+            return hydrated(self._session, group, place, into, ranges, told)
+
     def _computed(
         self, group: GroupStep, place: Place, into: Writing, live: Sequence[MaintainedView]
     ) -> Done:
         views = [step.view for step in group.views]
         names = ", ".join(view.name for view in views)
-        try:
-            with or_ended(self._session):
-                program = self._program(views, live)
-                task = group.task(place, into, program.views)
-                done = program.run(task, views[0].reader_id, f"step of {names}")
-        except OtherMeaning as error:
-            raise StepFailed(names, f"{error}; drop the view and create it again") from error
-        except HeadwaterError:
-            raise
-        except PythonException as error:
-            raise StepFailed(names, last_line(error)) from error
-        except PySparkException as error:
-            raise StepFailed(names, spark_message(error)) from error
-        except Exception as error:  # whatever Spark's gateway or a task of ours raises
-            raise StepFailed(names, last_line(error)) from error
+        with _failing(names), or_ended(self._session):
+            program = self._program(views, live)
+            task = group.task(place, into, program.views)
+            done = program.run(task, views[0].reader_id, f"step of {names}")
         known = {view.id: view.name for view in views}
         self.rows_read = {
             f"{known[program.views[int(view)]]}/{operator}": rows
@@ -354,6 +385,23 @@ class Stepper:
             ]
             tables.append(pa.Table.from_pylist(rows, schema=schema))
         return consolidate(pa.concat_tables(tables)) if tables else None
+
+
+@contextmanager
+def _failing(names: str) -> Iterator[None]:
+    """Say of what a step of these views failed."""
+    try:
+        yield
+    except OtherMeaning as error:
+        raise StepFailed(names, f"{error}; drop the view and create it again") from error
+    except HeadwaterError:
+        raise
+    except PythonException as error:
+        raise StepFailed(names, last_line(error)) from error
+    except PySparkException as error:
+        raise StepFailed(names, spark_message(error)) from error
+    except Exception as error:  # whatever Spark's gateway or a task of ours raises
+        raise StepFailed(names, last_line(error)) from error
 
 
 def _renewed(state: State, steps: Sequence[ViewStep]) -> list[ViewStep]:

@@ -47,7 +47,7 @@ class Sent:
                 for piece in read_part_pieces(
                     part,
                     collection,
-                    fetch=self.reading.fetch,
+                    fetch=place.fetch,
                     layouts=place.layouts,
                     piece_bytes=PIECE_BYTES,
                 ):

@@ -93,6 +93,17 @@ class ParquetLayout:
             raise Corrupt(what, str(error)) from error
         return table if table.schema.equals(schema) else table.cast(schema)
 
+    def share(self, data: Any, schema: pa.Schema, what: str, share: tuple[int, int]) -> pa.Table:
+        """Return the ``n``-th of ``m`` slices of a Parquet file, by its groups of rows."""
+        number, of = share
+        try:
+            file = self._open(data, schema, what)
+            first, end = (file.num_row_groups * n // of for n in (number, number + 1))
+            table = file.read_row_groups(range(first, end), use_threads=False)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise Corrupt(what, str(error)) from error
+        return table if table.schema.equals(schema) else table.cast(schema)
+
     def pieces(
         self, data: Any, schema: pa.Schema, what: str, piece_bytes: int
     ) -> Iterator[pa.Table]:

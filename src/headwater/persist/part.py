@@ -37,6 +37,10 @@ from headwater.persist.state import CollectionState, State
 INLINE_BYTES_MAX: Final = 8 * 1024
 PART_ROWS_TARGET: Final = 1_000_000
 
+Share = tuple[int, int]
+"""Of a part, the ``n``-th of ``m`` slices; all of them together are the part."""
+WHOLE: Final[Share] = (0, 1)
+
 
 class PartName(msgspec.Struct, frozen=True):
     """What the key of a part object says."""
@@ -180,20 +184,26 @@ def read_part(
     layouts: Layouts,
     schema: int = -1,
     threads: bool = False,
+    share: Share = WHOLE,
 ) -> pa.Table:
     """Return the updates of a part, through its window, in a version (the newest) of the schema.
 
-    ``threads``: its columns side by side, where the layout lets us.
+    ``threads``: its columns side by side, where the layout lets us. ``share``: a slice of it.
     """
     written, newest = _schemas(part, collection, schema)
     data, what = _verified(part, collection, fetch)
     layout = layouts[part.layout]
+    if share != WHOLE and isinstance(layout, ParquetLayout):
+        return _seen(layout.share(data, written, what, share), part, written, newest)
     if threads and isinstance(layout, ParquetLayout):
         updates = layout.decode(data, written, what, threads=True)
     else:
         updates = layout.decode(data, written, what)
     if updates.num_rows != part.rows:
         raise Corrupt(what, f"it has {updates.num_rows} rows, not {part.rows}")
+    if share != WHOLE:
+        first, end = (part.rows * n // share[1] for n in (share[0], share[0] + 1))
+        updates = updates.slice(first, end - first)
     return _seen(updates, part, written, newest)
 
 

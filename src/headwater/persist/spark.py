@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Container, Iterator, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -74,7 +74,14 @@ Frame = Any
 Session = Any
 Finish = Callable[[pa.Table], pa.Table]
 _Group = TypeVar("_Group", tuple[Part, ...], tuple[Piece, ...])
-_Sized = TypeVar("_Sized", Part, Piece)
+
+
+class _HasRows(Protocol):
+    @property
+    def rows(self) -> int: ...
+
+
+_Sized = TypeVar("_Sized", bound=_HasRows)
 
 
 # ---- schemas ---------------------------------------------------------------------------------

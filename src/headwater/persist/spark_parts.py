@@ -37,9 +37,11 @@ from headwater.persist.layout import Layouts
 from headwater.persist.location import Blob
 from headwater.persist.part import (
     PART_ROWS_TARGET,
+    WHOLE,
     PartMissing,
     PartName,
     Pending,
+    Share,
     check_updates,
     create_object,
     read_part,
@@ -62,6 +64,19 @@ class Place:
     def blob(self, *, read_only: bool) -> Blob:
         """Open the blob, once per process."""
         return _blob(self.url, read_only)
+
+    def fetch(self, segment: Segment) -> Any:
+        """Return the bytes of a segment, mapped where that is possible; ``None``: it is gone."""
+        blob = self.blob(read_only=True)
+        path = blob.local_path(segment.key)
+        if path is None:
+            return blob.get_range(segment.key, segment.offset, segment.length)
+        try:
+            with pa.memory_map(str(path)) as mapped:
+                mapped.seek(segment.offset)
+                return mapped.read_buffer(segment.length)
+        except FileNotFoundError:
+            return None
 
 
 @lru_cache(maxsize=BLOBS_OPEN_MAX)
@@ -100,23 +115,11 @@ class Reading:
         """The columns of its updates."""
         return evolution.with_system_columns(self.collection.schemas[-1])
 
-    def fetch(self, segment: Segment) -> Any:
-        """Return the bytes of a segment, mapped where that is possible."""
-        blob = self.place.blob(read_only=True)
-        path = blob.local_path(segment.key)
-        if path is None:
-            return blob.get_range(segment.key, segment.offset, segment.length)
+    def updates(self, part: Part, share: Share = WHOLE) -> pa.Table:
+        """Return the updates of a part, or of a share of it, verified."""
+        read, fetch, layouts = self.collection, self.place.fetch, self.place.layouts
         try:
-            with pa.memory_map(str(path)) as mapped:
-                mapped.seek(segment.offset)
-                return mapped.read_buffer(segment.length)
-        except FileNotFoundError:
-            return None
-
-    def updates(self, part: Part) -> pa.Table:
-        """Return the updates of a part, verified."""
-        try:
-            return read_part(part, self.collection, fetch=self.fetch, layouts=self.place.layouts)
+            return read_part(part, read, fetch=fetch, layouts=layouts, share=share)
         except PartMissing as missing:
             raise PartCollected(self.collection.name, missing.key) from missing
 

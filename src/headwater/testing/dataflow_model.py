@@ -25,11 +25,13 @@ import pyarrow as pa
 from headwater.collection.run import Run, write_run
 from headwater.compute.dataflow.graph import (
     Accumulate,
+    Arranged,
     Bag,
     Constant,
     Dataflow,
     DeltaJoin,
     Distinct,
+    Exchanged,
     Laned,
     Operator,
     Origin,
@@ -213,6 +215,8 @@ class DataflowModel:
             case Constant():
                 there: list[Update] = [((), lower, 1)] if hydrating else []
                 self._lanes[operator.output] = updates_table((), there)
+            case Exchanged() | Arranged():
+                raise AssertionError("a phase of a first step is no view")
             case _:
                 self._step(operator, lower, upper, hydrating, arranged)
 

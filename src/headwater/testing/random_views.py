@@ -73,11 +73,13 @@ class Batch:
     cases: Sequence[Case]
     reopened: Callable[[], Client]
     """Opens the location in the place of whoever had it."""
+    range_rows: int | None = None
+    """First steps are run by ranges of so many rows, if it is given; each alone."""
     twins: list[Case] = field(default_factory=list)
     views: list[MaintainedView] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.controller = ViewController(self.client, self.session)
+        self.controller = self._controller()
         self.worlds = {one.world: world(self.number, one.world) for one in self.cases}
 
     def run(self) -> None:
@@ -109,7 +111,7 @@ class Batch:
         """Open the location as the next process does, and let it begin the views again."""
         self.client.core.stop(release=False)
         self.client = self.reopened()
-        self.controller = ViewController(self.client, self.session)
+        self.controller = self._controller()
         begun = self.controller._renewed(self.controller.views())
         self.views = [view for view in begun if isinstance(view, MaintainedView)]
         assert len(self.views) == len(self.cases), self.controller.failures()
@@ -117,6 +119,12 @@ class Batch:
         uppers = {state.upper(collection_of(state, view.id)) for view in self.views}
         starts = {Frontier.of(view.start) for view in self.views}
         assert uppers == starts, "they begin where they began"
+
+    def _controller(self) -> ViewController:
+        controller = ViewController(self.client, self.session)
+        if self.range_rows is not None:
+            controller._stepper.range_rows = self.range_rows
+        return controller
 
     def _write(self, step: int) -> None:
         for one in self.worlds.values():
@@ -135,6 +143,8 @@ class Batch:
             self.views.append(view)
 
     def _step(self) -> None:
+        if self.range_rows is not None:
+            self.controller.run_once()
         failures = step_together(self.client, self.controller, self.views)
         assert not failures, "\n".join(failures)
 
@@ -357,9 +367,10 @@ def checked(
     batch: int,
     cases: Sequence[Case],
     reopened: Callable[[], Client],
+    range_rows: int | None = None,
 ) -> list[str]:
     """Run a batch; return what is wrong, one text per wrong case."""
-    running = Batch(session, client, batch, cases, reopened)
+    running = Batch(session, client, batch, cases, reopened, range_rows)
     with ThreadPoolExecutor(1) as beside:
         # What must be depends on the worlds alone; Spark plans both at once.
         asked = Recomputation(session, running.worlds.values())

@@ -17,6 +17,7 @@ from typing import Literal
 
 from headwater.compute.dataflow.graph import (
     Accumulate,
+    Arranged,
     Arrangement,
     Bag,
     Constant,
@@ -24,6 +25,7 @@ from headwater.compute.dataflow.graph import (
     DeltaJoin,
     Distinct,
     Edge,
+    Exchanged,
     Operator,
     Origin,
     Output,
@@ -37,6 +39,7 @@ from headwater.compute.dataflow.graph import (
     Versions,
 )
 from headwater.compute.ir.node import Scan
+from headwater.compute.ir.refusal import InvalidPlan
 from headwater.compute.ir.text import headline
 
 
@@ -92,6 +95,8 @@ def _explained(flow: Dataflow, operator: Operator) -> Explained:
             return Explained(f"read {relation}", "its changes as they are", "the change", ())
         case Constant():
             return Explained("constant", "there from the start", "nothing", ())
+        case Exchanged() | Arranged():
+            raise InvalidPlan("a phase of a first step is not what a view is kept by")
         case Output():
             return Explained(
                 "output",

@@ -30,10 +30,12 @@ import pyarrow as pa
 from headwater.compute.dataflow.graph import (
     Dataflow,
     Edge,
+    Exchanged,
     Lane,
     Laned,
     Operator,
     Output,
+    Sink,
     lane_scan,
     origins,
 )
@@ -205,7 +207,7 @@ class Chain:
 
 def read_lanes(operator: Operator) -> tuple[int, ...]:
     """Return the lanes that an operator reads."""
-    if isinstance(operator, Output):
+    if isinstance(operator, Output | Exchanged):
         return (operator.lane,)
     return tuple(origin.lane for origin in origins(operator) if isinstance(origin, Laned))
 
@@ -239,7 +241,7 @@ def _placed(view: int, flow: Dataflow, base: int) -> tuple[list[Placed], list[Ca
                     carried.append(found)
             routed.add(lane)
         placed.append(Placed(view, operator, level))
-        if not isinstance(operator, Output):
+        if not isinstance(operator, Sink):
             writer[operator.output] = level
     return placed, carried
 

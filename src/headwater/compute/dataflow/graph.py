@@ -367,6 +367,27 @@ class Output(msgspec.Struct, frozen=True, tag="output"):
     lane: int
 
 
+class Exchanged(msgspec.Struct, frozen=True, tag="exchanged"):
+    """Rows on their way to the range of their key, in a later phase; only in ``phases.py``.
+
+    Without columns in the key all go to the first range; without a key they stay in their own.
+    """
+
+    lane: int
+    key: tuple[str, ...] | None
+    number: int
+
+
+class Arranged(msgspec.Struct, frozen=True, tag="arranged"):
+    """An arrangement that later phases probe as a whole; only in ``phases.py``."""
+
+    arrangement: str
+    of: Origin
+
+
+Sink = Output | Exchanged | Arranged
+"""What writes no lane."""
+
 Operator = (
     Read
     | Constant
@@ -381,15 +402,17 @@ Operator = (
     | Unversion
     | Temporal
     | Output
+    | Exchanged
+    | Arranged
 )
 
 
 def origins(operator: Operator) -> tuple[Origin, ...]:
     """Return what an operator reads."""
     match operator:
-        case Read():
+        case Read() | Arranged():
             return (operator.of,)
-        case Constant() | Output():
+        case Constant() | Output() | Exchanged():
             return ()
         case DeltaJoin():
             return operator.inputs
@@ -397,6 +420,18 @@ def origins(operator: Operator) -> tuple[Origin, ...]:
             return (operator.left, operator.right)
         case _:
             return (operator.input,)
+
+
+def used_names(operator: Operator) -> frozenset[str]:
+    """Return the names of the arrangements and states that an operator uses."""
+    names: set[str] = set()
+    for path in getattr(operator, "paths", ()):
+        names.update(hop.arrangement for hop in path)
+    for attribute in ("arrangement", "counts", "state"):
+        name = getattr(operator, attribute, None)
+        if name is not None:
+            names.add(name)
+    return frozenset(names)
 
 
 class Dataflow(msgspec.Struct, frozen=True):
@@ -411,7 +446,7 @@ class Dataflow(msgspec.Struct, frozen=True):
     states: tuple[State, ...]
 
     def __post_init__(self) -> None:
-        if not self.operators or not isinstance(self.operators[-1], Output):
+        if not self.operators or not isinstance(self.operators[-1], Sink):
             raise InvalidPlan("a dataflow without an output")
         names = [a.name for a in self.arrangements] + [s.name for s in self.states]
         if len(set(names)) != len(names):
@@ -421,7 +456,7 @@ class Dataflow(msgspec.Struct, frozen=True):
             want = [column.type for column in self.lanes[edge.target].columns]
             if have != want:
                 raise InvalidPlan(f"an edge of {have} into a lane of {want}")
-        by_operator = [o.output for o in self.operators if not isinstance(o, Output)]
+        by_operator = [o.output for o in self.operators if not isinstance(o, Sink)]
         by_edge = {edge.target for edge in self.edges}
         if len(set(by_operator)) != len(by_operator) or by_edge & set(by_operator):
             raise InvalidPlan("a lane is written twice")

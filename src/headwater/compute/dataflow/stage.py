@@ -29,18 +29,23 @@ from headwater.collection.run import Run, write_run
 from headwater.compute.arrangement import RunsWhenProbed, open_runs
 from headwater.compute.dataflow import aside, joint
 from headwater.compute.dataflow.chain import Chain, Placed
+from headwater.compute.dataflow.exchange import Aside, cut_by_range
 from headwater.compute.dataflow.graph import (
+    Arranged,
     Arrangement,
     Constant,
     DeltaJoin,
+    Exchanged,
     Laned,
     Operator,
     Origin,
     Output,
     Read,
     Scanned,
+    Sink,
     Temporal,
     origins,
+    used_names,
 )
 from headwater.compute.dataflow.lanes import (
     FAILED,
@@ -52,13 +57,14 @@ from headwater.compute.dataflow.lanes import (
 )
 from headwater.compute.dataflow.operator import Given, History, Outcome, update_schema
 from headwater.compute.dataflow.ops import delta_join
+from headwater.compute.dataflow.phases import is_alone
 from headwater.compute.dataflow.task import (
+    Delta,
     Note,
     RaisedError,
     Shared,
     StepTask,
     Stored,
-    Updates,
     ViewTask,
     encode_note,
 )
@@ -127,6 +133,7 @@ class _Stage:
     errors: list[RaisedError] = field(default_factory=list)
     rows_read: dict[str, int] = field(default_factory=dict)
     scheduled: dict[int, int] = field(default_factory=dict)
+    aside: dict[int, list[Aside]] = field(default_factory=dict)
     failures: list[bytes] = field(default_factory=list)
     """Payloads of the rows on which an edge of the stage failed."""
     _whole: dict[int, pa.Table] = field(default_factory=dict)
@@ -158,7 +165,9 @@ class _Stage:
             self._join_jointly()
         for number, placed in enumerate(self.chain.operators):
             view = self.task.views[placed.view]
-            if placed.level == self.level and view is not None and number not in self._joined:
+            if placed.level != self.level or view is None or number in self._joined:
+                continue
+            if view.range == 0 or not is_alone(placed.operator):
                 self._operate(number, placed, view)
 
     # ---- operators -----------------------------------------------------------------------------
@@ -177,12 +186,18 @@ class _Stage:
                     arrays = [pa.array([view.lower]), pa.array([1])]
                     row = pa.table(arrays, schema=update_schema(()))
                     self._emit(placed.view, operator.output, row)
+            case Exchanged():
+                self._put_aside(placed.view, operator, view)
+            case Arranged():
+                if isinstance(operator.of, Laned):  # Else it is written already, as shared.
+                    arrangement = self.chain.flows[placed.view].arrangement(operator.arrangement)
+                    self._history(placed, arrangement, view)
             case _:
                 self._step(number, placed, view)
 
     def _step(self, number: int, placed: Placed, view: ViewTask) -> None:
         operator = placed.operator
-        assert not isinstance(operator, Output | Read | Constant)
+        assert not isinstance(operator, Sink | Read | Constant)
         flow = self.chain.flows[placed.view]
         deltas = {o: self._delta(placed.view, o, view) for o in origins(operator)}
         quiet = not view.hydrating and not any(delta.num_rows for delta in deltas.values())
@@ -274,6 +289,14 @@ class _Stage:
         shown = pa.table(columns, names=schema.names).cast(schema)
         self.written.add(view.output_id, view.output, consolidate(shown))
 
+    def _put_aside(self, view: int, operator: Exchanged, task: ViewTask) -> None:
+        updates = self._raw_lane(self._number(view, operator.lane))
+        if operator.key is None:
+            pieces = [(task.range, updates)] if updates.num_rows else []
+        else:
+            pieces = list(cut_by_range(updates, operator.key, task.ranges))
+        self.aside.setdefault(operator.number, []).extend(self.written.put_aside(pieces))
+
     def _raise(self, view: int, errors: pa.Table) -> None:
         for row in errors.to_pylist():
             self.errors.append(
@@ -333,7 +356,7 @@ class _Stage:
             return self._raw_lane(self._number(view, origin.lane))
         return _named(origin, self._updates(task.inputs[origin.relation]))
 
-    def _updates(self, updates: Updates) -> pa.Table:
+    def _updates(self, updates: Delta) -> pa.Table:
         known = self._read.get(id(updates))
         if known is None:
             known = self._read[id(updates)] = updates.table()
@@ -347,6 +370,9 @@ class _Stage:
             return self._shared_history(gid, arrangement.of, arrangement.key, view)
         stored = view.stored[arrangement.name]
         key, schema = arrangement.key, update_schema(arrangement.of.columns)
+        if arrangement.name in view.arranged:
+            complete = RunsWhenProbed(lambda: open_runs(stored.reading, stored.parts))
+            return History(complete, key, schema, view.upper)
         delta = self.lane(self._number(placed.view, arrangement.of.lane))
         if delta.num_rows and self._first_to_probe(placed, arrangement):
             self._keep(stored, delta)
@@ -412,9 +438,9 @@ class _Stage:
 
     def _note(self) -> Note | None:
         parts = self.written.finished()
-        if not parts and not self.errors and not self.rows_read:
+        if not parts and not self.errors and not self.rows_read and not self.aside:
             return None
-        return Note(parts, self.errors, self.rows_read, self.scheduled)
+        return Note(parts, self.errors, self.rows_read, self.scheduled, self.aside)
 
 
 @dataclass(slots=True)
@@ -444,18 +470,6 @@ class RenamedHistory(History):
         return History(
             self.runs, self.key, pa.schema(list(unique.values())), self.ignore_from, self.floor
         )
-
-
-def used_names(operator: Operator) -> frozenset[str]:
-    """Return the names of the arrangements and states that an operator uses."""
-    names: set[str] = set()
-    for path in getattr(operator, "paths", ()):
-        names.update(hop.arrangement for hop in path)
-    for attribute in ("arrangement", "counts", "state"):
-        name = getattr(operator, attribute, None)
-        if name is not None:
-            names.add(name)
-    return frozenset(names)
 
 
 def _named(origin: Scanned, raw: pa.Table) -> pa.Table:

@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from headwater.base.decoding import from_msgpack
 from headwater.base.ids import GlobalId
+from headwater.compute.dataflow.exchange import Aside, Received, Sliced
 from headwater.persist.batch import Part
 from headwater.persist.spark_parts import Cut, Reading, Target, Writing
 
@@ -42,6 +43,10 @@ class Updates:
         return pa.concat_tables([self.reading.schema.empty_table(), *found])
 
 
+Delta = Updates | Sliced | Received
+"""What a task takes in: all of it, or some of it as one task of several (``phases.py``)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Stored:
     """An internal collection: its parts before the step, and where to add."""
@@ -57,7 +62,7 @@ class Shared:
     """An arrangement of a stored collection, and what the collection got since its upper."""
 
     stored: Stored
-    since: Updates | None
+    since: Delta | None
     """``None``: it is as far as its collection."""
     advanced: bool
     """Whether this step writes it; else another one does, or will."""
@@ -70,7 +75,7 @@ class ViewTask:
     lower: int
     upper: int
     hydrating: bool
-    inputs: Mapping[str, Updates]
+    inputs: Mapping[str, Delta]
     """By relation of the plan."""
     shared: Mapping[str, GlobalId]
     """By name of an arrangement of the dataflow over a stored collection."""
@@ -80,6 +85,12 @@ class ViewTask:
     output: Target
     shown: tuple[str, ...]
     """For each column of the output, the lane's column it is."""
+    range: int = 0
+    """Of a phase of a large first step: which range of keys this is."""
+    ranges: int = 1
+    """And of how many."""
+    arranged: frozenset[str] = frozenset()
+    """The private arrangements that earlier phases have written as wholes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +135,8 @@ class Note(msgspec.Struct, frozen=True):
     """By ``view/operator``: rows of deltas and rows found by probes."""
     scheduled: dict[int, int] = {}
     """By view: the time before which none of its operators has output unless inputs change."""
+    aside: dict[int, list[Aside]] = {}
+    """By exchange: what was put aside for later phases."""
 
 
 @dataclass(slots=True)
@@ -134,15 +147,18 @@ class Done:
     errors: list[RaisedError] = field(default_factory=list)
     rows_read: dict[str, int] = field(default_factory=dict)
     scheduled: dict[int, int] = field(default_factory=dict)
+    aside: dict[int, list[Aside]] = field(default_factory=dict)
 
-    def add(self, note: Note) -> None:
-        """Take a note in."""
+    def add(self, note: Note | Done) -> None:
+        """Take in what a stage did, or all stages of another task."""
         for collection, parts in note.parts.items():
             self.parts.setdefault(collection, []).extend(parts)
         self.errors.extend(note.errors)
         self.rows_read.update(note.rows_read)
         for view, time in note.scheduled.items():
             self.scheduled[view] = min(time, self.scheduled.get(view, time))
+        for exchange, aside in note.aside.items():
+            self.aside.setdefault(exchange, []).extend(aside)
 
     def renumbered(self, numbers: Mapping[int, int]) -> Done:
         """Return it with the views of a program numbered as those of its step."""

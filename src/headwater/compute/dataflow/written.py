@@ -23,7 +23,8 @@ import pyarrow as pa
 
 from headwater.base.ids import GlobalId
 from headwater.compute.arrangement import hash_ranges
-from headwater.compute.dataflow import aside
+from headwater.compute.dataflow import aside, exchange
+from headwater.compute.dataflow.exchange import Aside
 from headwater.persist.batch import Part
 from headwater.persist.part import PART_ROWS_TARGET, Pending
 from headwater.persist.spark_parts import Target, Writing
@@ -55,6 +56,10 @@ class Written:
             self._writers = aside.threads(WRITERS)
         writing = self._writers.submit(self._write_large, target, updates)
         self._large.setdefault(int(collection), []).append(writing)
+
+    def put_aside(self, pieces: Sequence[tuple[int, pa.Table]]) -> list[Aside]:
+        """Write rows for the ranges of a later phase."""
+        return exchange.put_aside(self.writing, f"{self.name}.{next(self._objects)}", pieces)
 
     def already(self, collection: GlobalId) -> Sequence[Part]:
         """Return the parts of what is large of a collection, once they are written."""
