@@ -235,7 +235,8 @@ def _column_equal(left: Any, right: Any, null_equal: bool) -> Mask:
     same = pc.equal(left, right)
     if pa.types.is_floating(type_):
         same = pc.or_(same, pc.and_(pc.is_nan(left), pc.is_nan(right)))
-    mask: Mask = np.asarray(pc.fill_null(same, False), dtype=np.bool_)
+    same = pc.fill_null(same, False) if same.null_count else same
+    mask: Mask = np.asarray(same, dtype=np.bool_)
     if null_equal and left.null_count and right.null_count:
         mask |= np.asarray(pc.and_(pc.is_null(left), pc.is_null(right)), dtype=np.bool_)
     return mask

@@ -117,13 +117,15 @@ def _block_hash(columns: Sequence[Any], rows: int) -> Hashes:
     seeds: Seeds = np.full(rows, _SEED, dtype=np.uint64)
     for position, column in enumerate(columns):
         array = _one_array(column)
+        if not array.null_count:
+            # Before the first column all seeds are one, and so is what the tag makes of them.
+            same = np.ones(1 if position == 0 else rows, np.uint64)
+            seeds = np.broadcast_to(_hash_long(same, seeds[: len(same)]), (rows,))
+            seeds = _hash_value(array, seeds, position == 0)
+            continue
         present: npt.NDArray[np.bool_] = np.asarray(pc.is_valid(array), dtype=np.bool_)
         seeds = _hash_long(present.astype(np.uint64), seeds)
-        if not present.all():
-            hashed = _hash_value(array.filter(pa.array(present)), seeds[present], position == 0)
-            seeds[present] = hashed
-        else:
-            seeds = _hash_value(array, seeds, position == 0)
+        seeds[present] = _hash_value(array.filter(pa.array(present)), seeds[present], position == 0)
     return seeds.view(np.int64)
 
 

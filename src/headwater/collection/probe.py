@@ -63,8 +63,7 @@ def probe(
     column reads as NULL) or there may be no run at all.
     """
     key_columns = [
-        column.cast(plain_type(column.type))
-        for column in (keys.columns if isinstance(keys, pa.Table) else keys)
+        _one_plain(column) for column in (keys.columns if isinstance(keys, pa.Table) else keys)
     ]
     if not key_columns:
         raise InvalidUsage("a probe needs at least one key column")
@@ -80,6 +79,13 @@ def probe(
         if len(within):
             found.append(_probe_run(run, key_columns, hashes, within, bounds, null_safe, result))
     return pa.concat_tables(found)
+
+
+def _one_plain(column: Any) -> Any:
+    """Return a key column as rows are taken from it soonest."""
+    type_ = plain_type(column.type)
+    plain = column if column.type == type_ else column.cast(type_)
+    return plain.combine_chunks() if isinstance(plain, pa.ChunkedArray) else plain
 
 
 def _check_keys(runs: Sequence[Run], keys: Sequence[Any]) -> None:
@@ -150,7 +156,8 @@ def _probe_run(
 ) -> pa.Table:
     left, right = run.equal_range(hashes[wanted])
     indices, rows = _pairs(wanted, left, right)
-    if len(rows):
+    latest = run.max_time
+    if len(rows) and latest is not None and bounds[wanted].min() <= latest:
         early = run.longs(rows, TIME) < bounds[indices]
         indices, rows = indices[early], rows[early]
     if len(rows):
@@ -169,10 +176,14 @@ def _pairs(wanted: Longs, left: Longs, right: Longs) -> tuple[Longs, Longs]:
 
 
 def _collect(run: Run, indices: Longs, rows: Longs, result: pa.Schema) -> pa.Table:
-    present = [name for name in result.names[1:] if name in run.schema.names]
-    taken = dict(zip(present, run.take(rows, present), strict=True))
-    arrays = [pa.array(indices)]
-    for field in list(result)[1:]:
-        column = taken.get(field.name)
-        arrays.append(pa.nulls(len(rows), field.type) if column is None else column)
-    return pa.Table.from_arrays(arrays, schema=result)
+    names = result.names[1:]
+    stored = set(run.schema.names)
+    present = [name for name in names if name in stored]
+    arrays = run.take(rows, present)
+    if len(present) < len(names):
+        taken = dict(zip(present, arrays, strict=True))
+        arrays = [
+            taken[name] if name in taken else pa.nulls(len(rows), result.field(name).type)
+            for name in names
+        ]
+    return pa.Table.from_arrays([pa.array(indices), *arrays], schema=result)

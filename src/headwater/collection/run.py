@@ -69,23 +69,24 @@ def write_run(
     ``block_length`` (what is verified at once) and ``index_stride`` (what is searched at once) are
     written into the run.
     """
-    updates = sort_updates(_checked(updates, key))
-    combined = updates.combine_chunks()
-    batches = combined.to_batches()
-    if len(batches) > 1:
-        raise RunTooLarge(len(updates))
-    if batches:
-        (batch,) = batches
-    else:
-        batch = pa.RecordBatch.from_pylist([], schema=combined.schema)
+    batch = _arranged(updates, key)
     return run_file.encode(
         batch,
         key=tuple(key),
-        hashes=column_longs(updates, HASH),
-        times=column_longs(updates, TIME),
+        hashes=batch.column(HASH).to_numpy(),
+        times=batch.column(TIME).to_numpy(),
         block_length=block_length,
         index_stride=index_stride,
     )
+
+
+def _arranged(updates: pa.Table, key: Sequence[str]) -> pa.RecordBatch:
+    """Return the rows of the run with these updates."""
+    combined = sort_updates(_checked(updates, key)).combine_chunks()
+    batches = combined.to_batches()
+    if len(batches) > 1:
+        raise RunTooLarge(len(updates))
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=combined.schema)
 
 
 def sort_updates(updates: pa.Table) -> pa.Table:
@@ -177,6 +178,16 @@ class Run:
         opened = run_file.decode(segment, name)
         return cls(opened, opened.batch())
 
+    @classmethod
+    def of(cls, updates: pa.Table, key: Sequence[str]) -> Run:
+        """Return the run of updates that stay in memory, which needs no bytes and no checksums.
+
+        To everybody who probes it, it is the run that :func:`write_run` would write of them.
+        """
+        batch = _arranged(updates, key)
+        hashes, times = batch.column(HASH).to_numpy(), batch.column(TIME).to_numpy()
+        return cls(run_file.unwritten(key=tuple(key), hashes=hashes, times=times), batch)
+
     @property
     def name(self) -> str:
         """Where it was opened, for messages."""
@@ -199,7 +210,7 @@ class Run:
 
     @property
     def arrow_bytes(self) -> int:
-        """How many bytes the rows occupy."""
+        """How many bytes the rows occupy in its segment."""
         return self._file.head.arrow_length
 
     @property
@@ -262,11 +273,11 @@ class Run:
 
     def take(self, rows: Longs, columns: Sequence[str]) -> list[Any]:
         """Return these rows of these columns, one array each, verifying only them."""
-        taken, indices = [], pa.array(rows)
-        for name in columns:
-            column = self._batch.column(name)
-            self._verify(column, rows, rows + 1)
-            taken.append(column.take(indices))
+        wanted = self._batch.select(list(columns))
+        if not self._file.whole:
+            for column in wanted.columns:
+                self._verify(column, rows, rows + 1)
+        taken: list[Any] = wanted.take(pa.array(rows)).columns
         return taken
 
     def longs(self, rows: Longs, column: str) -> Longs:
@@ -284,6 +295,9 @@ class Run:
         if self.rows == 0:
             nowhere = np.zeros(len(hashes), np.int64)
             return nowhere, nowhere
+        if self._file.whole:
+            stored = self._numbers(HASH)
+            return np.searchsorted(stored, hashes, "left"), np.searchsorted(stored, hashes, "right")
         # In the order of the run, neighbours are read from the same pages one after the other.
         order = np.argsort(hashes)
         left, right = np.empty(len(hashes), np.int64), np.empty(len(hashes), np.int64)

@@ -113,24 +113,33 @@ def encode(
     batch_message = batch.serialize()
     body_length = pa.ipc.read_message(batch_message).body.size
     arrow = b"".join((schema_message, batch_message, _END_OF_STREAM))
-    head = RunHead(
-        rows=batch.num_rows,
-        key=key,
+    head = _head(
+        key,
+        hashes,
+        times,
         arrow_length=len(arrow),
         body_offset=schema_message.size + batch_message.size - body_length,
         body_length=body_length,
         block_length=block_length,
         index_stride=index_stride,
-        min_time=int(times.min(initial=2**63 - 1)) if len(times) else 0,
-        max_time=int(times.max()) if len(times) else 0,
-        first_hash=int(hashes[0]) if len(hashes) else 0,
-        last_hash=int(hashes[-1]) if len(hashes) else 0,
         piece_length=piece_length_of(block_length),
     )
     footer = _encode_footer(head, memoryview(arrow), hashes[::index_stride])
     trailer = _TRAILER.pack(len(footer), 0, VERSION, bytes(7), _MAGIC)
     checksum = _footer_checksum(footer, trailer)
     return b"".join((arrow, footer, trailer[:8], struct.pack("<Q", checksum), trailer[16:]))
+
+
+def _head(key: tuple[str, ...], hashes: Longs, times: Longs, **lengths: int) -> RunHead:
+    return RunHead(
+        rows=len(hashes),
+        key=key,
+        min_time=int(times.min()) if len(times) else 0,
+        max_time=int(times.max()) if len(times) else 0,
+        first_hash=int(hashes[0]) if len(hashes) else 0,
+        last_hash=int(hashes[-1]) if len(hashes) else 0,
+        **lengths,
+    )
 
 
 def _encode_footer(head: RunHead, arrow: memoryview, index: Longs) -> bytes:
@@ -255,6 +264,34 @@ class RunFile:
     def batch(self) -> pa.RecordBatch:
         """Return the rows, zero-copy and lazily: verify what you are about to read."""
         return pa.ipc.open_stream(self.arrow).read_next_batch()
+
+
+def unwritten(*, key: tuple[str, ...], hashes: Longs, times: Longs) -> RunFile:
+    """Return what stands for a segment of rows that are nowhere but in memory.
+
+    It has no bytes, so all of them are verified.
+    """
+    head = _head(
+        key,
+        hashes,
+        times,
+        arrow_length=0,
+        body_offset=0,
+        body_length=0,
+        block_length=BLOCK_LENGTH,
+        index_stride=INDEX_STRIDE,
+    )
+    return RunFile(
+        name="in memory",
+        head=head,
+        arrow=pa.py_buffer(b""),
+        checksums=np.empty(0, np.uint64),
+        index=hashes[::INDEX_STRIDE],
+        pieces=pieces_in(b"", 0),
+        sums=np.empty(0, np.uint32),
+        verified=np.empty(0, np.uint8),
+        whole=True,
+    )
 
 
 def decode(segment: pa.Buffer, name: str) -> RunFile:

@@ -18,7 +18,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from headwater.collection.key_hash import HASH, key_hash
-from headwater.collection.run import Run, sort_updates, write_run
+from headwater.collection.run import Run, sort_updates
 from headwater.collection.run_layout import RunLayout
 from headwater.persist.batch import Inline, Part, Segment
 from headwater.persist.blob import open_blob
@@ -66,7 +66,7 @@ def _is_inline(part: Part) -> bool:
 def _open(reading: Reading, part: Part) -> Run:
     where = part.where
     if part.layout != RunLayout.name or part.window is not None or not isinstance(where, Segment):
-        return Run.open(write_run(reading.updates(part), reading.collection.key))
+        return Run.of(reading.updates(part), reading.collection.key)
     run = _open_segment(reading.place.url, where.key, where.offset, where.length)
     if run is None:
         raise PartCollected(reading.collection.name, where.key)
@@ -86,7 +86,7 @@ def _arranged(reading: Reading, parts: Sequence[Part]) -> Run:
     run = _inline_runs.get(known)
     if run is None:
         updates = pa.concat_tables([_decoded(reading, part) for part in parts])
-        run = Run.open(write_run(updates, reading.collection.key))
+        run = Run.of(updates, reading.collection.key)
         _inline_runs[known] = run
         if len(_inline_runs) > INLINE_RUNS_MAX:
             _inline_runs.popitem(last=False)

@@ -28,6 +28,7 @@ from headwater.base.errors import Indeterminate
 from headwater.base.ids import Epoch, RoleName
 from headwater.persist import evolution, stats
 from headwater.persist.batch import Inline, Part, Segment
+from headwater.persist.consolidate import column_longs
 from headwater.persist.errors import Corrupt, SchemaMismatch
 from headwater.persist.evolution import DIFF, ERROR_SCHEMA, TIME
 from headwater.persist.layout import INLINE, PARQUET, Layouts, ParquetLayout
@@ -98,7 +99,10 @@ def check_updates(name: str, updates: pa.Table, schema: pa.Schema) -> pa.Table:
             )
         if not field.nullable and updates.column(field.name).null_count:
             raise SchemaMismatch(name, f"column {field.name!r} is NOT NULL and has NULLs")
-    return updates.cast(expected) if updates.schema != expected else updates
+    if updates.schema == expected:
+        return updates
+    # The types are the same: only what may be NULL is told otherwise.
+    return pa.Table.from_arrays(updates.columns, schema=expected)
 
 
 def write_parts(
@@ -124,7 +128,7 @@ def write_parts(
             where = Segment(name.key, length, len(data), xxhash.xxh3_64_intdigest(data))
             body += [padding, data] if padding else [data]
             length += len(data)
-        times = pc.min_max(item.updates.column(TIME))
+        times, diffs = column_longs(item.updates, TIME), column_longs(item.updates, DIFF)
         parts.append(
             Part(
                 where=where,
@@ -132,9 +136,9 @@ def write_parts(
                 schema=item.schema,
                 errors=item.errors,
                 rows=item.updates.num_rows,
-                diff_sum=pc.sum(item.updates.column(DIFF)).as_py(),
-                time_min=times["min"].as_py(),
-                time_max=times["max"].as_py(),
+                diff_sum=int(diffs.sum()),
+                time_min=int(times.min()),
+                time_max=int(times.max()),
                 stats={} if small else stats.of(item.updates),
                 consolidated=item.consolidated,
             )

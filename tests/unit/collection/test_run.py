@@ -191,6 +191,16 @@ def test_empty_and_one_row() -> None:
     assert one.table()["k"].to_pylist() == [0]
 
 
+def test_a_run_in_memory_is_the_one_that_would_be_written() -> None:
+    updates = golden_updates()
+    kept, stored = Run.of(updates, ["k"]), Run.open(write_run(updates, ["k"]))
+    assert kept.table().equals(stored.table())
+    assert (kept.key, kept.rows, kept.hash_range) == (stored.key, stored.rows, stored.hash_range)
+    assert (kept.min_time, kept.max_time) == (stored.min_time, stored.max_time)
+    assert kept.slice(1, 3).equals(stored.slice(1, 3))
+    assert Run.of(updates.slice(0, 0), ["k"]).rows == 0
+
+
 def test_dictionary_and_view_columns_are_stored_plain() -> None:
     table = pa.table(
         {

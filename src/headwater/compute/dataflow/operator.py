@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,11 @@ Longs = npt.NDArray[np.int64]
 
 def update_schema(columns: Sequence[Column]) -> pa.Schema:
     """Return the columns of updates of rows with these columns; all data may be NULL in transit."""
+    return _update_schema(tuple(columns))
+
+
+@lru_cache(maxsize=4096)
+def _update_schema(columns: tuple[Column, ...]) -> pa.Schema:
     data = [pa.field(column.name, column.sql_type.arrow) for column in columns]
     return pa.schema([*data, pa.field(TIME, pa.int64()), pa.field(DIFF, pa.int64())])
 

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.base.ids import GlobalId
-from headwater.collection.run import Run, write_run
+from headwater.collection.run import Run
 from headwater.compute.arrangement import RunsWhenProbed, open_runs
 from headwater.compute.dataflow import aside, joint
 from headwater.compute.dataflow.chain import Chain, Placed
@@ -382,7 +382,7 @@ class _Stage:
             known = self.written.already(stored.id)
             fresh = open_runs(stored.reading, known)
             if delta.num_rows and not fresh:
-                fresh = (Run.open(write_run(delta, key)),)
+                fresh = (Run.of(delta, key),)
             return open_runs(stored.reading, stored.parts) + fresh
 
         return History(RunsWhenProbed(opened), key, schema, view.upper)
@@ -413,7 +413,7 @@ class _Stage:
             elif shared.since is not None:
                 fresh = self._since(gid, shared)
                 if fresh.num_rows:
-                    runs = (*runs, Run.open(write_run(fresh, stored.target.key)))
+                    runs = (*runs, Run.of(fresh, stored.target.key))
             return runs
 
         return self._shared.setdefault(gid, RunsWhenProbed(opened))

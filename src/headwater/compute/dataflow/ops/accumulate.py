@@ -133,17 +133,18 @@ def _states(
 ) -> dict[Term, Exact]:
     """Return every term in every state."""
     names = [term.column(number).name for number, term in enumerate(terms)]
-    places, stored = stored_states(changes, history, names)
+    stored = stored_states(changes, history, names)
     diffs, rows = column_longs(delta, DIFF), Rows(delta)
     states: dict[Term, Exact] = {}
     for name, term in zip(names, terms, strict=True):
-        base = term.loaded(stored.column(name)).scattered(places, changes.size)
-        added = rows.added(term)
+        were, added = term.loaded(stored.updates.column(name)), rows.added(term)
         if term.kind == "xor":
+            xor, start = np.bitwise_xor, np.zeros(changes.size, np.int64)
+            xor.at(start, stored.places, np.where(stored.diffs % 2 != 0, were.digits, 0))
             odd = np.where(diffs % 2 != 0, added.digits, 0)
-            xor = np.bitwise_xor
-            states[term] = Exact(changes.states(base.digits, odd, plus=xor, minus=xor))
+            states[term] = Exact(changes.states(start, odd, plus=xor, minus=xor))
         else:
+            base = were.summed(stored.diffs, stored.places, changes.size)
             sums, start, exponent = prepared(added, diffs, base)
             states[term] = Exact(changes.states(start, sums), exponent)
     return states

@@ -61,13 +61,11 @@ def step(op: Bag, given: Given) -> Outcome:
     if not len(delta):
         return Outcome(given.output.empty_table())
     changes = changes_of(delta, names)
-    places, stored = stored_states(changes, given.states[op.counts], [LEFT.name, RIGHT.name])
+    stored = stored_states(changes, given.states[op.counts], [LEFT.name, RIGHT.name])
     diffs, of_left = column_longs(delta, DIFF), np.arange(len(delta)) < len(left)
     sides: list[Longs] = []
     for column, added in ((LEFT, of_left), (RIGHT, ~of_left)):
-        base = np.zeros(changes.size, np.int64)
-        base[places] = column_longs(stored, column.name)
-        sides.append(changes.states(base, np.where(added, diffs, 0)))
+        sides.append(changes.states(stored.longs(column.name), np.where(added, diffs, 0)))
     kept = changes.replacements(
         changes.keys,
         [pa.array(side) for side in sides],

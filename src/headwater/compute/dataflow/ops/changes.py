@@ -36,7 +36,7 @@ from headwater.collection.types import by_spark
 from headwater.compute.dataflow.operator import History
 from headwater.compute.dataflow.ops.groups import normalised, numbered
 from headwater.compute.ir.expression import Column
-from headwater.persist.consolidate import DIFF, TIME, column_longs, consolidate
+from headwater.persist.consolidate import DIFF, TIME, column_longs
 
 Longs = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -103,7 +103,9 @@ class Changes:
     @cached_property
     def _leads(self) -> Mask:
         """Which changes are the first of their group."""
-        return np.append(True, np.diff(self.groups) != 0)[: len(self.groups)]
+        leads = np.ones(len(self.groups), np.bool_)
+        leads[1:] = self.groups[1:] != self.groups[:-1]
+        return leads
 
     def states(self, base: Any, added: Any, *, plus: Any = np.add, minus: Any = np.subtract) -> Any:
         """Return every state, given those of the groups and what each row of the delta adds."""
@@ -170,24 +172,44 @@ def changes_of(delta: pa.Table, groups: Sequence[str]) -> Changes:
     times = column_longs(delta, TIME)
     order = np.lexsort((times, number))
     number, times = number[order], times[order]
-    opens = np.append(True, (np.diff(number) != 0) | (np.diff(times) != 0))[:rows]
+    opens = np.ones(rows, np.bool_)
+    opens[1:] = (number[1:] != number[:-1]) | (times[1:] != times[:-1])
     starts = np.flatnonzero(opens)
     keys = tuple(column.take(pa.array(first)) for column in columns)
     return Changes(keys, number[starts], times[starts], order, starts)
 
 
-def stored_states(
-    changes: Changes, history: History, columns: Sequence[str]
-) -> tuple[Longs, pa.Table]:
-    """Look up the state's row of each group: return which groups have one, and the rows."""
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a state has for the groups of some changes: their rows, with all that became of them.
+
+    A group has one row or none, and what it had before cancels out. So a number of the row is the
+    sum of all it ever was, each with its diff, and nothing has to be compared.
+    """
+
+    places: Longs
+    """Of each of these updates, the group."""
+    diffs: Longs
+    updates: pa.Table
+    size: int
+    """How many groups there are."""
+
+    def longs(self, column: str) -> Longs:
+        """Return a number of each group; 0 where it has no row."""
+        totals = np.zeros(self.size, np.int64)
+        np.add.at(totals, self.places, column_longs(self.updates, column) * self.diffs)
+        return totals
+
+
+def stored_states(changes: Changes, history: History, columns: Sequence[str]) -> Stored:
+    """Look up the state's row of each group."""
     found = history.probe(changes.keys, null_safe=True, columns=[*columns, DIFF])
-    # The history of a row cancels but for what it is now.
-    current = consolidate(found)
-    places = column_longs(current, PROBE_INDEX)
-    alone = len(np.unique(places)) == len(places)
-    if not alone or (column_longs(current, DIFF) != 1).any():
+    places, diffs = column_longs(found, PROBE_INDEX), column_longs(found, DIFF)
+    rows = np.zeros(changes.size, np.int64)
+    np.add.at(rows, places, diffs)
+    if ((rows != 0) & (rows != 1)).any():
         raise HeadwaterError(f"a state has not one row per group: {history.schema.names}")
-    return places, current
+    return Stored(places, diffs, found, changes.size)
 
 
 def _identical(column: Any, before: Longs, after: Longs) -> Mask:

@@ -52,10 +52,8 @@ def step(op: Distinct, given: Given) -> Outcome:
         return Outcome(given.output.empty_table())
     names = [column.name for column in op.input.columns]
     changes = changes_of(delta, names)
-    places, stored = stored_states(changes, given.states[op.counts], [COUNT.name])
-    base = np.zeros(changes.size, np.int64)
-    base[places] = column_longs(stored, COUNT.name)
-    counts = changes.states(base, column_longs(delta, DIFF))
+    stored = stored_states(changes, given.states[op.counts], [COUNT.name])
+    counts = changes.states(stored.longs(COUNT.name), column_longs(delta, DIFF))
     kept = changes.replacements(
         changes.keys, [pa.array(counts)], counts != 0, given.state_schemas[op.counts]
     )

@@ -92,6 +92,13 @@ class Exact:
         digits[places] = self.digits
         return Exact(digits, self.exponent)
 
+    def summed(self, diffs: Longs, places: Longs, size: int) -> Exact:
+        """Return ``size`` sums: at each place of what is there, as often as the diffs say."""
+        kind = _kind(peak(self.digits) * max(int(np.abs(diffs).sum()), 1))
+        sums = np.zeros(size, kind)
+        np.add.at(sums, places, self.digits.astype(kind) * diffs.astype(kind))
+        return Exact(sums, self.exponent)
+
 
 def peak(digits: Digits) -> int:
     """Return the greatest absolute value."""
@@ -104,6 +111,8 @@ def _kind(bound: int) -> Any:
 
 def aligned(*numbers: Exact) -> tuple[Exact, ...]:
     """Return columns in the finest of their units."""
+    if len({number.exponent for number in numbers}) == 1:
+        return numbers
     finest = min((n.exponent for n in numbers if peak(n.digits)), default=0)
     return tuple(number.at(finest) for number in numbers)
 
