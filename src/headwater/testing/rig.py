@@ -177,6 +177,8 @@ class Rig:
 
     def _take(self, outcome: Outcome, given: Given) -> None:
         _fits("the output", outcome.output, given.output, given)
+        if outcome.consolidated:
+            assert consolidate(outcome.output) is outcome.output, "it is not consolidated"
         for name, table in outcome.states.items():
             assert name in given.state_schemas, f"{name} is no state of the operator"
             _fits(name, table, given.state_schemas[name], given)

@@ -140,3 +140,5 @@ class Outcome:
     scheduled: int | None = None
     """The operator has output at no time from the step's upper on and before this one, unless its
     inputs change; ``None``: at no time at all."""
+    consolidated: bool = False
+    """Whether the output is known to be."""

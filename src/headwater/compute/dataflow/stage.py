@@ -140,6 +140,8 @@ class _Stage:
     _read: dict[int, pa.Table] = field(default_factory=dict)
     _shared: dict[GlobalId, Sequence[Run]] = field(default_factory=dict)
     _fresh: dict[GlobalId, pa.Table] = field(default_factory=dict)
+    _consolidated: set[int] = field(default_factory=set)
+    """Lanes whose updates are known to be; the others may be, or not."""
     _joined: set[int] = field(default_factory=set)
     """Operators that were run already, as one with others."""
 
@@ -176,7 +178,7 @@ class _Stage:
         operator = placed.operator
         match operator:
             case Output():
-                self._output(view, self._raw_lane(self._number(placed.view, operator.lane)))
+                self._output(view, self._number(placed.view, operator.lane))
             case Read():
                 delta = self._delta(placed.view, operator.of, view)
                 self._emit(placed.view, operator.output, delta)
@@ -225,7 +227,7 @@ class _Stage:
             schemas,
         )
         outcome = rule_of(operator)(operator, given)
-        self._emit(placed.view, operator.output, outcome.output)
+        self._emit(placed.view, operator.output, outcome.output, outcome.consolidated)
         for name, updates in outcome.states.items():
             self._keep(view.stored[name], updates)
         if outcome.errors is not None:
@@ -273,7 +275,8 @@ class _Stage:
         given = Given(
             view.lower, view.upper, False, deltas, arrangements, {}, update_schema(one.output)
         )
-        found = delta_join.step(one.join, given).output
+        # One chunk each: every view would join them for itself.
+        found = delta_join.step(one.join, given).output.combine_chunks()
         for member, join, taken in zip(members, joins, one.taken, strict=True):
             schema = self.chain.schemas[self._number(member.view, join.output)]
             columns = [found.column(name) for name in (*taken, TIME, DIFF)]
@@ -282,12 +285,15 @@ class _Stage:
         read += sum(history.rows_read for history in arrangements.values())
         self.rows_read[f"{members[0].view}/{numbers[0]}"] = read
 
-    def _output(self, view: ViewTask, updates: pa.Table) -> None:
+    def _output(self, view: ViewTask, lane: int) -> None:
+        updates = self._raw_lane(lane)
         fields = [field.with_nullable(True) for field in view.output.schema]
         schema = pa.schema([*fields, pa.field(TIME, pa.int64()), pa.field(DIFF, pa.int64())])
         columns = [updates.column(name) for name in (*view.shown, TIME, DIFF)]
-        shown = pa.table(columns, names=schema.names).cast(schema)
-        self.written.add(view.output_id, view.output, consolidate(shown))
+        shown = pa.Table.from_arrays(columns, names=schema.names)
+        shown = shown if shown.schema == schema else shown.cast(schema)
+        known = lane in self._consolidated and {*self.chain.lanes[lane].names} <= {*view.shown}
+        self.written.add(view.output_id, view.output, shown if known else consolidate(shown))
 
     def _put_aside(self, view: int, operator: Exchanged, task: ViewTask) -> None:
         updates = self._raw_lane(self._number(view, operator.lane))
@@ -316,7 +322,9 @@ class _Stage:
         """Return all that a lane has in this step, consolidated: what is kept, or leaves."""
         known = self._whole.get(number)
         if known is None:
-            known = self._whole[number] = consolidate(self._raw_lane(number))
+            known = self._raw_lane(number)
+            known = known if number in self._consolidated else consolidate(known)
+            self._whole[number] = known
         return known
 
     def _raw_lane(self, number: int) -> pa.Table:
@@ -328,15 +336,23 @@ class _Stage:
     def _number(self, view: int, lane: int) -> int:
         return self.chain.bases[view] + lane
 
-    def _emit(self, view: int, lane: int, updates: pa.Table) -> None:
+    def _emit(self, view: int, lane: int, updates: pa.Table, consolidated: bool = False) -> None:
         source = self._number(view, lane)
-        if not updates.num_rows:
-            return
-        self.lanes.setdefault(source, []).append(updates)
-        for number in self.chain.in_stage.get(source, ()):
+        self._put(source, updates, consolidated)
+        for number in self.chain.in_stage.get(source, ()) if updates.num_rows else ():
+            carried = self.chain.edges[number]
+            told_apart = {*self.chain.lanes[source].names} <= {*(carried.picked or ())}
             moved = self._moved(number, updates)
-            if moved.num_rows:
-                self.lanes.setdefault(self.chain.edges[number].edge.target, []).append(moved)
+            self._put(carried.edge.target, moved, consolidated and told_apart)
+
+    def _put(self, lane: int, updates: pa.Table, consolidated: bool) -> None:
+        if updates.num_rows:
+            tables = self.lanes.setdefault(lane, [])
+            tables.append(updates)
+            if consolidated and len(tables) == 1:
+                self._consolidated.add(lane)
+            else:
+                self._consolidated.discard(lane)
 
     def _moved(self, number: int, updates: pa.Table) -> pa.Table:
         """Return what an edge of the stage makes of updates; those it fails on are noted."""

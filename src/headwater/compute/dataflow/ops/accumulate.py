@@ -112,6 +112,8 @@ def step(op: Accumulate, given: Given) -> Outcome:
         ),
         {op.state: _state_updates(changes, terms, states, given.state_schemas[op.state])},
         _errors(op, changes, overflow),
+        # A row of each group, and it has the group in it.
+        consolidated=True,
     )
 
 

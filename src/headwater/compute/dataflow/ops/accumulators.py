@@ -258,7 +258,9 @@ class Rows:
             column = self.table.column(term.filter).fill_null(False)
             counts &= np.asarray(column, dtype=np.bool_)
         for name in term.present:
-            counts &= np.asarray(self.table.column(name).is_valid(), dtype=np.bool_)
+            column = self.table.column(name)
+            if column.null_count:
+                counts &= np.asarray(column.is_valid(), dtype=np.bool_)
         return counts
 
     def _finite(self, term: Term) -> Mask:

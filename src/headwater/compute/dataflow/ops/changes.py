@@ -220,6 +220,8 @@ def _identical(column: Any, before: Longs, after: Longs) -> Mask:
         numbers = column.to_numpy()
         return np.asarray(numbers[before] == numbers[after], dtype=np.bool_)
     a, b = column.take(pa.array(before)), column.take(pa.array(after))
+    if not column.null_count:
+        return np.asarray(pc.equal(a, b), dtype=np.bool_)
     equal = np.asarray(pc.fill_null(pc.equal(a, b), False), dtype=np.bool_)
     both_null = np.asarray(pc.and_(a.is_null(), b.is_null()), dtype=np.bool_)
     return equal | both_null
