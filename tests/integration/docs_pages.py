@@ -117,7 +117,7 @@ BEFORE: Final = (
     (r"SAVEPOINT|COMMIT|END|ROLLBACK$|ABORT|SET LOCAL|SET TRANSACTION", "BEGIN"),
     (r"ROLLBACK TO|RELEASE", "BEGIN; SAVEPOINT a"),
     (r"DECLARE c", "BEGIN"),
-    (r"(FETCH|CLOSE).* c\b", "BEGIN; DECLARE c CURSOR FOR SELECT 1"),
+    (r"(FETCH|MOVE|CLOSE).* c\b", "BEGIN; DECLARE c CURSOR FOR SELECT 1"),
 )
 """By the beginning of a statement, in what it stands."""
 

@@ -134,7 +134,7 @@ SECTIONS: Final[dict[str, tuple[Entry, ...]]] = {
             statements.Delete,
             "Remove rows.",
             "DELETE FROM orders WHERE amount < 0 RETURNING *",
-            "DELETE FROM orders AS OF '2026-11-15 12:00:00Z'",
+            "DELETE FROM orders AS OF 1794749383106",
         ),
         _of(
             wire_statements.CopyFrom,
