@@ -23,12 +23,12 @@ BY_FILE := --dist loadfile --no-loadscope-reorder
 MEMORY := $(shell test -w /dev/shm && echo TMPDIR=/dev/shm)
 BENCH ?= --quick
 
-.PHONY: help setup java psql dbt mariadb chromium kafka test test-fast test-slow lint format demo bench bench-peers soak clean
+.PHONY: help setup java psql dbt mariadb redis chromium kafka test test-fast test-slow lint format demo bench bench-peers soak clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:.*## /\t/' | while IFS=$$'\t' read -r target text; do printf '  make %-10s %s\n' "$$target" "$$text"; done
 
-setup: $(READY) java psql dbt mariadb chromium ## make .venv ready, at the pinned versions
+setup: $(READY) java psql dbt mariadb redis chromium ## make .venv ready, at the pinned versions
 
 $(READY): pyproject.toml constraints.txt scripts/setup
 	@scripts/setup $(VENV)
@@ -46,6 +46,9 @@ dbt: ## dbt in build/dbt, for the test that runs it
 mariadb:
 	@scripts/setup --mariadb
 
+redis:
+	@scripts/setup --redis
+
 chromium:
 	@scripts/setup --chromium
 
@@ -53,7 +56,7 @@ kafka: java ## a real Kafka broker's jars in build/kafka, by Maven
 	@scripts/kafka
 
 # The order is that of the price of an answer: style, types, layers, pure tests, then servers.
-test: java $(READY) psql dbt mariadb chromium ## lint, then every test but the soak
+test: java $(READY) psql dbt mariadb redis chromium ## lint, then every test but the soak
 	@$(MAKE) lint
 	@mkdir -p build
 	@scripts/kafka --quiet
@@ -65,7 +68,7 @@ test: java $(READY) psql dbt mariadb chromium ## lint, then every test but the s
 test-fast: $(READY) ## only the tests without Spark, servers and simulations (under a minute)
 	@$(MEMORY) $(BIN)/python -m pytest -m "$(FAST)" $(SLOW_ONLY) -n $(WORKERS) --dist worksteal
 
-test-slow: java $(READY) psql dbt mariadb chromium ## only those with Spark, servers and simulations
+test-slow: java $(READY) psql dbt mariadb redis chromium ## only those with Spark, servers and simulations
 	@scripts/kafka --quiet
 	@$(BIN)/python -m pytest -m "$(SLOW)" -n $(WORKERS) $(BY_FILE)
 
@@ -95,7 +98,7 @@ bench-peers: java $(READY) ## NEXMark beside Pathway, PyFlink and Spark's stream
 	done
 	@$(BIN)/python benches/peers.py $(BENCH)
 
-soak: java $(READY) psql mariadb chromium ## the long tests
+soak: java $(READY) psql mariadb redis chromium ## the long tests
 	@scripts/kafka --quiet
 	@scripts/upstreams --quiet
 	@$(BIN)/python -m pytest -m soak

@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from headwater.testing import mariadb as mariadb_testing
+from headwater.testing import redis as redis_testing
 from headwater.testing.kafka import Broker, kafka_broker, missing
 from headwater.testing.servers import S3Server, postgres_server, s3_server
 from tests.integration.mysql_world import World
@@ -62,6 +63,16 @@ def mariadb() -> Iterator[mariadb_testing.MariaDb]:
     if reason is not None:
         pytest.skip(reason)
     with mariadb_testing.mariadb_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis() -> Iterator[redis_testing.RedisServer]:
+    """One Redis for all tests; each has its own targets."""
+    reason = redis_testing.missing()
+    if reason is not None:
+        pytest.skip(reason)
+    with redis_testing.redis_server(redis_testing.FORGETFUL) as server:
         yield server
 
 

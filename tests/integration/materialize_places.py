@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import queue
+import re
 import sqlite3
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import msgspec
 import psycopg
 import pyarrow as pa
 from psycopg import sql
@@ -38,6 +41,7 @@ from headwater.materialize.wire.framing import Codec, FrameReader, frame
 from headwater.materialize.wire.runs import Gathering, Splitting
 from headwater.persist.evolution import updates_schema
 from headwater.testing.mariadb import MariaDb
+from headwater.testing.redis import RedisServer
 
 NAME = "acme/sink"
 FULL = KeyRange.full()
@@ -128,6 +132,9 @@ class Place(ABC):
 
     driver: str
     config: Mapping[str, Any]
+    located = "table"
+    """Which property of a resource says where it is."""
+    creates = "CREATE TABLE"
 
     def __init__(self, codec: Codec | None = None, dial: Dial | None = None) -> None:
         self.made: list[Responder] = []
@@ -176,6 +183,16 @@ class Place(ABC):
 
     @abstractmethod
     def execute(self, statement: str) -> None: ...
+
+    def remove(self, table: str, keys: Sequence[int]) -> None:
+        """Remove rows by ``k``, as somebody else would."""
+        self.execute(f"DELETE FROM {table} WHERE k IN ({', '.join(map(str, keys))})")
+
+    def begin_anew(self, table: str) -> None:
+        """Remove the rows of a table, and all checkpoints."""
+        self.execute(f"DELETE FROM {table}")
+        with suppress(Exception):
+            self.execute("DELETE FROM flow_checkpoints_v1")
 
     @abstractmethod
     def select(self, columns: Sequence[str], table: str) -> list[tuple[Any, ...]]: ...
@@ -320,6 +337,84 @@ class PostgresPlace(Place):
                 "WHERE application_name = 'headwater' AND state LIKE 'idle in transaction%'"
             ).fetchone()
         return busy == (0,)
+
+
+class RedisPlace(Place):
+    """The keys below a word of its own; values are read as what the driver said they are."""
+
+    driver = "redis"
+    located = "name"
+    creates = "HSET"
+
+    def __init__(self, server: RedisServer, codec: Codec | None = None, **more: Any) -> None:
+        super().__init__(codec)
+        self.prefix = uuid.uuid4().hex[:8]
+        self.config = {**server.config, **more}
+        self.client = server.connect()
+
+    def close(self) -> None:
+        super().close()
+        self.client.close()
+
+    def target(self, table: str) -> str:
+        return f"{self.prefix}-{table}"
+
+    def execute(self, statement: str) -> None:
+        raise NotImplementedError(statement)
+
+    def remove(self, table: str, keys: Sequence[int]) -> None:
+        self.client.delete(*(f"{self.target(table)}:{key}" for key in keys))
+
+    def begin_anew(self, table: str) -> None:
+        self.client.delete(f"flow_checkpoints_v1:{NAME}", *self.keys(table))
+
+    def keys(self, table: str) -> list[bytes]:
+        escaped = re.sub(r"([*?\[\]\\^])", r"\\\1", self.target(table))
+        return list(self.client.scan_iter(f"{escaped}:*", count=1_000))
+
+    def select(self, columns: Sequence[str], table: str) -> list[tuple[Any, ...]]:
+        shape = msgspec.json.decode(
+            self.client.hget("headwater_bindings_v1", self.target(table)) or b"{}"
+        )
+        if shape.get("stream"):
+            rows = [fields for _, fields in self.client.xrange(self.target(table))]
+        else:
+            rows = [self.client.hgetall(key) for key in self.keys(table)]
+        read = [_READ.get(shape["columns"][name], bytes.decode) for name in columns] if rows else []
+        return sorted(
+            (
+                tuple(
+                    None if (value := row.get(name.encode())) is None else how(value)
+                    for name, how in zip(columns, read, strict=True)
+                )
+                for row in rows
+            ),
+            key=repr,
+        )
+
+    def fences(self) -> list[tuple[KeyRange, int, str]]:
+        rows: dict[str, dict[str, str]] = {}
+        for name, value in self.client.hgetall(f"flow_checkpoints_v1:{NAME}").items():
+            key_range, _, field = name.decode().partition("/")
+            rows.setdefault(key_range, {})[field] = value.decode()
+        found = [
+            (KeyRange.parse(key_range), int(row["fence"]), row["checkpoint"])
+            for key_range, row in rows.items()
+        ]
+        return sorted(found, key=lambda row: row[0].end - row[0].begin)
+
+    def writable_by_others(self) -> bool:
+        return True  # Nothing is ever locked.
+
+
+_READ: Mapping[str, Callable[[bytes], Any]] = {
+    "integer": int,
+    "integer of any size": int,
+    "double": float,
+    "decimal": lambda text: Decimal(text.decode()),
+    "bytes": bytes,
+    "boolean": lambda text: {b"true": True, b"false": False}[text],
+}
 
 
 class Memory:

@@ -8,10 +8,18 @@ import pytest
 
 from headwater.testing import mysql
 from tests.integration import test_materialize_drivers, test_materialize_mysql
+from tests.integration.materialize_places import MySqlPlace
 
 pytestmark = pytest.mark.soak
 
 place = test_materialize_mysql.place
+
+
+@pytest.fixture
+def database(place: MySqlPlace) -> MySqlPlace:
+    return place
+
+
 for tests in (test_materialize_drivers, test_materialize_mysql):
     globals().update({name: t for name, t in vars(tests).items() if name.startswith("test_")})
 

@@ -60,12 +60,24 @@ _OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
         "ssl certificate",
         "ssl key",
     ),
+    "redis": (
+        "host",
+        "port",
+        "user",
+        "password",
+        "database",
+        "ssl mode",
+        "ssl certificate authority",
+        "ssl certificate",
+        "ssl key",
+    ),
     "confluent schema registry": ("url", "username", "password", "ssl ca location"),
 }
 _REQUIRED: Final = {
     "postgres": ("host", "database", "user"),
     "kafka": ("broker",),
     "mysql": ("host", "user"),
+    "redis": ("host",),
     "confluent schema registry": ("url",),
 }
 _SSL_MODES: Final = ("disabled", "preferred", "required", "verify_ca", "verify_identity")
@@ -84,7 +96,7 @@ _LIBRDKAFKA: Final = {
 class ConnectionDefinition(msgspec.Struct, frozen=True):
     """One connection: what is said in clear, and which option is which secret."""
 
-    kind: Literal["postgres", "kafka", "mysql", "confluent schema registry"]
+    kind: Literal["postgres", "kafka", "mysql", "redis", "confluent schema registry"]
     options: dict[str, str]
     secrets: dict[str, str] = {}
 
@@ -235,7 +247,7 @@ class Connections:
             return options
         if definition.kind == "kafka":
             return {_LIBRDKAFKA[name]: value for name, value in options.items()}
-        if definition.kind == "mysql":
+        if definition.kind in ("mysql", "redis"):
             return options
         given: dict[str, Any] = {_LIBPQ.get(name, name): v for name, v in options.items()}
         given["connect_timeout"] = CONNECT_SECONDS  # Who waits may have to stop.
@@ -278,6 +290,12 @@ def _reach(kind: str, said: Mapping[str, Any]) -> None:
         from headwater.storage.sources.my_wire import connected as to_mysql  # Also an extra.
 
         to_mysql(said).close()
+        return
+    if kind == "redis":
+        from headwater.base.redis import connected as to_redis  # And this.
+
+        with to_redis(said) as client:
+            client.ping()
         return
     if kind == "confluent schema registry":
         registry.connected(said, "VALIDATE CONNECTION").check()

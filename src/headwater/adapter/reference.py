@@ -284,6 +284,7 @@ SECTIONS: Final[dict[str, tuple[Entry, ...]]] = {
             "CREATE CONNECTION pg TO POSTGRES (HOST 'h', DATABASE 'd', USER 'u', "
             "PASSWORD SECRET pw)",
             "CREATE CONNECTION my TO MYSQL (HOST 'h', USER 'u', PASSWORD SECRET pw)",
+            "CREATE CONNECTION r TO REDIS (HOST 'h', PASSWORD SECRET pw)",
             "CREATE CONNECTION csr TO CONFLUENT SCHEMA REGISTRY (URL 'http://h:8081')",
         ),
         _of(

@@ -208,7 +208,7 @@ class Materializations:
             raise
         called = _called(bindings)
         guarantees = tuple(
-            (named, guarantee(endpoint.driver, last_write_wins=b.last_write_wins))
+            (named, guarantee(endpoint.driver, endpoint.config, last_write_wins=b.last_write_wins))
             for named, b in zip(called, bindings, strict=True)
         )
         return DryRun(

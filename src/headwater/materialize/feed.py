@@ -56,8 +56,8 @@ class CheckpointTooOld(HeadwaterError):
     def __init__(self, name: str, position: Position, reason: object) -> None:
         super().__init__(
             f"the endpoint stands at time {position.time}, but {name!r} cannot be read from there "
-            f"any more ({reason}); was the endpoint restored from a backup? Empty its tables and "
-            "its checkpoints, and everything is delivered anew"
+            f"any more ({reason}); was the endpoint restored from a backup, or has it lost what it "
+            "had confirmed? ALTER MATERIALIZATION … BACKFILL delivers everything anew"
         )
 
 

@@ -4,6 +4,7 @@
     DUCKDB (PATH [, SCHEMA])
     MYSQL (HOST, USER [, PORT] [, PASSWORD] [, DATABASE]
            [, SSL_MODE] [, SSL_CA] [, SSL_CERTIFICATE, SSL_KEY])
+    REDIS (URL [, GUARDED] [, SSL_CA] [, SSL_CERTIFICATE, SSL_KEY])
     KAFKA (BROKER)   WEBHOOK (URL [, SECRET])
     CONNECTOR (COMMAND [, CODEC] [, CONFIG])
     CONNECTOR (ENDPOINT [, PROTOCOL] [, CONFIG]
@@ -69,6 +70,12 @@ def _file(text: str) -> str:
     return text
 
 
+def _yes(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError(f"{text!r} is neither 'true' nor 'false'")
+    return text.lower() == "true"
+
+
 def _ssl_mode(text: str) -> str:
     mode = text.lower().replace("-", "_")
     if mode not in _SSL_MODES:
@@ -78,7 +85,7 @@ def _ssl_mode(text: str) -> str:
 
 _SSL_MODES: Final = ("disabled", "preferred", "required", "verify_ca", "verify_identity")
 _MYSQL: Final = ("port", "password", "database")
-_MYSQL_SSL: Final = {"ssl_ca": _file, "ssl_certificate": _file, "ssl_key": _file}
+_SSL_FILES: Final = {"ssl_ca": _file, "ssl_certificate": _file, "ssl_key": _file}
 _CALLED: Final[Mapping[str, str]] = {
     "ssl_mode": "ssl mode",
     "ssl_ca": "ssl certificate authority",
@@ -94,8 +101,9 @@ ENDPOINTS: Final[Mapping[str, Takes]] = {
     "duckdb": Takes({"path": str}, {"schema": str}),
     "mysql": Takes(
         {"host": str, "user": str},
-        {**dict.fromkeys(_MYSQL, str), "ssl_mode": _ssl_mode, **_MYSQL_SSL},
+        {**dict.fromkeys(_MYSQL, str), "ssl_mode": _ssl_mode, **_SSL_FILES},
     ),
+    "redis": Takes({"url": str}, {"guarded": _yes, **_SSL_FILES}),
     "kafka": Takes({"broker": str}, {}),
     "delta": Takes({"path": str}, {}),
     "parquet": Takes({"url": str}, {}),
@@ -151,7 +159,7 @@ def endpoint(kind: str, options: Mapping[str, str], elsewhere: Collection[str] =
         except ValueError as error:
             raise InvalidOption(f"the option {name.upper()} cannot be read: {error}") from error
     if ("ssl certificate" in config) != ("ssl key" in config):
-        raise InvalidOption("MYSQL takes SSL_CERTIFICATE and SSL_KEY together")
+        raise InvalidOption(f"{kind.upper()} takes SSL_CERTIFICATE and SSL_KEY together")
     if kind.lower() == CONNECTOR and ("command" in config) == ("endpoint" in config):
         raise InvalidOption("CONNECTOR needs either the option COMMAND or the option ENDPOINT")
     if "protocol" in config and "endpoint" not in config:
@@ -169,12 +177,6 @@ def _hard(text: str) -> bool:
     if text.lower() not in ("hard", "soft"):
         raise ValueError(f"{text!r} is neither 'hard' nor 'soft'")
     return text.lower() == "hard"
-
-
-def _yes(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError(f"{text!r} is neither 'true' nor 'false'")
-    return text.lower() == "true"
 
 
 def _duplicates(text: str) -> str:

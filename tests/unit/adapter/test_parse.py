@@ -377,7 +377,7 @@ REFUSED: list[tuple[str, str, int | None]] = [
     ("select $1", "0A000", None),
     ("create materialized view v as select 1 as of 5", "0A000", None),
     ("create materialized view v (a) as select 1", "0A000", None),
-    ("create materialization m into redis (host 'x') (a as b key (k))", "0A000", None),
+    ("create materialization m into oracle (host 'x') (a as b key (k))", "0A000", None),
     ("create materialization m into sqlite (path 'x') (a as b key (k)) with (x 1)", "42P16", None),
     ("create materialization m into sqlite (path 'x') (a as b key (k)) with (shards 'two')",
      "42P16", None),

@@ -66,8 +66,8 @@ def test_a_dry_run_says_what_would_be_and_changes_nothing(client: Client, tmp_pa
     assert client.core.state.seqno == before
     with closing(sqlite3.connect(endpoint)) as db:
         assert db.execute("SELECT name FROM sqlite_master").fetchall() == []
-    assert guarantee("connector", last_write_wins=True) is Guarantee.EFFECTIVELY_ONCE
-    assert guarantee("connector", last_write_wins=False) is Guarantee.AT_LEAST_ONCE
+    assert guarantee("connector", {}, last_write_wins=True) is Guarantee.EFFECTIVELY_ONCE
+    assert guarantee("connector", {}, last_write_wins=False) is Guarantee.AT_LEAST_ONCE
     assert [binding.last_write_wins for binding in (into_target(read), sums)] == [True, False]
 
 

@@ -38,7 +38,7 @@ def test_tls_of_mysql_is_said_as_a_connection_says_it() -> None:
 @pytest.mark.parametrize(
     ("kind", "options", "told"),
     [
-        ("redis", {}, "there is no endpoint REDIS; there are SQLITE, POSTGRES"),
+        ("oracle", {}, "there is no endpoint ORACLE; there are SQLITE, POSTGRES"),
         ("sqlite", {}, "SQLITE needs the option PATH"),
         ("webhook", {"URL": "x", "KEY": "y"}, "takes no option KEY, only URL, SECRET"),
         ("mysql", {"HOST": "h", "USER": "u", "SSL_MODE": "on"}, "'on' is none of disabled"),

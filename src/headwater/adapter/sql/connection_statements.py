@@ -42,7 +42,7 @@ class CreateConnection:
     """``CREATE CONNECTION [IF NOT EXISTS] name TO kind (OPTION value | SECRET name, …)``."""
 
     name: str
-    kind: Literal["postgres", "kafka", "mysql", "confluent schema registry"]
+    kind: Literal["postgres", "kafka", "mysql", "redis", "confluent schema registry"]
     options: Mapping[str, OptionValue | SecretName]
     if_not_exists: bool = False
 

@@ -66,17 +66,19 @@ def create_connection(source: Source) -> statements.Statement:
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     name = cursor.relation()
     cursor.expect("TO")
-    kind: Literal["postgres", "kafka", "mysql", "confluent schema registry"] = "postgres"
+    kind: Literal["postgres", "kafka", "mysql", "redis", "confluent schema registry"] = "postgres"
     if cursor.accept("KAFKA"):
         kind = "kafka"
     elif cursor.accept("MYSQL"):
         kind = "mysql"
+    elif cursor.accept("REDIS"):
+        kind = "redis"
     elif cursor.accept("CONFLUENT", "SCHEMA", "REGISTRY"):
         kind = "confluent schema registry"
     elif not cursor.accept("POSTGRES"):
         raise Unsupported(
             f"a connection TO {cursor.identifier().upper()}",
-            detail="There is POSTGRES, MYSQL, KAFKA and CONFLUENT SCHEMA REGISTRY.",
+            detail="There is POSTGRES, MYSQL, REDIS, KAFKA and CONFLUENT SCHEMA REGISTRY.",
         )
     options: dict[str, OptionValue | SecretName] = read_options(cursor, secret_name)
     cursor.finish()

@@ -68,9 +68,10 @@ def _shards(seen: Seen) -> Iterator[Row]:
 def _bindings(seen: Seen) -> Iterator[Row]:
     names = {seen.state.names[each.collection]: each for each, _ in seen.collections()}
     for oid, name, kind, defined in _defined(seen):
+        to = defined.endpoint
         for position, binding in enumerate(defined.bindings, 1):
             of = names.get(binding.collection)
-            promised = guarantee(defined.endpoint.driver, last_write_wins=binding.last_write_wins)
+            promised = guarantee(to.driver, to.config, last_write_wins=binding.last_write_wins)
             yield (
                 oid,
                 name,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from headwater.base.errors import InvalidUsage
 from headwater.materialize.drivers.parquet import ParquetDriver
@@ -36,6 +36,8 @@ class BuiltIn:
     guarantee: Guarantee
     sharded: bool = False
     """Whether several sessions may be at work at once, each for a key range."""
+    guard: str = ""
+    """What in its configuration, if it is false, takes the guarantee away."""
 
 
 class NotSharded(InvalidUsage):
@@ -90,6 +92,14 @@ def _mysql() -> Responder:
     return MySqlDriver()
 
 
+def _redis() -> Responder:
+    try:
+        from headwater.materialize.drivers.redis import RedisDriver
+    except ModuleNotFoundError as error:
+        raise InvalidUsage("Redis is an extra: install headwater[redis] where this runs") from error
+    return RedisDriver()
+
+
 DRIVERS: Final[Mapping[str, BuiltIn]] = {
     "delta": BuiltIn(_delta, Guarantee.EXACTLY_ONCE, sharded=True),
     "duckdb": BuiltIn(_duckdb, Guarantee.EXACTLY_ONCE, sharded=True),
@@ -97,15 +107,20 @@ DRIVERS: Final[Mapping[str, BuiltIn]] = {
     "mysql": BuiltIn(_mysql, Guarantee.EXACTLY_ONCE, sharded=True),
     "parquet": BuiltIn(ParquetDriver, Guarantee.EXACTLY_ONCE, sharded=True),
     "postgres": BuiltIn(PostgresDriver, Guarantee.EXACTLY_ONCE, sharded=True),
+    "redis": BuiltIn(_redis, Guarantee.EXACTLY_ONCE, sharded=True, guard="guarded"),
     "sqlite": BuiltIn(SqliteDriver, Guarantee.EXACTLY_ONCE, sharded=True),
     "webhook": BuiltIn(WebhookDriver, Guarantee.AT_LEAST_ONCE, sharded=True),
 }
 
 
-def guarantee(name: str, *, last_write_wins: bool) -> Guarantee:
+def guarantee(name: str, config: Mapping[str, Any], *, last_write_wins: bool) -> Guarantee:
     """Return what a driver promises for a binding; of somebody else's program nothing is known."""
     built_in = DRIVERS.get(name)
     promised = Guarantee.AT_LEAST_ONCE if built_in is None else built_in.guarantee
+    if built_in is not None and built_in.guard and not config.get(built_in.guard, True):
+        # Not even where the last write wins: what a failed transaction wrote and a later one undid
+        # is no change of the two together, and stays.
+        return Guarantee.AT_LEAST_ONCE
     if promised is Guarantee.AT_LEAST_ONCE and last_write_wins:
         return Guarantee.EFFECTIVELY_ONCE
     return promised
