@@ -14,10 +14,10 @@ a message beside its field, an ``optional`` of proto3 is a oneof of its own, beh
 Checked against what ``protoc`` has made of files of Protobuf, gRPC and Spark
 (``tests/unit/storage/test_proto_text.py``).
 
-Why by ourselves (tried in November 2026, on the 92 files of that test). *grpcio-tools* is
-``protoc``: it wants every import and every option's definition as a file beside the text, which
-registries do not have, and exactly one version of Protobuf. *protoxy* wants the same, knows no
-editions, refused 16 of the files, and is pinned to a Protobuf of two years ago.
+Why by ourselves (looked at in November 2026; the last two tried on the 92 files of that test).
+*grpcio-tools* is ``protoc``: it wants every import and every option's definition as a file beside
+the text, which registries do not have, and a process for each schema. *protoxy* wants the same,
+knows no editions, refused 16 of the files, and is pinned to a Protobuf of two years ago.
 *proto-schema-parser* reads all of them, 25 times slower, into a tree of the syntax: what is made of
 it above, most of this module, would be written all the same; a text with a mistake is not refused
 but mended, with a line on standard error.
