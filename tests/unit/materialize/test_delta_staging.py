@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("deltalake")
 
-from headwater.materialize.drivers.delta_files import repeating
 from headwater.materialize.drivers.delta_staging import Staging
+from headwater.materialize.drivers.dictionaries import repeating
 
 SCHEMA = pa.schema(
     [("k", pa.int64()), ("kind", pa.string()), ("text", pa.string()), ("none", pa.string())]

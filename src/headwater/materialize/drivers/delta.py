@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from typing import Any, ClassVar, Final
 
@@ -37,22 +37,22 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headwater.base.decoding import from_json
-from headwater.base.errors import Determinate, HeadwaterError, InvalidUsage
-from headwater.materialize.drivers.columns import (
-    Column,
-    Existing,
-    column_of,
-    columns_of,
-    constraints,
-)
+from headwater.base.errors import HeadwaterError, InvalidUsage
+from headwater.materialize.drivers.columns import Column, columns_of
 from headwater.materialize.drivers.delta_staging import Staging
 from headwater.materialize.drivers.delta_tables import Tables, Work, arrow_type, failing, holds
 from headwater.materialize.drivers.delta_tables import native_type as native
+from headwater.materialize.drivers.lake import (
+    Dialect,
+    converted,
+    found_rows,
+    prepared,
+    refuse_taken,
+    table_constraints,
+)
 from headwater.materialize.drivers.responder import NotServed, specified
-from headwater.materialize.drivers.sql import HARD_DELETE_SCHEMA, KeyTaken, backfilled
-from headwater.materialize.joined import joined
+from headwater.materialize.drivers.sql import HARD_DELETE_SCHEMA
 from headwater.materialize.key_range import KeyHash, KeyRange
-from headwater.materialize.projections import OP, packable
 from headwater.materialize.protocol.messages import (
     Acknowledge,
     Acknowledged,
@@ -80,11 +80,8 @@ from headwater.materialize.protocol.specs import (
     BindingSpec,
     CollectionSpec,
     ConnectorState,
-    Constraint,
-    ConstraintType,
     MaterializationSpec,
 )
-from headwater.materialize.tuples import pack_columns, unpack
 from headwater.persist.blob import check_key, open_blob
 from headwater.persist.location import Blob
 
@@ -93,6 +90,15 @@ _NAME_BYTES: Final = 8
 _TARGET: Final = re.compile(r"[A-Za-z0-9._=-]+(?:/[A-Za-z0-9._=-]+)*\Z")
 _NOT_IN_NAMES: Final = frozenset(" ,;{}()\n\t=")
 """What Delta's readers cannot have in the name of a column."""
+
+
+def _unnameable(column: str) -> str | None:
+    if set(column) & _NOT_IN_NAMES:
+        return "a Delta table has no space and none of ,;{}()= in the name of a column"
+    return None
+
+
+DELTA: Final = Dialect("Delta table", native, arrow_type, holds, _unnameable)
 
 
 class StagedWorkLost(HeadwaterError):
@@ -206,7 +212,9 @@ class DeltaDriver:
             collection = binding.collection or CollectionSpec()
             bindings.append(
                 ValidatedBinding(
-                    constraints=tuple(self._constraints(table, collection, delta=delta)),
+                    constraints=tuple(
+                        table_constraints(self._tables, DELTA, table, collection, delta=delta)
+                    ),
                     resource_path=(table,),
                     delta_updates=delta,
                     holds_data=self._tables.find(table) is not None
@@ -215,52 +223,10 @@ class DeltaDriver:
             )
         return Validated(tuple(bindings))
 
-    def _constraints(
-        self, table: str, collection: CollectionSpec, *, delta: bool
-    ) -> Iterator[tuple[str, Constraint]]:
-        columns = {p.field: column_of(p) for p in collection.projections}
-        existing: dict[str, Existing] = {}
-        if self._tables.find(table) is not None:
-            keys = {pointer.removeprefix("/") for pointer in collection.key}
-            required = self._tables.required(table)
-            existing = {
-                # It has no primary key of its own, and takes any.
-                name: Existing(kind, name in keys and not delta, name in required)
-                for name, kind in self._tables.types(table).items()
-            }
-        for field, constraint in constraints(collection, existing, lambda _, __: True, delta=delta):
-            column = columns.get(field)
-            if set(field) & _NOT_IN_NAMES:
-                reason = "a Delta table has no space and none of ,;{}()= in the name of a column"
-                yield field, Constraint(ConstraintType.FIELD_FORBIDDEN, reason)
-            elif column is None or field not in existing or holds(existing[field].native, column):
-                yield field, constraint
-            else:
-                reason = f"the table's column is {existing[field].native}, not {native(column)}"
-                yield field, Constraint(ConstraintType.INCOMPATIBLE, reason)
-
     def _prepared(self, request: Apply) -> Applied:
         assert request.materialization is not None
         self._connect(request.materialization.config_json)
-        done = []
-        emptied = {path[-1] for path in backfilled(request)}
-        for binding in request.materialization.bindings:
-            table, columns = binding.resource_path[-1], columns_of(binding)
-            if self._tables.find(table) is None:
-                done.append(f"create Delta table {table} ({_described(columns)})")
-                if not request.dry_run:
-                    self._tables.create(table, columns)
-                continue
-            if table in emptied:
-                done.append(f"empty Delta table {table}")
-                if not request.dry_run:
-                    self._tables.empty(table, request.materialization.name)
-            added = [c for c in columns if c.name not in self._tables.types(table)]
-            if added:
-                done.append(f"add to Delta table {table} ({_described(added)})")
-                if not request.dry_run:
-                    self._tables.add(table, added)
-        return Applied(";\n".join(done))
+        return prepared(self._tables, DELTA, request)
 
     # Transactions.
 
@@ -312,40 +278,19 @@ class DeltaDriver:
     def _flushed(self) -> Iterator[Response]:
         loads, self._loads = self._loads, {}
         for index, packed in sorted(loads.items()):
-            keys = pa.array(packed, pa.large_binary())
+            table = self._materialization.bindings[index].resource_path[-1]
             names = [column.name for column in self._columns[index]]
-            for rows in self._find(index, keys, names):
+            keys = [column for column in self._columns[index] if column.key]
+            wanted = pa.array(packed, pa.large_binary())
+            for rows in found_rows(self._tables, DELTA, table, keys, wanted, names):
                 yield LoadedMany(index, rows)
         yield Flushed()
-
-    def _find(
-        self, index: int, packed: pa.LargeBinaryArray, columns: Sequence[str]
-    ) -> Iterator[pa.Table]:
-        """Yield the rows of some keys, as far as they are there."""
-        binding = self._materialization.bindings[index]
-        keys = [column for column in self._columns[index] if column.key]
-        table = binding.resource_path[-1]
-        # Of the first column alone the engine knows where its values are.
-        first = pa.array([unpack(key)[0] for key in packed.to_pylist()])
-        plain = pa.types.is_integer(first.type) or pa.types.is_string(first.type)
-        bounds = None
-        if plain and native(keys[0]) in ("long", "string"):
-            bounds = (keys[0].name, pc.min(first).as_py(), pc.max(first).as_py())
-        for batch in self._tables.scan(table, columns, bounds):
-            near = batch
-            if bounds is not None:
-                column = batch.column(keys[0].name)
-                near = batch.filter(pc.is_in(column, value_set=first.cast(column.type)))
-            there = pc.is_in(_packed(keys, near), value_set=packed)
-            found = pa.Table.from_batches([near]).filter(there)
-            if found.num_rows:
-                yield found
 
     def _store(self, request: StoreMany) -> None:
         binding = self._materialization.bindings[request.binding]
         columns = self._columns[request.binding]
         schema = self._tables.schema(binding.resource_path[-1])
-        rows = _converted(request.rows, columns, schema, binding)
+        rows = converted(DELTA, binding.resource_path[-1], request.rows, columns, schema)
         gone = pc.and_(request.delete, self._hard_delete)
         new = pc.and_(pc.invert(request.exists), pc.invert(gone))
         staging = self._staging.get(request.binding)
@@ -353,7 +298,14 @@ class DeltaDriver:
             if staging is None:
                 # Somebody else may have written since we did.
                 self._tables.newest(binding.resource_path[-1])
-            self._refuse_taken(request.binding, request.keys_packed.filter(new))
+            refuse_taken(
+                self._tables,
+                DELTA,
+                binding.resource_path[-1],
+                [column for column in columns if column.key],
+                request.keys_packed.filter(new),
+                hard_delete=self._hard_delete,
+            )
         if staging is None:
             staging = self._staging[request.binding] = self._begun(binding, rows)
         # What is new is only added, unless the row of a key that was deleted softly is there.
@@ -368,18 +320,6 @@ class DeltaDriver:
         file = f"headwater-{secrets.token_hex(_NAME_BYTES)}.parquet"
         directory = self._tables.directory(table)
         return Staging(rows, f"{table}/{file}", None if directory is None else directory / file)
-
-    def _refuse_taken(self, index: int, new: pa.LargeBinaryArray) -> None:
-        table = self._materialization.bindings[index].resource_path[-1]
-        if not self._tables.named(table).file_uris():
-            return
-        columns = self._columns[index]
-        keys = [column.name for column in columns if column.key]
-        marks = [] if self._hard_delete else [OP]
-        for found in self._find(index, new, [*keys, *marks]):
-            live = found if self._hard_delete else found.filter(pc.not_equal(found[OP], "d"))
-            if live.num_rows:
-                raise KeyTaken((table,), live.select(keys).slice(0, 1).to_pylist()[0])
 
     def _committed(self) -> ConnectorState | None:
         """Stage what was written; return what commits with the checkpoint."""
@@ -426,32 +366,3 @@ def _is_key(table: str) -> bool:
 
 def _patch(changed: Mapping[str, Any]) -> ConnectorState:
     return ConnectorState(msgspec.json.encode(changed), merge_patch=True)
-
-
-def _described(columns: Iterable[Column]) -> str:
-    return ", ".join(f"{column.name} {native(column)}" for column in columns)
-
-
-def _packed(keys: Sequence[Column], rows: pa.RecordBatch) -> pa.LargeBinaryArray:
-    # As our own types have them: a table's decimal may have more digits than the key's text.
-    return pack_columns([packable(rows.column(c.name).cast(arrow_type(c))) for c in keys])
-
-
-def _converted(
-    rows: pa.Table, columns: Sequence[Column], schema: pa.Schema, binding: BindingSpec
-) -> pa.Table:
-    """Return rows in the types of the table; refuse what does not fit."""
-    converted = {}
-    for column in columns:
-        array = joined(rows.column(column.name))
-        kind = schema.field(column.name).type
-        try:
-            texts = pa.types.is_nested(array.type) or pa.types.is_time(array.type)
-            converted[column.name] = (packable(array) if texts else array).cast(kind)
-        except (pa.ArrowException, ValueError) as error:
-            raise Determinate(
-                f"cannot write to Delta table {binding.resource_path[-1]}: column "
-                f"{column.name!r} has a value that is no {kind}: {error}"
-            ) from error
-    fields = [pa.field(c.name, converted[c.name].type, nullable=not c.key) for c in columns]
-    return pa.table(list(converted.values()), schema=pa.schema(fields))

@@ -7,28 +7,14 @@ let the engine write.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import ColumnProperties, WriterProperties
 
+from headwater.materialize.drivers.dictionaries import repeating
+
 COMPRESSION: Final = "snappy"
-_SAMPLE_ROWS: Final = 1 << 12
-_REPEATED: Final = 4
-"""So often a value is there on average, if it is to be in a dictionary."""
-
-
-def repeating(rows: pa.Table) -> Iterator[str]:
-    """Yield the columns whose values repeat themselves enough to be worth a dictionary.
-
-    Elsewhere one is made in vain: it costs three times what all the rest of writing does.
-    """
-    sample = rows.slice(0, _SAMPLE_ROWS)
-    for name, column in zip(sample.column_names, sample.columns, strict=True):
-        if not len(column) or _REPEATED * pc.count_distinct(column, "all").as_py() <= len(column):
-            yield name
 
 
 def engine_properties(rows: pa.Table) -> WriterProperties:

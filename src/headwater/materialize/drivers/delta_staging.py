@@ -21,8 +21,9 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headwater.materialize.drivers.delta_files import COMPRESSION, repeating
+from headwater.materialize.drivers.delta_files import COMPRESSION
 from headwater.materialize.drivers.delta_tables import GONE
+from headwater.materialize.drivers.dictionaries import repeating
 from headwater.persist.blob.directory import sync_directory
 
 _GONE: Final = pa.field(GONE, pa.bool_(), nullable=False)

@@ -193,6 +193,10 @@ class Tables:
         first = self.schema(table).names[:1]
         return any(batch.num_rows for batch in self.scan(table, first, None))
 
+    def has_files(self, table: str) -> bool:
+        """Return whether there is anything to scan."""
+        return bool(self.named(table).file_uris())
+
     def create(self, table: str, columns: Sequence[Column]) -> None:
         """Make a table; only its key must not be NULL."""
         schema = pa.schema([pa.field(c.name, arrow_type(c), nullable=not c.key) for c in columns])
