@@ -1,4 +1,4 @@
-"""Materializations as a user writes them: SQL in, PostgreSQL, DuckDB, Delta and Parquet out.
+"""Materializations as a user writes them: SQL in, PostgreSQL, DuckDB, lakes and Parquet out.
 
 One server process with real Spark, and a restart of it; a real PostgreSQL to deliver into.
 """
@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from tests.integration.materialize_lake import IcebergLake, read_table
 from tests.integration.shared_location import Postgres
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
@@ -57,7 +58,7 @@ def _eventually(found: Callable[[], object], wanted: object) -> None:
 
 
 def test_sums_logs_rows_and_files(postgres: Postgres, tmp_path: Path) -> None:
-    files, lake = tmp_path / "files", tmp_path / "lake"
+    files, lake, iceberg = tmp_path / "files", tmp_path / "lake", IcebergLake(tmp_path / "ice")
 
     def in_the_lake(table: str, *columns: str) -> list[tuple[Any, ...]]:
         found = pa.table(DeltaTable(lake / table).scan(columns=list(columns)))
@@ -107,6 +108,12 @@ def test_sums_logs_rows_and_files(postgres: Postgres, tmp_path: Path) -> None:
             "events AS rows KEY (id), events AS sums KEY (who) REDUCE (amount sum), "
             "events AS log KEY (id) DELTA UPDATES) WITH (SHARDS 2)".encode()
         )
+        db.execute(
+            f"CREATE MATERIALIZATION i INTO ICEBERG (URI '{iceberg.config['uri']}', "
+            f"WAREHOUSE '{iceberg.config['warehouse']}') ("
+            'events AS "default.rows" KEY (id), events AS sums KEY (who) REDUCE (amount sum)) '
+            "WITH (SHARDS 2)".encode()
+        )
         _eventually(lambda: delivered("who, amount", "sums"), [("a", 12), ("b", -2)])
         db.execute("DELETE FROM events WHERE id = 3")
         db.execute("INSERT INTO events VALUES (4, 'a', 1)")
@@ -136,6 +143,8 @@ def test_sums_logs_rows_and_files(postgres: Postgres, tmp_path: Path) -> None:
         _eventually(lambda: in_the_file("who, amount", "sums"), [("a", 13), ("c", 1)])
         _eventually(lambda: in_the_file('id, "_meta/op"', "log"), log)
         _eventually(lambda: in_the_file("shards, aligned", "headwater_status"), [(2, True)])
+        _eventually(lambda: read_table(iceberg, "sums", "who", "amount"), [("a", 13), ("c", 1)])
+        _eventually(lambda: read_table(iceberg, "rows", "id"), [(1,), (2,), (4,), (5,)])
         sums = [("a", 13, "u"), ("b", 0, "d"), ("c", 1, "c")]
         _eventually(lambda: in_the_lake("sums", "who", "amount", "_meta/op"), sums)
         rows = [(1, "a", "c"), (2, "a", "c"), (3, "b", "d"), (4, "a", "c"), (5, "c", "c")]

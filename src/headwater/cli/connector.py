@@ -26,7 +26,7 @@ from headwater.cli.exit_status import ExitStatus
 
 def connector(
     name: Annotated[
-        str, typer.Argument(help="Which driver: delta, duckdb, mysql, postgres, redis, …")
+        str, typer.Argument(help="Which driver: delta, duckdb, iceberg, mysql, postgres, redis, …")
     ],
     grpc: Annotated[
         str, typer.Option(help="Serve gRPC at this address, host:port, instead of a pipe.")

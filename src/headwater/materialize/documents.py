@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from headwater.base.errors import InvalidUsage
 from headwater.materialize.joined import joined
-from headwater.materialize.projections import packable
+from headwater.materialize.projections import packable, times_of_day
 from headwater.materialize.reduction.value import Json
 
 
@@ -59,7 +59,9 @@ def _column(values: list[Json], field: pa.Field) -> pa.Array:
         if pa.types.is_timestamp(kind):
             zoned = pa.timestamp(kind.unit, "UTC") if kind.tz else kind
             return pa.array(values, pa.string()).cast(zoned).cast(kind)
-        if pa.types.is_date(kind) or pa.types.is_time(kind):
+        if pa.types.is_time(kind):
+            return times_of_day(pa.array(values, pa.string()), kind)
+        if pa.types.is_date(kind):
             return pa.array(values, pa.string()).cast(kind)
         return pa.array(values, kind)
     except (ArithmeticError, ValueError, TypeError, pa.ArrowException) as error:

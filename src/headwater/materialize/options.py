@@ -5,6 +5,7 @@
     MYSQL (HOST, USER [, PORT] [, PASSWORD] [, DATABASE]
            [, SSL_MODE] [, SSL_CA] [, SSL_CERTIFICATE, SSL_KEY])
     REDIS (URL [, GUARDED] [, SSL_CA] [, SSL_CERTIFICATE, SSL_KEY])
+    ICEBERG (URI [, WAREHOUSE] [, CATALOG] [, NAMESPACE] [, CREDENTIAL] [, TOKEN])
     KAFKA (BROKER)   WEBHOOK (URL [, SECRET])
     CONNECTOR (COMMAND [, CODEC] [, CONFIG])
     CONNECTOR (ENDPOINT [, PROTOCOL] [, CONFIG]
@@ -93,6 +94,7 @@ _CALLED: Final[Mapping[str, str]] = {
     "ssl_key": "ssl key",
 }
 """What an option is in a configuration, where connections have another name for it."""
+_ICEBERG: Final = ("warehouse", "catalog", "namespace", "credential", "token")
 _TLS: Final = ("tls_ca", "tls_certificate", "tls_key", "tls_name")
 
 ENDPOINTS: Final[Mapping[str, Takes]] = {
@@ -106,6 +108,7 @@ ENDPOINTS: Final[Mapping[str, Takes]] = {
     "redis": Takes({"url": str}, {"guarded": _yes, **_SSL_FILES}),
     "kafka": Takes({"broker": str}, {}),
     "delta": Takes({"path": str}, {}),
+    "iceberg": Takes({"uri": str}, dict.fromkeys(_ICEBERG, str)),
     "parquet": Takes({"url": str}, {}),
     "webhook": Takes({"url": str}, {"secret": str}),
     CONNECTOR: Takes(

@@ -115,3 +115,9 @@ def packable(column: pa.Array) -> pa.Array:
         texts = [None if v is None else msgspec.json.encode(v) for v in column.to_pylist()]
         return pa.array(texts, pa.large_binary())
     return column
+
+
+def times_of_day(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return times of day from their texts: Arrow itself reads only times of some day."""
+    dated = pc.binary_join_element_wise("1970-01-01T", texts.cast(pa.string()), "")
+    return dated.cast(pa.timestamp(kind.unit)).cast(kind)

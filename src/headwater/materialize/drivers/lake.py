@@ -28,7 +28,7 @@ from headwater.materialize.drivers.columns import (
 )
 from headwater.materialize.drivers.sql import KeyTaken, backfilled
 from headwater.materialize.joined import joined
-from headwater.materialize.projections import OP, packable
+from headwater.materialize.projections import OP, packable, times_of_day
 from headwater.materialize.protocol.messages import Applied, Apply
 from headwater.materialize.protocol.specs import (
     BindingSpec,
@@ -237,8 +237,5 @@ def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_nested(array.type) or (pa.types.is_time(array.type) and array.type != kind):
         array = packable(array)
     if pa.types.is_time(kind) and not pa.types.is_time(array.type):
-        # Arrow reads no times of day, but times of a day.
-        texts = array.cast(pa.string())
-        days = pc.binary_join_element_wise("1970-01-01T", texts, "")
-        return days.cast(pa.timestamp("us")).cast(kind)
+        return times_of_day(array, kind)
     return array.cast(kind)

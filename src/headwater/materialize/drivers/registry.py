@@ -76,6 +76,16 @@ def _duckdb() -> Responder:
     return DuckDbDriver()
 
 
+def _iceberg() -> Responder:
+    try:
+        from headwater.materialize.drivers.iceberg import IcebergDriver
+    except ModuleNotFoundError as error:
+        raise InvalidUsage(
+            "Iceberg is an extra: install headwater[iceberg] where this runs"
+        ) from error
+    return IcebergDriver()
+
+
 def _kafka() -> Responder:
     try:
         from headwater.materialize.drivers.kafka import KafkaDriver
@@ -103,6 +113,7 @@ def _redis() -> Responder:
 DRIVERS: Final[Mapping[str, BuiltIn]] = {
     "delta": BuiltIn(_delta, Guarantee.EXACTLY_ONCE, sharded=True),
     "duckdb": BuiltIn(_duckdb, Guarantee.EXACTLY_ONCE, sharded=True),
+    "iceberg": BuiltIn(_iceberg, Guarantee.EXACTLY_ONCE, sharded=True),
     "kafka": BuiltIn(_kafka, Guarantee.EXACTLY_ONCE),
     "mysql": BuiltIn(_mysql, Guarantee.EXACTLY_ONCE, sharded=True),
     "parquet": BuiltIn(ParquetDriver, Guarantee.EXACTLY_ONCE, sharded=True),
