@@ -107,6 +107,7 @@ def test_rows_with_a_uuid_and_json_are_read_as_in_a_statement(db: headwater.Data
     assert sorted(db.table("u").fetchall()) == [(str(one), same), (str(two), same)]
     with pytest.raises(HeadwaterError, match="uuid"):
         db.table("u").insert([{"id": "no uuid"}])
+    db.sql("DROP TABLE u")  # The other tests of this file share the location.
 
 
 @pytest.mark.parametrize(
