@@ -7,6 +7,7 @@ all of its JavaScript in its wheel, and nothing is fetched from elsewhere.
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, Final
 
 import msgspec
@@ -60,7 +61,7 @@ def application(
 
 def _add_pages(app: FastAPI, sight: Sight) -> None:
     # Imported here: its libraries take a second, and figures alone do without.
-    from nicegui import ui
+    from nicegui import ui, ui_run_with
 
     from headwater.console.pages import graph, object_page, sql, timeline
 
@@ -80,6 +81,10 @@ def _add_pages(app: FastAPI, sight: Sight) -> None:
     def timeline_page(request: Request) -> None:
         timeline.draw(request, sight)
 
+    # When it starts, NiceGUI looks for its HTTP server among all objects of the process, and we do
+    # not need it to. Who has them in hand breaks other threads: `tuple(generator)` fails there with
+    # a SystemError if anybody else refers to the tuple that it is making (a bug of CPython).
+    vars(ui_run_with)["gc"] = SimpleNamespace(get_objects=list)
     ui.run_with(
         app,
         title="Headwater",
