@@ -86,8 +86,8 @@ def connected(config: Config) -> Redis:
         raise InvalidUsage("REDIS needs the option URL, or a connection with a HOST")
     return Redis(
         host=found["host"],
-        port=_number("port", found.get("port", str(PORT))),
-        db=_number("database", found.get("database", "0")),
+        port=_number("port", str(found.get("port", PORT))),
+        db=_number("database", str(found.get("database", 0))),
         username=found.get("user"),
         password=found.get("password"),
         socket_connect_timeout=CONNECT_S,

@@ -40,14 +40,14 @@ def connector(
     ] = "",
 ) -> None:
     """Serve a materialization driver on standard input and output, or by gRPC."""
-    from headwater.materialize.drivers.registry import driver
-
     tls = (tls_certificate, tls_key, tls_client_ca)
     if grpc:
         _serve_grpc(name, grpc, tls)
         return
     if any(tls):
         raise InvalidUsage("a pipe is not encrypted: --tls-… is for --grpc")
+    from headwater.materialize.drivers.checked import Checked
+    from headwater.materialize.drivers.registry import driver
     from headwater.materialize.transport.standard_streams import serve
     from headwater.materialize.wire.framing import Codec
 
@@ -57,7 +57,7 @@ def connector(
     except ValueError as error:
         known = " or ".join(codec.value for codec in Codec)
         raise InvalidUsage(f"FLOW_RUNTIME_CODEC is {chosen!r}; it may be {known}") from error
-    made = driver(name).make()
+    made = Checked(driver(name).make())
     # Nothing but messages may go there; what a library prints goes to the logs.
     responses = cast("BinaryIO", os.fdopen(os.dup(sys.stdout.fileno()), "wb"))
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
@@ -70,6 +70,7 @@ def connector(
 
 
 def _serve_grpc(name: str, address: str, tls: tuple[str, str, str]) -> None:
+    from headwater.materialize.drivers.checked import Checked
     from headwater.materialize.drivers.registry import driver
 
     try:
@@ -79,7 +80,7 @@ def _serve_grpc(name: str, address: str, tls: tuple[str, str, str]) -> None:
         raise InvalidUsage("gRPC is an extra: install headwater[grpc] where this runs") from error
     make = driver(name).make
     make().close()  # What cannot be made is told now, not to the first who calls.
-    server = GrpcServer(make, address, ServerTls(*tls) if any(tls) else None)
+    server = GrpcServer(lambda: Checked(make()), address, ServerTls(*tls) if any(tls) else None)
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda _, __: ended.set())

@@ -73,7 +73,7 @@ class MySqlDriver(SqlDriver):
         "required": ["host", "user"],
         "properties": {
             "host": {"type": "string", "title": "Host"},
-            "port": {"type": "string", "title": "Port", "default": "3306"},
+            "port": {"type": ["string", "integer"], "title": "Port", "default": "3306"},
             "user": {"type": "string", "title": "User"},
             "password": {"type": "string", "title": "Password", "secret": True},
             "database": {"type": "string", "title": "Database of the checkpoints, and of a table"},

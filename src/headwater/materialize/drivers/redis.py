@@ -104,12 +104,20 @@ class RedisDriver:
     config_schema: ClassVar[Mapping[str, Any]] = {
         "type": "object",
         "properties": {
-            "url": {"type": "string", "title": "redis://user:password@host:port/database"},
+            "url": {
+                "type": "string",
+                "title": "redis://user:password@host:port/database",
+                "secret": True,
+            },
             "host": {"type": "string", "title": "Host, where there is no address"},
-            "port": {"type": "string", "title": "Port", "default": "6379"},
+            "port": {"type": ["string", "integer"], "title": "Port", "default": "6379"},
             "user": {"type": "string", "title": "User"},
             "password": {"type": "string", "title": "Password", "secret": True},
-            "database": {"type": "string", "title": "Number of the database", "default": "0"},
+            "database": {
+                "type": ["string", "integer"],
+                "title": "Number of the database",
+                "default": "0",
+            },
             "ssl mode": {"type": "string", "title": "SSL mode", "default": "disabled"},
             "guarded": {
                 "type": "boolean",
