@@ -10,7 +10,9 @@ They are merged among themselves first: the large ones would be rewritten for ev
 A single batch is rewritten when that will shrink it to less than half: since has passed its whole
 interval, so that all its times fall together, and its diffs sum to less than half the number of its
 updates, so that most of them cancel. Afterwards its own since is past its upper, and it is never
-rewritten for this reason again: a since that moves with every tick costs nothing.
+rewritten for this reason again: a since that moves with every tick costs nothing. Nor is one whose
+updates are at one time already, and consolidated: no time falls together with another, so nothing
+cancels. Such are most batches that a step writes, and all that a merge up to their last time left.
 
 Where since is the empty frontier nobody will ever read the collection, so all that is left of it
 is merged at once, into nothing: its objects are garbage then.
@@ -75,7 +77,19 @@ def _is_top_heavy(window: tuple[Batch, ...], total: int) -> bool:
 def _shrinks(batch: Batch, since: Times) -> bool:
     passed = batch.upper <= since and not batch.upper <= batch.since
     left = sum(abs(part.diff_sum) for part in batch.parts)
-    return passed and batch.rows > FLOOR_ROWS and 2 * left < batch.rows
+    cancels = batch.rows > FLOOR_ROWS and 2 * left < batch.rows
+    return passed and cancels and not _is_at_one_time(batch)
+
+
+def _is_at_one_time(batch: Batch) -> bool:
+    """Whether it is one part, consolidated, of one time; of several parts each may cancel another.
+
+    What a window hides is still stored, and a rewrite leaves it out.
+    """
+    if len(batch.parts) != 1:
+        return False
+    (part,) = batch.parts
+    return part.consolidated and part.time_min == part.time_max and part.window is None
 
 
 def has_parts(collection: CollectionState) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from headwater.algebra.frontier import Frontier
 from headwater.base.ids import GlobalId
 from headwater.persist.batch import Batch, Inline, Part
@@ -14,6 +16,14 @@ def _part(rows: int, diff_sum: int) -> Part:
     return Part(
         Inline(b""), "inline", 0, errors=False, rows=rows, diff_sum=diff_sum, time_min=0, time_max=0
     )
+
+
+def _consolidated(time: int, rows: int, diff_sum: int) -> Batch:
+    """Return a batch as a step writes it: one part of one time, consolidated."""
+    part = msgspec.structs.replace(
+        _part(rows, diff_sum), time_min=time, time_max=time, consolidated=True
+    )
+    return Batch(time, Frontier.of(time), Frontier.of(time + 1), Frontier.of(0), (part,))
 
 
 def _collection(*batches: Batch, since: int = 0) -> CollectionState:
@@ -61,6 +71,21 @@ def test_a_batch_is_rewritten_once_its_history_is_over_and_would_mostly_cancel()
     assert next_merge(_collection(_batch(0, 1_000, since=1, diff_sum=10), since=9)) == ()
     # Nothing to gain where most updates are insertions.
     assert next_merge(_collection(_batch(0, 1_000, diff_sum=900), since=1)) == ()
+
+
+def test_a_batch_of_one_time_is_not_rewritten_for_what_cannot_cancel() -> None:
+    """A step retracts and inserts at one time: the sum of its diffs says nothing."""
+    stepped = _consolidated(0, rows=1_000, diff_sum=0)
+    assert next_merge(_collection(stepped, since=9)) == ()
+    (part,) = stepped.parts
+    for other in (
+        (msgspec.structs.replace(part, time_max=1),),
+        (msgspec.structs.replace(part, consolidated=False),),
+        (msgspec.structs.replace(part, window=(0, 1)),),
+        (part, part),
+    ):
+        batch = msgspec.structs.replace(stepped, parts=other)
+        assert next_merge(_collection(batch, since=9)) == (batch,), other
 
 
 def test_a_backlog_is_rewritten_a_few_times_only() -> None:
