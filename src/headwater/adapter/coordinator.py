@@ -220,7 +220,8 @@ class Coordinator:
         found = catalog.named(self._core.state, name)
         if found.kind != kind:
             raise WrongKind(name, kind, found.kind)
-        return self._views.explain(found.collection)
+        text = self._views.explain(found.collection)
+        return text.replace(f"view {found.collection!r} ", f"view {found.name!r} ")
 
     def explain_replacement(self, statement: CreateMaterializedView) -> list[str]:
         """Say what a replacement would compute anew; nothing is made."""

@@ -98,6 +98,21 @@ class SourceFailed(AdapterError):
         )
 
 
+class ViewStalled(AdapterError):
+    """A read at a time that a view does not get to, because its step fails again and again."""
+
+    condition = "VIEW_STALLED"
+    sqlstate = "55000"
+
+    def __init__(self, kind: str, name: str, why: str, newest: int) -> None:
+        super().__init__(
+            f'{kind} "{name}" is stalled, and not complete at this time',
+            detail=why,
+            hint="Its step is tried again by itself; hw_status tells when it goes on. "
+            f"Read what there is: AS OF {newest}, or SET transaction_isolation = serializable.",
+        )
+
+
 class ReplacedMeanwhile(AdapterError):
     """A subscription to what is not any more what was subscribed to."""
 

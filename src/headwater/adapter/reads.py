@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any, Final
 
 import numpy as np
@@ -29,7 +30,7 @@ from headwater.adapter.running import evaluating
 from headwater.adapter.sql.names import SYSTEM_PREFIX
 from headwater.adapter.sql.point import point_read
 from headwater.adapter.sql.statements import AsOf, Dialect, Select, Value
-from headwater.adapter.standstill import standstill
+from headwater.adapter.standstill import STALLED_SECONDS, stalled, standstill
 from headwater.adapter.system import Seen, system_view
 from headwater.adapter.timeline import Timeline
 from headwater.adapter.timestamps import Bound, Choice, Input, Isolation, asks_oracle, choose
@@ -193,13 +194,18 @@ class Reads:
             check_readable(collection.name, collection, time)
             return None if state.upper(collection).allows(time) else True
 
+        since: float | None = None
         while not self._core.wait(ready, limit.rest_s()):
+            seen, now = self._seen(), monotonic()
+            failing = stalled(seen, gid, time)
+            since = None if failing is None else now if since is None else since
             if limit.is_over():
-                stopped = self._seen().failures.get(gid)
-                why = "" if stopped is None else f"; it stands still: {stopped}"
+                why = "" if failing is None else f"; {failing.primary}: {failing.detail}"
                 raise limit.error(f'"{name}" to be complete at time {time}{why}')
-            if (failed := standstill(self._seen(), gid, time)) is not None:
+            if (failed := standstill(seen, gid, time)) is not None:
                 raise failed
+            if failing is not None and since is not None and now - since >= STALLED_SECONDS:
+                raise failing
 
     def text(self, query_sql: str, sources: Sources, dialect: Dialect = "postgres") -> str:
         """Return a query as the evaluator takes it, with its views in front."""

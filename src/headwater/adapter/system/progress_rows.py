@@ -11,7 +11,6 @@ from headwater.adapter.system.seen import Seen
 from headwater.adapter.system.system_view import OBJECT, Column, Row, SystemView
 from headwater.adapter.timeline import DEFAULT
 from headwater.algebra.frontier import Frontier
-from headwater.base.ids import GlobalId
 from headwater.compute import definition
 from headwater.compute.describe import described
 from headwater.persist.batch import Part
@@ -73,8 +72,8 @@ def _status_of(seen: Seen, each: catalog.Object) -> tuple[str, str | None]:
         return delivery.state.value, delivery.error or None
     if gid is None:
         return "ready", None
-    if gid in seen.failures:
-        return "stalled", _why(seen, each, gid)
+    if (why := seen.why_stalled(each)) is not None:
+        return "stalled", why
     collection = seen.state.collections[gid]
     stored = seen.state.items.get(definition.item_key(gid))
     if stored is not None:
@@ -85,11 +84,6 @@ def _status_of(seen: Seen, each: catalog.Object) -> tuple[str, str | None]:
     if any(True for _ in _errors_of(seen, collection)):
         return "failing", "It has errors; see hw_errors."
     return "running", None
-
-
-def _why(seen: Seen, each: catalog.Object, gid: GlobalId) -> str:
-    """Why a view stands still; compute knows it by its id, and the reader of these rows by name."""
-    return seen.failures[gid].replace(f"view {each.collection!r} ", f"view {each.name!r} ", 1)
 
 
 def _errors_of(seen: Seen, collection: CollectionState) -> Iterator[tuple[str, int]]:
@@ -112,8 +106,7 @@ def _errors_of(seen: Seen, collection: CollectionState) -> Iterator[tuple[str, i
 
 def _errors(seen: Seen) -> Iterator[Row]:
     for each, collection in seen.collections():
-        if collection.id in seen.failures:
-            why = _why(seen, each, collection.id)
+        if (why := seen.why_stalled(each)) is not None:
             yield (each.id, each.name, each.kind, "stalled", why, 1)
         for message, count in _errors_of(seen, collection):
             yield (each.id, each.name, each.kind, "data", sentence(message, None), count)

@@ -50,6 +50,14 @@ class Seen:
             if gid is not None:
                 yield each, self.state.collections[gid]
 
+    def why_stalled(self, each: catalog.Object) -> str | None:
+        """Return why a view stands still, as its reader calls it; compute knows it by its id."""
+        gid = self.state.names.get(each.collection)
+        why = None if gid is None else self.failures.get(gid)
+        if why is None:
+            return None
+        return why.replace(f"view {each.collection!r} ", f"view {each.name!r} ", 1)
+
     def since(self, collection: CollectionState) -> int | None:
         """Return from when on a collection is readable; None: never again."""
         return None if collection.since.is_closed else collection.since.only()
