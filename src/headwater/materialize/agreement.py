@@ -120,12 +120,16 @@ class Agreement:
             self._target = target
             return True
 
-    def stands(self, shard: KeyRange, position: Position | None) -> None:
-        """Take notice of where a shard is, by a commit or by opening."""
+    def stands(self, shard: KeyRange, position: Position | None, owed: int | None = None) -> None:
+        """Take notice of where a shard is, by a commit or by opening.
+
+        ``owed``: up to where it has begun to deliver before, and will go first.
+        """
         with self._changed:
             self._standing[shard] = position
-            if position is not None:
-                self._target = max(position.time, self._target or 0)
+            for time in (position.time if position is not None else None, owed):
+                if time is not None:
+                    self._target = max(time, self._target or 0)
 
     def close(self) -> None:
         """From now on nobody proposes."""

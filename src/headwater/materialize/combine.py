@@ -126,9 +126,23 @@ class Bound:
         return self.piece(self.ordered(updates, upper, key_range))
 
     def check_columns(self, columns: Sequence[str]) -> None:
-        """Raise if a collection's updates have got other columns than when the session began."""
-        if self.columns and self.columns != tuple(columns[: -len(_SYSTEM)]):
+        """Raise if a collection's updates have got other columns than when the session began.
+
+        Those of one that it has taken the place of may lack some.
+        """
+        if self.columns and not set(columns[: -len(_SYSTEM)]) <= set(self.columns):
             raise ColumnsChanged(self.binding.name)
+
+    def _widened(self, updates: pa.Table) -> pa.Table:
+        """Return updates with NULL in columns that their collection did not have yet."""
+        there = set(updates.column_names)
+        lacking = [f for f in self.delivered if f.name in self.columns and f.name not in there]
+        for column in lacking:
+            nulls = pa.nulls(updates.num_rows, column.type)
+            updates = updates.append_column(column.with_nullable(True), nulls)
+        if not lacking:
+            return updates
+        return updates.select([n for n in (*self.columns, *_SYSTEM) if n in updates.column_names])
 
     @property
     def chooses(self) -> bool:
@@ -148,8 +162,9 @@ class Bound:
         what their keys have at the end; ``None``: nothing but the updates.
         """
         self.check_columns(updates.column_names)
+        standing = None if standing is None else self._widened(standing)
         try:
-            return self._ordered(updates, upper, key_range, standing)
+            return self._ordered(self._widened(updates), upper, key_range, standing)
         except (NotUnique, NullKey) as error:
             raise error.of(self.binding.shown) from None
 

@@ -29,6 +29,7 @@ from headwater.materialize.combine import Bound
 from headwater.materialize.combine_job import Combiner
 from headwater.materialize.delivery import Delivery, Stream, Transaction
 from headwater.materialize.gather import Outgoing, Run, Unread, gather
+from headwater.materialize.intent import Intent
 from headwater.materialize.key_range import KeyRange
 from headwater.materialize.protocol.specs import MaterializationSpec
 from headwater.materialize.recovery import RecoveryLog
@@ -55,6 +56,8 @@ class Charge:
     spill_bytes: int
     alone: bool
     """Whether there is no other shard that this one should stand with."""
+    repeats: bool = False
+    """Whether the endpoint may keep what a failed attempt told it (``intent``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,14 +121,19 @@ class Here:
 
     def open(self, charge: Charge, recovery: RecoveryLog, check: Check) -> None:
         """Open the key range."""
-        self._charge, self._check = charge, check
-        own = charge.key_range
+        self._charge, self._recovery, self._check = charge, recovery, check
         self._delivery = Delivery(
-            self.stream, charge.spec, charge.version, own, recovery, source=charge.source
+            self.stream,
+            charge.spec,
+            charge.version,
+            charge.key_range,
+            recovery,
+            source=charge.source,
+            repeats=charge.repeats,
         )
         if self.position != recovery.entry.position:
             # The endpoint knows better, and whoever splits or joins us looks into the log.
-            known = msgspec.structs.replace(recovery.entry, position=self.position)
+            known = msgspec.structs.replace(recovery.entry, position=self.position, intent=None)
             recovery.commit(known, None)
 
     @property
@@ -139,7 +147,7 @@ class Here:
             self._gathered(bound, interval, upper)
             for bound, interval in zip(self._charge.bound, taken, strict=True)
         )
-        return self._transact(Position(upper), runs, with_others=with_others)
+        return self._transact(Intent(Position(upper)), runs, with_others=with_others)
 
     def _gathered(self, bound: Bound, interval: Unread, upper: int) -> Run:
         """Combine an interval: in tasks, where that is worth it, or here."""
@@ -154,6 +162,7 @@ class Here:
         """Deliver what fits into one transaction of the inputs as they are at first."""
         if self._first is None:
             begun = () if self.position is None else self.position.snapshot
+            owed = self._recovery.entry.intent
             parts = [
                 first.Part(bound.state_key, bound.binding.key, snapshot)
                 for bound, snapshot in zip(self._charge.bound, snapshots, strict=True)
@@ -165,13 +174,15 @@ class Here:
                 self._charge.key_range,
                 self._charge.spill_bytes,
                 self._check,
+                owed.position if owed is not None else None,
             )
         chunk = next(self._first)
         runs = (
             self._combined(index, updates, chunk.position.time)
             for index, updates in chunk.updates.items()
         )
-        carried = self._transact(chunk.position, runs, with_others=chunk.is_last)
+        intent = Intent(chunk.position, first=True)
+        carried = self._transact(intent, runs, with_others=chunk.is_last)
         if chunk.is_last:
             self._first = None
         return carried
@@ -181,18 +192,27 @@ class Here:
         bound, limit = self._charge.bound[index], self._charge.spill_bytes
         return Run.held(bound, bound.ordered(updates, upper, self._charge.key_range), limit)
 
-    def _transact(self, position: Position, runs: Iterable[Run], *, with_others: bool) -> Carried:
+    def _transact(self, intent: Intent, runs: Iterable[Run], *, with_others: bool) -> Carried:
         """Deliver some bindings in one transaction, unless it would be for nothing."""
+        position, owed = intent.position, self._recovery.entry.intent
+        assert owed is None or owed == intent, "what was begun comes first"
         out = Outgoing(runs, self._charge.spill_bytes)
         # Where others commit we do, too, be it nothing: then all stand at one checkpoint. And that
         # a snapshot is whole is worth a transaction if it was begun.
         begun = self.position is not None and bool(self.position.snapshot)
-        needed = begun or (with_others and not self._charge.alone)
+        needed = begun or owed is not None or (with_others and not self._charge.alone)
         if out.empty and not needed:
             return Carried(position, committed=False)
         loads = out.loads(self._delivery.max_key)
         self._delivery.transact(
-            Transaction(position, out.stores, loads, out.max_keys, keep=out.keep)
+            Transaction(
+                position,
+                out.stores,
+                loads,
+                out.max_keys,
+                keep=out.keep,
+                intent=None if out.empty else intent,
+            )
         )
         return Carried(position, True, out.loaded, out.stored, out.deleted)
 

@@ -9,10 +9,11 @@ the driver's state in the same entry; Acknowledge tells the driver so at once, a
 transaction is filled while the driver applies this one.
 
 Invariant:      Acknowledge is said only after the recovery log holds the last transaction; Flush
-                only after Acknowledged; the first Store only after the log holds the greatest keys
-                and what Flushed brought. A crash anywhere leaves endpoint and recovery log such
+                only after Acknowledged; the first Store only after the log holds the greatest keys,
+                what Flushed brought and, if the endpoint may keep what a failed attempt stores, the
+                intent (``intent``). A crash anywhere leaves endpoint and recovery log such
                 that the next session resumes exactly, for a driver that is authoritative or
-                applies idempotently.
+                applies idempotently; for others, such that it repeats exactly.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import msgspec
 from headwater.base.errors import HeadwaterError
 from headwater.materialize.checkpoint import Position, from_checkpoint
 from headwater.materialize.combine import ANY_KEY
+from headwater.materialize.intent import Intent
 from headwater.materialize.key_range import KEY_HASH_MAX, KeyRange
 from headwater.materialize.protocol.messages import (
     Acknowledge,
@@ -89,6 +91,8 @@ class Transaction:
     """By state key, the greatest key that will be stored."""
     keep: Callable[[Loaded | LoadedMany], None] | None = None
     """Who takes what was loaded, one by one; nobody: all is given to ``stores``."""
+    intent: Intent | None = None
+    """What is to be repeated if it fails, where that matters; ``None``: it stores nothing."""
 
     @classmethod
     def of(cls, stores: Sequence[StoreMany], position: Position) -> Transaction:
@@ -119,7 +123,10 @@ class Delivery:
         key_range: KeyRange,
         recovery: RecoveryLog,
         source: str = "",
+        *,
+        repeats: bool = False,
     ) -> None:
+        """``repeats``: what fails is repeated as it was, unless the endpoint has a checkpoint."""
         self._stream = stream
         self._recovery = recovery
         self._acknowledged = False
@@ -131,6 +138,7 @@ class Delivery:
         opened = self._expect(Opened)
         self._source = source or materialization.name
         self._loads_all = opened.disable_load_optimization
+        self._repeats = repeats and opened.runtime_checkpoint is None
         self.position = (
             recovery.entry.position
             if opened.runtime_checkpoint is None
@@ -164,7 +172,7 @@ class Delivery:
         loaded, flushed = self._flushed(transaction.keep)
         # What the driver stages from now on it may need to find again, whatever comes; and a key
         # that a store without transactions may get half way must be loaded next time.
-        self._keep(flushed.state, transaction.max_keys)
+        self._keep(flushed.state, transaction.max_keys, transaction.intent)
         for store in transaction.stores(loaded):
             for piece in _pieces(store):
                 self._stream.send(piece)
@@ -173,7 +181,8 @@ class Delivery:
         entry = self._recovery.entry
         state = updated_state(entry.state_json, started.state)
         self._recovery.commit(
-            msgspec.structs.replace(entry, position=position, state_json=state), self.position
+            msgspec.structs.replace(entry, position=position, state_json=state, intent=None),
+            self.position,
         )
         self.position = position
         self._acknowledged = self._told = False
@@ -219,7 +228,10 @@ class Delivery:
         return response
 
     def _keep(
-        self, update: ConnectorState | None, max_keys: Sequence[tuple[str, bytes]] = ()
+        self,
+        update: ConnectorState | None,
+        max_keys: Sequence[tuple[str, bytes]] = (),
+        intent: Intent | None = None,
     ) -> None:
         """Make durable what must be so before anything else is said; nothing if nothing is new."""
         entry = self._recovery.entry
@@ -230,6 +242,7 @@ class Delivery:
             entry,
             state_json=updated_state(entry.state_json, update),
             max_keys=tuple(sorted(greatest.items())),
+            intent=intent if intent is not None and self._repeats else entry.intent,
         )
         if kept != entry:
             self._recovery.commit(kept, None)

@@ -17,6 +17,9 @@ A collection may have taken the place of another while its rows were delivered (
 the position says whether the endpoint has the old one; what leads over to the new one is handed out
 like any other updates, by the first take that is past the replacement.
 
+What was begun at an endpoint and must be repeated (``intent``) is handed out as it was then, and
+before anything else: up to its own target, from the collection that it was of.
+
 Invariant:      each update is handed out exactly once, by the first :meth:`Feed.take` whose target
                 is after its time; at ``T - 1`` of every target handed out all inputs are free of
                 errors.
@@ -39,6 +42,7 @@ from headwater.collection.capability import ReadCapability
 from headwater.collection.difference import Difference
 from headwater.materialize.checkpoint import Position
 from headwater.materialize.definition import Was
+from headwater.materialize.intent import Intent
 from headwater.persist.client import Client, ReadHandle
 from headwater.persist.decision import collection_of
 from headwater.persist.errors import AsOfBeforeSince, CollectionHasErrors
@@ -243,8 +247,11 @@ class Feed:
         inputs: Sequence[tuple[str, ReadCapability]],
         position: Position | None,
         replaced: Sequence[Sequence[Was]] = (),
+        owed: Intent | None = None,
     ) -> None:
+        """``owed``: what was begun, and is to be handed out first."""
         self._client = client
+        self._owed = owed
         self._named = tuple(inputs)
         self._position = position
         self._replaced = tuple(map(tuple, replaced)) or ((),) * len(self._named)
@@ -257,6 +264,9 @@ class Feed:
         holders = [collection_of(state, read.id).readers[read.holder] for _, read in inputs]
         # Every input can be read at its hold; the first time at which all can is the latest.
         self._start = max(holder.since.only() for holder in holders)
+        if owed is not None and position is None:
+            # Of what was replaced since, nothing is left but that it can be read there.
+            self._start = min(self._start, owed.position.time - 1)
         self.reached = self._start if position is None else position.time
         """Everything before it was handed out."""
         if position is not None and position.snapshot:
@@ -315,7 +325,11 @@ class Feed:
             self._open(position.time - 1 if position.snapshot else None)
             self.first = position.time - 1 if position.snapshot else None
             return
-        if self._start <= upper - 1 < _FOR_EVER - 1:
+        if self._owed is not None and self._owed.first:
+            self.reached = self.first = self._owed.position.time - 1
+            self._open(self.first)
+            return
+        if self._owed is None and self._start <= upper - 1 < _FOR_EVER - 1:
             self._open(upper - 1)
             if not any(one.spans() for one in self._inputs):
                 self.reached = self.first = upper - 1
@@ -341,7 +355,7 @@ class Feed:
         self._inputs = []
         for (name, read), former in zip(self._named, self._replaced, strict=True):
             # Where nothing was delivered yet there is nothing to lead over from.
-            was = () if self._position is None else former
+            was = former if self._position is not None or self._owed is not None else ()
             self._inputs.append(Input(self._client, name, read, self._position, start, was))
 
     def _newer_upper(self, state: State, no_later: int | None) -> int | None:

@@ -10,6 +10,9 @@ transaction in hand:
 A binding that is not named has nothing delivered yet; one that is done has :data:`ANY_KEY`. All
 that is delivered is of the view at ``c - 1``, also after a crash, because that is held. A small
 snapshot is one transaction, and nothing is spilled.
+
+Where a part ends depends on limits and on how the inputs are stored. One that must be repeated as
+it was (``intent``) is therefore cut out by its positions, and then they go on as ever.
 """
 
 from __future__ import annotations
@@ -19,12 +22,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headwater.materialize.checkpoint import Position
 from headwater.materialize.combine import ANY_KEY
 from headwater.materialize.gather import owned
 from headwater.materialize.key_range import KeyRange
-from headwater.materialize.spill import SPILL_BYTES, Spill
+from headwater.materialize.spill import SPILL_BYTES, Spill, pack_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +69,19 @@ def chunks(
     key_range: KeyRange,
     limit_bytes: int = SPILL_BYTES,
     check: Callable[[], None] = lambda: None,
+    owed: Position | None = None,
 ) -> Iterator[Chunk]:
     """Yield the rest of a shard's snapshot as of ``time - 1``.
 
-    ``check`` may raise, to break it off.
+    ``check`` may raise, to break it off. ``owed``: where the next one leads to, if it was begun.
     """
     done = dict(begun)
+    if owed is not None:
+        repeated = _leading_to(owed, parts, done, key_range, check)
+        yield repeated
+        if repeated.is_last:
+            return
+        done = dict(owed.snapshot)
     waiting: dict[int, pa.Table] = {}
     for index, part in enumerate(parts):
         after = done.get(part.state_key, b"")
@@ -93,3 +104,33 @@ def chunks(
             yield Chunk(Position(time, tuple(sorted(done.items()))), waiting)
             waiting = {}
     yield Chunk(Position(time), waiting)
+
+
+def _leading_to(
+    position: Position,
+    parts: Sequence[Part],
+    done: Mapping[str, bytes],
+    key_range: KeyRange,
+    check: Callable[[], None],
+) -> Chunk:
+    """Return what leads to a position; it was held in memory when it was begun, too."""
+    wanted = dict(position.snapshot)
+    updates: dict[int, pa.Table] = {}
+    for index, part in enumerate(parts):
+        after = done.get(part.state_key, b"")
+        through = wanted.get(part.state_key, b"") if wanted else ANY_KEY
+        if through <= after:
+            continue
+        found = []
+        for piece in part.snapshot.updates():
+            check()
+            found.append(_between(owned(piece, part.key, key_range), part.key, after, through))
+        if any(table.num_rows for table in found):
+            updates[index] = pa.concat_tables(found, promote_options="default")
+    return Chunk(position, updates)
+
+
+def _between(updates: pa.Table, key: Sequence[str], after: bytes, through: bytes) -> pa.Table:
+    packed = pack_key(updates, key)
+    above = pc.greater(packed, pa.scalar(after, packed.type))
+    return updates.filter(pc.and_(above, pc.less_equal(packed, pa.scalar(through, packed.type))))

@@ -1,6 +1,6 @@
 """The recovery log: what the runtime itself remembers of a shard, in one entry of our commit log.
 
-    position, driver's state, greatest keys, last applied spec        one item, replaced as a whole
+    position, intent, driver's state, greatest keys, applied spec     one item, replaced as a whole
     holds on the inputs                                               moved in the same entry
 
 A shard is the role ``materialize/<name>/<range>``. Whoever opens it bumps the role's epoch, and
@@ -27,6 +27,7 @@ from headwater.base.decoding import from_json
 from headwater.base.ids import Epoch, RoleName
 from headwater.collection.capability import ReadCapability
 from headwater.materialize.checkpoint import Position
+from headwater.materialize.intent import Intent
 from headwater.materialize.key_range import KeyRange
 from headwater.persist.commands import (
     Acquired,
@@ -56,6 +57,8 @@ class RecoveryEntry(msgspec.Struct, frozen=True):
     """The last applied MaterializationSpec, as protobuf."""
     version: str = ""
     """Its version."""
+    intent: Intent | None = None
+    """What was begun since, where that must be repeated as it was."""
 
 
 class RecoveryLog(Protocol):

@@ -42,8 +42,10 @@ from headwater.materialize.courier import Carried, Charge, Check, Courier, Here
 from headwater.materialize.definition import Definition, version_of
 from headwater.materialize.delivery import Stream, UnexpectedResponse
 from headwater.materialize.drivers.fences import FencedOff
+from headwater.materialize.drivers.registry import repeats
 from headwater.materialize.feed import Feed
 from headwater.materialize.in_task import InTask, ShardTasks
+from headwater.materialize.intent import Intent
 from headwater.materialize.key_range import KeyRange
 from headwater.materialize.pace import Pace
 from headwater.materialize.protocol.messages import Applied, Apply
@@ -106,15 +108,24 @@ class Session:
             agreed.wait_applied(version)
             self._applied(spec, version, last, None)
         spill_bytes = definition.tuning.spill_bytes or SPILL_BYTES
+        to = definition.endpoint
         charge = Charge(
-            spec, version, definition.source, key_range, bound, spill_bytes, agreed.alone
+            spec,
+            version,
+            definition.source,
+            key_range,
+            bound,
+            spill_bytes,
+            agreed.alone,
+            repeats(to.driver, to.config),
         )
         self._courier = courier or Here(stream)
         self._courier.open(charge, self._log, check)
         named = [(b.name, read) for b, read in zip(definition.bindings, reads, strict=True)]
         replaced = [binding.was for binding in definition.bindings]
-        self.feed = Feed(client, named, self.position, replaced)
-        agreed.stands(key_range, self.position)
+        owed = self.owed
+        self.feed = Feed(client, named, self.position, replaced, owed)
+        agreed.stands(key_range, self.position, None if owed is None else owed.position.time)
 
     def _apply(
         self, spec: MaterializationSpec, version: str, last: MaterializationSpec | None
@@ -154,6 +165,7 @@ class Session:
             tuple((key, greatest) for key, greatest in entry.max_keys if key in kept),
             encode_value(spec),
             version,
+            entry.intent if known else None,
         )
         if now != entry:
             self._log.commit(now, None)
@@ -163,8 +175,23 @@ class Session:
         """Everything before it is delivered."""
         return self._courier.position
 
+    @property
+    def owed(self) -> Intent | None:
+        """What was begun before, and comes first."""
+        return self._log.entry.intent
+
+    @property
+    def goal(self) -> int | None:
+        """The next target, if it is decided: by what was begun, or by where others are."""
+        owed = self.owed
+        if owed is not None:
+            return owed.position.time
+        return self._agreement.next_target(self.feed.reached)
+
     def agrees(self, target: int) -> bool:
         """Whether all shards go to a target; there is none to agree upon if nothing changed."""
+        if self.owed is not None:
+            return True
         if self.feed.first is not None:
             # One that was begun is delivered to its end; where others are, is the next target.
             self._agreement.propose(self.feed.reached, target)
@@ -374,7 +401,7 @@ class Shard:
         tuning = self._definition.tuning
         pace = Pace(tuning)
         while not self._ends(session):
-            goal = agreed.next_target(session.feed.reached)
+            goal = session.goal
             if agreed.closed and goal is None:
                 self._stopping.wait(DRAIN_SECONDS)  # Until the others have begun.
                 continue

@@ -9,6 +9,7 @@ endpoint with fences, because the new ranges raise the fences of all that they o
 What a new range inherits (:func:`inherited`), from all that it overlaps:
 
     position        theirs, which must be one: what is to be joined is drained first
+    intent          none: who has begun something is not drained
     driver's state  all patches of them, merged; drivers keep what is of a range under its name
     greatest keys   the greatest of them, if each of them knows one
 
@@ -44,7 +45,10 @@ class NotDrained(HeadwaterError):
     """Key ranges that cannot be joined, for they do not stand at one checkpoint."""
 
     def __init__(self, opened: KeyRange, standing: Mapping[KeyRange, RecoveryEntry]) -> None:
-        stand = "; ".join(f"{each} at {entry.position}" for each, entry in standing.items())
+        stand = "; ".join(
+            f"{each} at {entry.position}" + (f", owing {entry.intent}" if entry.intent else "")
+            for each, entry in standing.items()
+        )
         super().__init__(f"the key range {opened} cannot be made of {stand}: drain them first")
 
 
@@ -79,7 +83,7 @@ def inherited(entries: Mapping[KeyRange, RecoveryEntry], opened: KeyRange) -> Re
     """Return what a new range begins with."""
     parents = {each: entry for each, entry in entries.items() if each.overlaps(opened)}
     first = next(iter(parents.values()))
-    if any(entry.position != first.position for entry in parents.values()):
+    if any(e.position != first.position or e.intent is not None for e in parents.values()):
         raise NotDrained(opened, parents)
     state = b""
     for entry in parents.values():

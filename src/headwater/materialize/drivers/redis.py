@@ -5,7 +5,8 @@ What a row is in Redis is ``redis_rows``. There are two ways to deliver:
     guarded   (the default) the endpoint is authoritative: rows and checkpoint change in one step,
               and a session that was replaced changes nothing more (``redis_guard``). Exactly once.
     plain     the recovery log is authoritative; rows are written by pipelines as they come, and a
-              transaction that failed half way is delivered again. At least once.
+              transaction that failed half way is repeated as it was. At least once; effectively
+              once for rows by key.
 
 A hash ``headwater_bindings_v1`` says what each target is: its columns, which are its key, and
 whether it is a stream. That is what Validate compares with, since Redis itself has no columns.

@@ -126,15 +126,22 @@ DRIVERS: Final[Mapping[str, BuiltIn]] = {
 
 def guarantee(name: str, config: Mapping[str, Any], *, last_write_wins: bool) -> Guarantee:
     """Return what a driver promises for a binding; of somebody else's program nothing is known."""
+    if not repeats(name, config):
+        return Guarantee.EXACTLY_ONCE
+    return Guarantee.EFFECTIVELY_ONCE if last_write_wins else Guarantee.AT_LEAST_ONCE
+
+
+def repeats(name: str, config: Mapping[str, Any]) -> bool:
+    """Whether an endpoint may keep what a failed attempt told it (``intent``).
+
+    Then the attempt is repeated as it was, and a binding in which the last write wins is what it
+    would be without the failure.
+    """
     built_in = DRIVERS.get(name)
-    promised = Guarantee.AT_LEAST_ONCE if built_in is None else built_in.guarantee
-    if built_in is not None and built_in.guard and not config.get(built_in.guard, True):
-        # Not even where the last write wins: what a failed transaction wrote and a later one undid
-        # is no change of the two together, and stays.
-        return Guarantee.AT_LEAST_ONCE
-    if promised is Guarantee.AT_LEAST_ONCE and last_write_wins:
-        return Guarantee.EFFECTIVELY_ONCE
-    return promised
+    if built_in is None:
+        return True
+    unguarded = bool(built_in.guard) and not config.get(built_in.guard, True)
+    return unguarded or built_in.guarantee is Guarantee.AT_LEAST_ONCE
 
 
 def driver(name: str) -> BuiltIn:
