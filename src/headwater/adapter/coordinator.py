@@ -29,7 +29,6 @@ from headwater.adapter.describing import returned_columns
 from headwater.adapter.dialect import to_spark
 from headwater.adapter.errors import (
     AdapterError,
-    CollectionFailed,
     SystemRelation,
     Unsupported,
     WrongKind,
@@ -41,7 +40,7 @@ from headwater.adapter.keyed_reads import PROBE_INDEX, KeyedReads
 from headwater.adapter.limit import Limit
 from headwater.adapter.matching import matched
 from headwater.adapter.materializations import validated
-from headwater.adapter.object_errors import ReadOnlyRelation, ReplacedMeanwhile
+from headwater.adapter.object_errors import CollectionFailed, ReadOnlyRelation, ReplacedMeanwhile
 from headwater.adapter.outside import Outside
 from headwater.adapter.pgwire.backend import Column, Result
 from headwater.adapter.ports import Evaluator, Translate

@@ -39,6 +39,10 @@ class AdapterError(HeadwaterError):
         self.detail = detail
         self.hint = hint
         self.position = position
+        # What a client of the protocol is told in fields of their own, a traceback tells as notes.
+        for label, text in (("DETAIL", detail), ("HINT", hint)):
+            if text is not None:
+                self.add_note(f"{label}: {text}")
 
 
 class SqlSyntaxError(AdapterError):
@@ -304,20 +308,6 @@ class NeverReadable(AdapterError):
 
     def __init__(self, collection: str) -> None:
         super().__init__(f'collection "{collection}" is not readable at any time')
-
-
-class CollectionFailed(AdapterError):
-    """A collection whose rows cannot be told, because what it is made of is in error."""
-
-    condition = "COLLECTION_HAS_ERRORS"
-    sqlstate = "XX001"
-
-    def __init__(self, collection: str, message: str) -> None:
-        super().__init__(
-            f'"{collection}" is in error: {message}',
-            hint="Correct what it is made of; that retracts the error. What a source could not "
-            'decode is in its "…_errors", and is passed over by one made with ON ERROR SKIP.',
-        )
 
 
 class StalenessExceeded(AdapterError):

@@ -18,10 +18,10 @@ from typing import Final
 
 from headwater.adapter.errors import (
     CannotBeMaintained,
-    CollectionFailed,
     InvalidDefinition,
     QueryRejected,
 )
+from headwater.adapter.object_errors import CollectionFailed
 from headwater.adapter.spark_lost import SparkLost
 from headwater.compute.ir.refusal import NotUnderstood, Position, Refused
 from headwater.compute.select import QueryFailed

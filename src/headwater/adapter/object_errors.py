@@ -1,4 +1,4 @@
-"""What can be wrong with a statement about sources, connections and secrets.
+"""What can be wrong with sources, connections and secrets, and with what is made of others.
 
 As :mod:`headwater.adapter.errors` says it.
 """
@@ -95,6 +95,20 @@ class SourceFailed(AdapterError):
             detail=why,
             hint=f"Mend it and ALTER SOURCE {source} RESUME, or read what there is: "
             f"AS OF {newest}, or SET transaction_isolation = serializable.",
+        )
+
+
+class CollectionFailed(AdapterError):
+    """A collection whose rows cannot be told, because what it is made of is in error."""
+
+    condition = "COLLECTION_HAS_ERRORS"
+    sqlstate = "XX001"
+
+    def __init__(self, collection: str, message: str) -> None:
+        super().__init__(
+            f'"{collection}" is in error: {message}',
+            hint="Correct what it is made of; that retracts the error. What a source could not "
+            'decode is in its "…_errors", and is passed over by one made with ON ERROR SKIP.',
         )
 
 

@@ -41,6 +41,7 @@ def test_a_reader_is_told_of_the_view_beneath_and_can_read_what_there_is(
         sql("SELECT * FROM w")
     assert told.value.detail == "view 'v' cannot advance: a test says so"
     hint = str(told.value.hint)
+    assert told.value.__notes__ == [f"DETAIL: {told.value.detail}", f"HINT: {hint}"]
     newest = hint.split("AS OF ")[1].split(",", maxsplit=1)[0]
     assert sql(f"SELECT * FROM v AS OF {newest}") == [(1,)]
     sql("SET transaction_isolation = serializable")
