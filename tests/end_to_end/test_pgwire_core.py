@@ -202,6 +202,70 @@ def test_a_wait_is_ended_by_cancel_and_by_timeout(
     assert connection.execute("select count(*) from t").fetchone() == (0,)
 
 
+def test_an_insert_that_waits_keeps_nobody_else_waiting() -> None:
+    """It has no thread: it ends by cancel and by timeout all the same, and with the server."""
+    with SqlServer(SystemClock()) as core:
+        with (
+            WireServer("127.0.0.1", 0, core.coordinator) as wire,
+            connect(wire) as connection,
+            connect(wire) as other,
+        ):
+            connection.execute("create table t (k bigint primary key); create table u (k bigint)")
+            turns, table = core.coordinator.commits.turns, core.coordinator.target("t").id
+            with turns.exclusive(frozenset((table,))):
+                connection.execute("set statement_timeout = '100ms'")
+                with pytest.raises(psycopg.errors.QueryCanceled, match="statement timeout"):
+                    connection.execute("insert into t values (1)")
+                connection.execute("set statement_timeout = 0")
+                connection.pgconn.send_query(b"insert into t values (2)")
+                while not turns.waiting:
+                    other.execute("insert into u values (1)")
+                connection.cancel_safe(timeout=WAIT_SECONDS)
+                result = connection.pgconn.get_result()
+                assert result is not None
+                assert result.error_field(psycopg.pq.DiagnosticField.SQLSTATE) == b"57014"
+                assert connection.pgconn.get_result() is None
+                connection.pgconn.send_query(b"insert into t values (3)")
+                while not turns.waiting:
+                    time.sleep(0.001)
+                wire.stop()
+                assert not turns.waiting
+                connection.pgconn.finish()
+        assert core.session()("SELECT * FROM t") == []
+
+
+def test_many_inserts_of_many_clients(wire: WireServer) -> None:
+    """Prepared and not, pipelined and one by one, some refused: each is told what is."""
+    clients, rows = 6, 10
+
+    def client(number: int) -> None:
+        with connect(wire) as own:
+            first = number * 1_000
+            with own.pipeline():
+                for k in range(first, first + rows):
+                    own.execute("insert into t values (%s, %s)", (k, "x"), prepare=True)
+            for k in range(first, first + rows):
+                with pytest.raises(psycopg.errors.UniqueViolation):
+                    own.execute(f"insert into t values ({k}, 'again')")
+                answer = own.execute(
+                    "insert into t values (%s, %s) returning k", (k + 500, "y"), prepare=True
+                )
+                assert answer.fetchall() == [(k + 500,)]
+        done.append(number)
+
+    done: list[int] = []
+    with connect(wire) as connection:
+        connection.execute("create table t (k bigint primary key, s text)")
+        threads = [threading.Thread(target=client, args=(number,)) for number in range(clients)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(done) == list(range(clients))
+        counted = connection.execute("select s, count(*) from t group by s order by s")
+        assert counted.fetchall() == [("x", clients * rows), ("y", clients * rows)]
+
+
 def test_a_server_that_was_replaced_ends_its_connections() -> None:
     """Drivers take 57P01 for a lost connection and connect again, to whoever serves now."""
     with (

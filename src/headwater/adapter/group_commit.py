@@ -26,7 +26,7 @@ Invariant: an acknowledged write is durable, and in every read chosen after its 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -144,12 +144,13 @@ class GroupCommit:
     def write(self, write: Write, limit: Limit = NO_LIMIT) -> Committed:
         """Commit; when this returns it is durable."""
         self.turns.take(write, limit)
-        if isinstance(write.outcome, HeadwaterError):
-            raise write.outcome.again()
-        if isinstance(write.outcome, BaseException):
-            raise write.outcome
-        assert write.outcome is not None
-        return write.outcome
+        return settled(write)
+
+    def offer(
+        self, write: Write, whose: Hashable, tell: Callable[[], None], limit: Limit = NO_LIMIT
+    ) -> None:
+        """Have a write committed, and ``tell`` called when it is :func:`settled`; does not wait."""
+        self.turns.offer(write, whose, tell, limit)
 
     def alone(self, commands: Callable[[int], Sequence[Command]]) -> Outcome:
         """Commit something else at a time of its own (a definition), in turn with the writes."""
@@ -353,6 +354,16 @@ class GroupCommit:
         return (
             distinct == keys.num_rows and not self._lookup(state, table.id, keys, before).num_rows
         )
+
+
+def settled(write: Write) -> Committed:
+    """Return what became of a write that has its outcome, or raise why it was refused."""
+    if isinstance(write.outcome, HeadwaterError):
+        raise write.outcome.again()
+    if isinstance(write.outcome, BaseException):
+        raise write.outcome
+    assert write.outcome is not None
+    return write.outcome
 
 
 def _check_writeable(state: State, gid: GlobalId, name: str, as_of: int) -> None:

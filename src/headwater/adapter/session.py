@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
-from headwater.adapter import catalog
+from headwater.adapter import catalog, promised
 from headwater.adapter.acting import acting_as
 from headwater.adapter.catalog import Sources
 from headwater.adapter.clients import shown_text
@@ -37,12 +37,8 @@ from headwater.adapter.savepoints import Savepoints
 from headwater.adapter.scoped import Scoped
 from headwater.adapter.session_settings import Assigned, SessionSettings
 from headwater.adapter.settings import Settings
-from headwater.adapter.sql.connection_statements import (
-    ValidateConnection,
-)
-from headwater.adapter.sql.materialization_statements import (
-    ValidateMaterialization,
-)
+from headwater.adapter.sql.connection_statements import ValidateConnection
+from headwater.adapter.sql.materialization_statements import ValidateMaterialization
 from headwater.adapter.sql.names import exact
 from headwater.adapter.sql.statements import (
     Begin,
@@ -120,8 +116,7 @@ class ClientSession:
 
     def execute(self, statement: Statement, sql: str) -> Result:
         """Execute a statement; what it acknowledges is durable, unless a transaction is open."""
-        self._cancelled.clear()
-        limit = Limit(self._settings.statement_timeout_ms, self._cancelled, lambda: self._reason)
+        limit = self._limit()
         self._note("active", shown_text(statement, sql))
         self._running = Running(f"session-{self._number}", limit)
         try:
@@ -139,6 +134,24 @@ class ClientSession:
             raise better from error
         finally:
             self._note("idle" if self._transaction is None else "in transaction")
+
+    def promise(
+        self, statement: Statement, sql: str, tell: Callable[[], None]
+    ) -> promised.Promised | None:
+        """Begin a statement that waits for nothing but being durable; None: it is another."""
+        if self._transaction is not None or not isinstance(statement, Insert):
+            return None
+        with searching(self._path()):
+            found = promised.planned(self._coordinator, statement, self._state(), self._note)
+        if found is not None:
+            self._note("active", shown_text(statement, sql))
+            self._coordinator.commits.offer(found.write, self._number, tell, self._limit())
+        return found
+
+    def _limit(self) -> Limit:
+        """The limit of a statement that begins."""
+        self._cancelled.clear()
+        return Limit(self._settings.statement_timeout_ms, self._cancelled, lambda: self._reason)
 
     def _path(self) -> tuple[str, ...]:
         """Where names are looked for."""

@@ -1,8 +1,12 @@
 """Whose turn it is to commit: one group of writes after another, and gates that keep writes off.
 
-There is no thread: who waits for its write and finds nobody committing commits for everybody
+Who waits for its write (:meth:`Turns.take`) and finds nobody committing commits for everybody
 (*leads*). Who comes meanwhile waits, and is woken when its write is done, or when it is to lead the
 next group; nobody is woken for nothing.
+
+A write may also be left here (:meth:`Turns.offer`): who brings it goes on, and is told when it has
+its outcome. Where nobody waits who could lead, a thread does that is there as long as it is needed.
+So a group of such writes costs the switches between threads of one, however many are in it.
 
 **Company.** What a commit costs hardly depends on how much is in it, and clients that have just
 been answered are likely to come again at once. So the leader waits for who was answered not long
@@ -27,7 +31,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -43,6 +47,9 @@ COMPANY_SECONDS_MAX: Final = 0.03
 
 QUIET_SECONDS: Final = 0.002
 """How long a leader waits for the next who comes."""
+
+STANDBY_SECONDS: Final = 10.0
+"""How long the thread stays that leads where nobody waits."""
 
 
 def company_seconds(took: float) -> float:
@@ -63,11 +70,16 @@ class Gate:
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """A write in the queue, whose it is, and what its thread sleeps on."""
+    """A write in the queue, and whose it is.
+
+    Who waits for it sleeps on ``woken``; who left it here is told by ``tell`` instead.
+    """
 
     write: Write
-    thread: int
-    woken: threading.Condition
+    whose: Hashable
+    limit: Limit
+    woken: threading.Condition | None = None
+    tell: Callable[[], None] = lambda: None
 
 
 class Turns:
@@ -89,13 +101,17 @@ class Turns:
         self._gates: list[Gate] = []
         self._granted = threading.Condition(self._lock)
         self._led = False
-        """Whether somebody gathers a group, or commits one."""
+        """Whether somebody gathers a group, or commits one, or is called to."""
+        self._standby = threading.Condition(self._lock)
+        self._stands_by = False
+        """Whether there is a thread for what nobody waits for."""
+        self._is_called = False
         self._in_flight: frozenset[GlobalId] | None = None
         """The tables of the group that is being committed."""
         self._company = threading.Condition(self._lock)
-        self._expected: dict[int, float] = {}
-        """The threads that were answered, and until when they are expected again."""
-        self._missing: set[int] = set()
+        self._expected: dict[Hashable, float] = {}
+        """Who was answered, and until when they are expected again."""
+        self._missing: set[Hashable] = set()
         """Those of them for whom the leader waits."""
 
     @property
@@ -107,42 +123,72 @@ class Turns:
     def take(self, write: Write, limit: Limit = NO_LIMIT) -> None:
         """Have a write committed, by this thread or another; it has its outcome afterwards."""
         with self._lock:
-            mine = _Waiting(write, threading.get_ident(), threading.Condition(self._lock))
-            self._queue.append(mine)
-            if self._missing:
-                self._missing.discard(mine.thread)
-                if not self._missing:
-                    self._company.notify()
+            woken = threading.Condition(self._lock)
+            mine = _Waiting(write, threading.get_ident(), limit, woken)
+            self._enqueue(mine)
             while True:
-                group = self._await_turn(mine, limit)
+                group = self._await_turn(mine, woken)
                 if group is None:
                     return
                 self._lead(group)
 
+    def offer(
+        self, write: Write, whose: Hashable, tell: Callable[[], None], limit: Limit = NO_LIMIT
+    ) -> None:
+        """Have a write committed by another thread, and ``tell`` called there afterwards.
+
+        Does not wait. ``whose``: who is expected again once it is told. When its limit is over,
+        somebody has to :meth:`wake` those who wait.
+        """
+        with self._lock:
+            self._enqueue(_Waiting(write, whose, limit, tell=tell))
+            if not self._led and self._ready():
+                self._call()
+
     def wake(self) -> None:
         """Let whoever waits look again."""
+        over = []
         with self._lock:
             for each in self._queue:
-                each.woken.notify()
-            self._granted.notify_all()
+                if each.woken is not None:
+                    each.woken.notify()
+                elif each.limit.is_over():
+                    over.append(each)
+            self._queue = [each for each in self._queue if each not in over]
+            self._pass_on()
+        for each in over:
+            each.write.outcome = each.limit.error()
+            each.tell()
 
-    def _await_turn(self, mine: _Waiting, limit: Limit) -> list[_Waiting] | None:
+    def _enqueue(self, mine: _Waiting) -> None:
+        self._queue.append(mine)
+        if self._missing:
+            self._missing.discard(mine.whose)
+            if not self._missing:
+                self._company.notify()
+
+    def _await_turn(self, mine: _Waiting, woken: threading.Condition) -> list[_Waiting] | None:
         """Wait until a write is done (None), or there is a group to commit."""
+        limit = mine.limit
         while mine.write.outcome is None:
             if not self._led and self._ready():
                 self._led = True
-                self._gather()
-                group = _together(self._ready())
-                if group:
-                    self._queue = [each for each in self._queue if each not in group]
+                if group := self._gathered():
                     return group
-                self._led = False  # A gate came in between.
             if mine in self._queue and limit.is_over():
                 self._queue.remove(mine)
                 self._pass_on()
                 raise limit.error()
-            mine.woken.wait(limit.rest_s())
+            woken.wait(limit.rest_s())
         return None
+
+    def _gathered(self) -> list[_Waiting]:
+        """Return the group that its leader commits; none if a gate came in between."""
+        self._gather()
+        group = _together(self._ready())
+        self._queue = [each for each in self._queue if each not in group]
+        self._led = bool(group)
+        return group
 
     def _ready(self) -> list[_Waiting]:
         return [each for each in self._queue if not self._is_barred(each.write)]
@@ -152,8 +198,8 @@ class Turns:
         if any(each.write.gate is not None for each in self._queue):
             return  # Others wait for it.
         now = time.monotonic()
-        self._expected = {thread: end for thread, end in self._expected.items() if end > now}
-        self._missing = {*self._expected} - {each.thread for each in self._queue}
+        self._expected = {whose: end for whose, end in self._expected.items() if end > now}
+        self._missing = {*self._expected} - {each.whose for each in self._queue}
         until, came = max(self._expected.values(), default=now), -1
         while self._missing and came != len(self._queue) and time.monotonic() < until:
             came = len(self._queue)
@@ -166,23 +212,53 @@ class Turns:
         began = time.monotonic()
         self._lock.release()
         try:
-            self._commit([each.write for each in group])
+            try:
+                self._commit([each.write for each in group])
+            finally:
+                _tell(group)
         finally:
             self._lock.acquire()
             ended = time.monotonic()
             until = ended + self._company_seconds(ended - began)
-            self._expected.update((each.thread, until) for each in group)
+            self._expected.update((each.whose, until) for each in group)
             self._in_flight, self._led = None, False
             self._queue[:0] = [each for each in group if each.write.outcome is None]
             for each in group:
-                each.woken.notify()
+                if each.woken is not None:
+                    each.woken.notify()
             self._pass_on()
 
     def _pass_on(self) -> None:
         """Somebody may have to lead, or may have its gate."""
         if not self._led and (ready := self._ready()):
-            ready[0].woken.notify()
+            if (woken := ready[0].woken) is not None:
+                woken.notify()
+            else:
+                self._call()
         self._granted.notify_all()
+
+    # ---- where nobody waits ------------------------------------------------------------------
+
+    def _call(self) -> None:
+        """Let the thread lead that stands by."""
+        self._led = self._is_called = True
+        if not self._stands_by:
+            self._stands_by = True
+            threading.Thread(target=self._stand_by, name="headwater-turns", daemon=True).start()
+        self._standby.notify()
+
+    def _stand_by(self) -> None:
+        with self._lock:
+            try:
+                while self._is_called or self._standby.wait(STANDBY_SECONDS):
+                    if self._is_called:
+                        self._is_called = False
+                        if group := self._gathered():
+                            self._lead(group)
+            finally:
+                self._stands_by = False
+                if self._is_called:
+                    self._call()  # While it was about to go.
 
     def _is_barred(self, write: Write) -> bool:
         if self._kept_off(write):
@@ -218,6 +294,12 @@ class Turns:
         if not all(gate.tables.isdisjoint(other.tables) for other in before):
             return False
         return self._in_flight is None or gate.tables.isdisjoint(self._in_flight)
+
+
+def _tell(group: list[_Waiting]) -> None:
+    for each in group:
+        if each.write.outcome is not None:
+            each.tell()
 
 
 def _together(waiting: list[_Waiting]) -> list[_Waiting]:

@@ -43,6 +43,11 @@ def collect(collector: Collector | None) -> None:
     _collector = collector
 
 
+def is_collected() -> bool:
+    """Whether anybody is told."""
+    return _collector is not None
+
+
 def span(name: str, **attributes: Attribute) -> AbstractContextManager[object]:
     """Return a span, to be entered."""
     collector = _collector

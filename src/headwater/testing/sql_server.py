@@ -15,10 +15,11 @@ catalog are answered, too.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import pyarrow as pa
 import sqlglot
@@ -26,6 +27,7 @@ from sqlglot import exp
 
 from headwater.adapter.catalog_queries import CatalogQueries
 from headwater.adapter.coordinator import Coordinator
+from headwater.adapter.pgwire.backend import Result
 from headwater.adapter.session import ClientSession
 from headwater.adapter.sql.parse import parse_with_text
 from headwater.adapter.timeline import TICK_SECONDS, Timeline
@@ -51,6 +53,9 @@ from headwater.testing.duck import Duck
 from headwater.testing.duck_views import DuckViews
 
 Rows = list[tuple[Any, ...]]
+
+PROMISE_SECONDS: Final = 60.0
+"""After which a promise is taken for forgotten."""
 
 
 class DuckRows:
@@ -184,8 +189,26 @@ class SqlSession:
 
     def tag(self, sql: str) -> str:
         """Execute one statement; return its tag."""
+        return self.result(sql).tag
+
+    def result(self, sql: str) -> Result:
+        """Execute one statement; return all that it answers."""
         ((statement, text),) = parse_with_text(sql, self.session.dialect)
-        return self.session.execute(statement, text).tag
+        return self.session.execute(statement, text)
+
+    def promise(self, sql: str) -> Callable[[], Result] | None:
+        """Begin one statement, if it can be promised; return what waits for its result."""
+        ((statement, text),) = parse_with_text(sql, self.session.dialect)
+        over = threading.Event()
+        promised = self.session.promise(statement, text, over.set)
+        if promised is None:
+            return None
+
+        def result() -> Result:
+            assert over.wait(PROMISE_SECONDS), f"nothing became of {sql}"
+            return promised.result()
+
+        return result
 
 
 class SqlServer:

@@ -45,8 +45,12 @@ class Committer:
         self._busy.release()
 
 
+@pytest.mark.parametrize("stays_seconds", [0.0, 10.0])
 @pytest.mark.parametrize("seed", seeds(3, 200))
-def test_every_write_has_its_turn(seed: int) -> None:
+def test_every_write_has_its_turn(
+    seed: int, stays_seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headwater.adapter.turns.STANDBY_SECONDS", stays_seconds)
     committer = Committer()
     turns = Turns(committer)
     done: list[Write] = []
@@ -73,6 +77,11 @@ def test_every_write_has_its_turn(seed: int) -> None:
                     except QueryCanceled:
                         given_up.append(write)
                         continue
+                elif chance.random() < 0.5:
+                    told = threading.Event()
+                    turns.offer(write, number, told.set)
+                    assert told.wait(WAIT_SECONDS)
+                    assert write.outcome is not None, "it is told when it is done"
                 else:
                     turns.take(write)
                 done.append(write)
@@ -156,3 +165,78 @@ def test_who_is_kept_off_is_not_tried_and_who_was_too_late_waits_on() -> None:
     turns.wake()
     taking.join(WAIT_SECONDS)
     assert tried == [write, write]
+
+
+def test_writes_that_are_left_here_are_one_group_and_take_no_thread_each() -> None:
+    committer = Committer()
+    turns = Turns(committer, lambda _: 0.0)
+    writes = [write_of(1) for _ in range(5)]
+    over = threading.Semaphore(0)
+    threads = threading.active_count()
+    with turns.exclusive(frozenset((GlobalId(1),))):
+        for number, write in enumerate(writes):
+            turns.offer(write, number, over.release)
+        assert turns.waiting == len(writes)
+        assert threading.active_count() == threads
+    for _ in writes:
+        assert over.acquire(timeout=WAIT_SECONDS)
+    assert committer.groups == [writes]
+
+
+def test_who_was_told_is_waited_for() -> None:
+    committer = Committer()
+    turns = Turns(committer, lambda _: float(WAIT_SECONDS), float(WAIT_SECONDS))
+    rounds, clients = 3, 4
+    over = threading.Event()
+
+    def again(number: int, left: int) -> None:
+        def told() -> None:
+            if left:
+                again(number, left - 1)
+            elif len(committer.groups) == rounds:
+                over.set()
+
+        turns.offer(write_of(1), number, told)
+
+    with turns.exclusive(frozenset((GlobalId(1),))):
+        for number in range(clients):
+            again(number, rounds - 1)
+    assert over.wait(WAIT_SECONDS)
+    assert [len(group) for group in committer.groups] == [clients] * rounds
+
+
+def test_a_write_that_is_left_here_is_given_up_when_its_limit_is_over() -> None:
+    committer = Committer()
+    turns = Turns(committer)
+    cancelled, told = threading.Event(), threading.Event()
+    given_up, other = write_of(1), write_of(1)
+    others = threading.Event()
+    with turns.exclusive(frozenset((GlobalId(1),))):
+        turns.offer(given_up, 1, told.set, Limit(0, cancelled))
+        turns.offer(other, 2, others.set, Limit(0, threading.Event()))
+        turns.wake()
+        assert turns.waiting == 2
+        cancelled.set()
+        turns.wake()
+        assert told.wait(WAIT_SECONDS)
+        assert isinstance(given_up.outcome, QueryCanceled)
+    assert others.wait(WAIT_SECONDS)
+    assert committer.groups == [[other]]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_whatever_a_commit_raises_the_next_has_its_turn() -> None:
+    outcomes: list[BaseException | None] = [SystemExit("of this thread"), None]
+
+    def commit(group: Sequence[Write]) -> None:
+        for each in group:
+            each.outcome = Committed(1, ())
+        if (raised := outcomes.pop(0)) is not None:
+            raise raised
+
+    turns = Turns(commit)
+    for _ in range(2):
+        told = threading.Event()
+        turns.offer(write_of(1), 1, told.set)
+        assert told.wait(WAIT_SECONDS)
+    assert not outcomes

@@ -4,7 +4,8 @@ Contract between :class:`~.server.WireServer` and a :class:`Backend`:
 
 - Every call blocks and is made in a worker thread; all calls of one session are made by one
   thread, one after another, in the order the client sent them, except ``cancel``, which may come
-  from another thread at any time. Different sessions call at the same time.
+  from another thread at any time, and ``promise``, which does not block. Different sessions call at
+  the same time.
 - ``execute`` returns when the statement is done as far as its tag says (an ``INSERT`` is
   durable); the rows of a query may still be computed while they are iterated. The iterator is
   used by that same thread, possibly after further statements of its transaction, and closed when
@@ -28,13 +29,15 @@ What a session *may* have besides, each on its own; the wire looks and does with
 - :class:`Cancels`: a running call can be made to end. Without it a cancelled *read* is abandoned
   (its thread ends later, by itself), and a cancelled write goes on, because a client must not be
   told that a write was cancelled which then happens.
+- :class:`Promises`: some statements are begun and left to themselves, in no thread. Without it each
+  is executed.
 - :class:`Groups`: several statements of one simple query are one transaction, as in PostgreSQL.
   Without it each is its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
@@ -232,6 +235,27 @@ class Cancels(Protocol):
 
         From any thread, at any time, also when nothing runs (then nothing happens). A call that is
         done before it notices returns as if it had not been asked.
+        """
+        ...
+
+
+class Promise(Protocol):
+    """A statement that is done, or refused, when the one who began it is told so."""
+
+    def result(self) -> Result:
+        """What it answers, or the refusal. Does not block; called once, after that."""
+        ...
+
+
+@runtime_checkable
+class Promises(Protocol):
+    """A session that can begin a statement without waiting for it."""
+
+    def promise(self, statement: Statement, sql: str, tell: Callable[[], None]) -> Promise | None:
+        """Begin ``statement``, and call ``tell`` from any thread when it is over.
+
+        None: it is to be executed, and nothing has happened. In the event loop, while no other call
+        of the session runs; the next comes when this one is over.
         """
         ...
 

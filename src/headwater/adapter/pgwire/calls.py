@@ -1,8 +1,9 @@
 """Blocking calls of a connection that can be ended: by a cancel request, a timeout, a lost client.
 
-:meth:`Calls.call` runs a function in the worker and waits for whichever comes first:
+:meth:`Calls.call` runs a function in the worker, :meth:`Calls.execute` a statement there or, if it
+needs no thread, nowhere. Both wait for whichever comes first:
 
-- the function is done: its answer, or its error;
+- it is done: its answer, or its error;
 - the statement is cancelled (:meth:`Calls.cancel`, the timeout of :meth:`Calls.statement`): the
   session is asked to end it, and what it then says is the truth. A session that cannot be asked is
   left alone if the call only reads (``abandon``): :class:`~.refusals.Cancelled` is raised at once
@@ -27,11 +28,12 @@ from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 from headwater.adapter.pgwire import frontend
-from headwater.adapter.pgwire.backend import CancelReason
+from headwater.adapter.pgwire.backend import CancelReason, CopyOut, Result
 from headwater.adapter.pgwire.framing import Disconnected, Stream
 from headwater.adapter.pgwire.refusals import Cancelled
 from headwater.adapter.pgwire.variables import SessionVariables
 from headwater.adapter.pgwire.worker import Worker
+from headwater.adapter.sql.statements import Statement
 
 LOG = logging.getLogger(__name__)
 
@@ -133,7 +135,15 @@ class Calls:
     async def call(self, function: Callable[[], T], *, abandon: bool) -> T:
         """``function()`` in the worker; ``abandon`` if its outcome may be thrown away."""
         self.check()
-        running = self.worker.call(function)
+        return await self._outcome(self.worker.call(function), abandon=abandon)
+
+    async def execute(self, statement: Statement, sql: str, *, abandon: bool) -> Result | CopyOut:
+        """Execute in the session: as a promise of it, or in the worker."""
+        self.check()
+        promised: asyncio.Future[Any] | None = self.worker.promise(statement, sql)
+        return await self._outcome(promised or self.worker.execute(statement, sql), abandon=abandon)
+
+    async def _outcome(self, running: asyncio.Future[T], *, abandon: bool) -> T:
         running.add_done_callback(_ignore)  # Its error is told below, or wanted by nobody.
         reading, cancelled = self._watched(), self._cancelled
         waited: set[asyncio.Future[Any]] = {running}

@@ -317,10 +317,7 @@ class Execution:
         return await self._backend(statement, sql)
 
     async def _backend(self, statement: statements.Statement, sql: str) -> Answer:
-        session = self._calls.worker.session
-        result = await self._calls.call(
-            lambda: session().execute(statement, sql), abandon=_is_left(statement)
-        )
+        result = await self._calls.execute(statement, sql, abandon=_is_left(statement))
         match result:
             case CopyOut(columns, batches, chosen):
                 return Answer("COPY", RowStream(columns, batches), counted=True, copied=chosen)

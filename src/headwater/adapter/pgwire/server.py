@@ -28,6 +28,7 @@ from typing import Any, Final, Self
 
 from headwater.adapter.errors import AdapterError, InvalidSetting, UnknownSetting, Unsupported
 from headwater.adapter.pgwire import messages, refusals, variables
+from headwater.adapter.pgwire.arrivals import Arrivals
 from headwater.adapter.pgwire.authentication import Authentication
 from headwater.adapter.pgwire.backend import Backend
 from headwater.adapter.pgwire.calls import Calls
@@ -95,9 +96,11 @@ class _Listener:
         self._last_pid = 0
         self._server: asyncio.Server | None = None
         self._stopping = False
+        self._arrivals: Arrivals | None = None
 
     async def start(self, host: str, port: int) -> int:
         """Listen; the port."""
+        self._arrivals = Arrivals(asyncio.get_running_loop())
         self._server = await asyncio.start_server(self._connected, host, port, backlog=BACKLOG)
         return int(self._server.sockets[0].getsockname()[1])
 
@@ -187,7 +190,8 @@ class _Listener:
             "address": stream.peer,
             "application_name": wanted.parameters.get("application_name", ""),
         }
-        worker = Worker(self._backend, f"headwater-wire-{pid}", about)
+        assert self._arrivals is not None, "it listens"
+        worker = Worker(self._backend, f"headwater-wire-{pid}", self._arrivals, about)
         calls = Calls(stream, worker)
         execution = Execution(stream, calls, held, user, pid)
         self._running[pid] = (secret, calls)
