@@ -137,6 +137,7 @@ def _serve(root: str, *, take_over: bool, clock_ms: int) -> None:
     )
     core = SqlServer(clock, client=client, tick_seconds=TICK_SECONDS)
     core.timeline.start()
+    core.materializations.start()
     wire = WireServer("127.0.0.1", 0, core.coordinator)
     wire.start()
     _say(f"port {wire.port}")
