@@ -242,3 +242,12 @@ class KeyValue(Hook):
     @staticmethod
     def bindings(history: History) -> tuple[Binding, ...]:
         return (Binding("c", history.read.id, "rows", ("k",)),)
+
+
+class Reduced(KeyValue):
+    """The same with ``REDUCE``: what a failed attempt left there is not asked for."""
+
+    @staticmethod
+    def bindings(history: History) -> tuple[Binding, ...]:
+        reduce = (("v", "lastWriteWins"), ("n", "lastWriteWins"))
+        return (Binding("c", history.read.id, "rows", ("k",), reduce=reduce),)

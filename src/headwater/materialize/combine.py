@@ -5,7 +5,9 @@
 
 Only ``REDUCE`` bindings load: what a key's row was is said by the retractions of its collection,
 what its rows were reduced to is known to the endpoint alone. Such a binding loads a key at most
-once, and never one above the greatest that was ever stored: it cannot be there.
+once, and never one above the greatest that was ever stored: it cannot be there. One in which the
+last write wins in every column is none: its key has one row, and that is what is stored, whatever
+is there, so that storing it again changes nothing.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Final
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headwater.base.errors import HeadwaterError
 from headwater.materialize.changes import (
@@ -27,7 +30,7 @@ from headwater.materialize.changes import (
     with_document,
     with_op,
 )
-from headwater.materialize.definition import Binding
+from headwater.materialize.definition import ROWS, Binding
 from headwater.materialize.documents import to_documents, to_rows
 from headwater.materialize.duplicates import Duplicates, chosen_updates
 from headwater.materialize.joined import joined
@@ -40,6 +43,7 @@ from headwater.materialize.sorted_runs import PACKED
 from headwater.persist.evolution import DIFF, TIME
 
 _SYSTEM: Final = (TIME, DIFF)
+_ROWS_FIELD: Final = pa.field(ROWS, pa.int64(), nullable=False)
 _EXISTS: Final = "__exists"
 _DELETE: Final = "__delete"
 
@@ -107,7 +111,7 @@ class Bound:
     _reducing: Reducing | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        if self.binding.reduce:
+        if self.binding.reduce and not self.binding.last_write_wins:
             reducing = Reducing(self.index, self.binding, self._plain)
             object.__setattr__(self, "_reducing", reducing)
 
@@ -177,9 +181,15 @@ class Bound:
             policy = Duplicates(self.binding.duplicates)
             given = (self.index, self.binding.key, policy, updates, upper, standing)
             updates = chosen_updates(*given)
+        if self.binding.reduce:
+            selected = [*self.binding.key, *(column for column, _ in self.binding.reduce)]
+            updates = updates.select([*selected, *_SYSTEM])
         combine = deltas if self.binding.delta_updates else changes
         store = combine(self.index, self.binding.key, updates, upper, key_range)
-        rows = store.rows.append_column(PACKED, store.keys_packed)
+        rows = store.rows
+        if self.binding.reduce:
+            rows = rows.append_column(_ROWS_FIELD, pc.if_else(store.delete, 0, 1))
+        rows = rows.append_column(PACKED, store.keys_packed)
         return rows.append_column(_EXISTS, store.exists).append_column(_DELETE, store.delete)
 
     def piece(self, ordered: pa.Table) -> Combined:

@@ -18,6 +18,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from headwater.base.errors import HeadwaterError
 from headwater.base.ids import GlobalId
 from headwater.collection.collections import Collections
 from headwater.materialize import delivery
@@ -263,6 +264,26 @@ def test_the_last_write_wins_where_the_key_has_one_row(client: Client, tmp_path:
     assert story.rows("k", "n", "d") == [("a", 3, "6.00")]
     story.change((_row("a", 4), 1))
     with pytest.raises(NotUnique, match=r"\('a',\)"):
+        story.deliver()
+
+
+@pytest.mark.parametrize("hard_delete", [True, False])
+def test_nothing_is_loaded_where_the_last_write_wins_in_all_columns(
+    client: Client, tmp_path: Path, *, hard_delete: bool
+) -> None:
+    story = Story(client, tmp_path, reduce=(("n", "lastWriteWins"),), hard_delete=hard_delete)
+    story.change((_row("a", 1, "1.00"), 1), (_row("b", 7), 1))
+    story.deliver()
+    story.change((_row("a", 1, "1.00"), -1), (_row("a", 1, "5.00"), 1), (_row("b", 7), -1))
+    assert story.deliver().rows_stored == 2, "of what is not delivered a change is none"
+    gone = [] if hard_delete else [("b", 7, 0)]
+    assert story.rows("k", "n", "_headwater_rows") == [("a", 1, 1), *gone]
+    story.change((_row("a", 1, "5.00"), -1), (_row("a", 2), 1), (_row("b", 8), 1))
+    story.deliver()
+    assert story.rows("k", "n", "_headwater_rows") == [("a", 2, 1), ("b", 8, 1)]
+    assert not story.asked
+    story.change((_row("a", 4), 1))
+    with pytest.raises(HeadwaterError, match="'a'"):
         story.deliver()
 
 
