@@ -59,6 +59,8 @@ class OverTheWire:
         self._there, self._back = Splitting(codec), Splitting(codec)
 
     def respond(self, request: m.Request) -> Iterator[m.Response]:
+        if isinstance(request, m.Open):
+            self._back.opened(request)
         for single in self._there.split(request):
             (heard,) = FrameReader(Side.RUNTIME, self._codec).feed(
                 frame(single, Side.RUNTIME, self._codec)

@@ -23,6 +23,8 @@ import pytest
 
 from headwater.base.errors import Determinate
 from headwater.base.ids import GlobalId
+from headwater.collection.schema import Column, arrow_schema
+from headwater.collection.types import scalar
 from headwater.materialize.changes import changes
 from headwater.materialize.checkpoint import Position, from_checkpoint, from_text
 from headwater.materialize.combine import Bound, by_key
@@ -268,17 +270,22 @@ EVERYTHING = pa.schema(
         pa.field("day", pa.date32()),
         pa.field("at", pa.timestamp("us", "UTC")),
         pa.field("local", pa.timestamp("us")),
+        pa.field("t", pa.time64("ns")),
         pa.field("l", pa.list_(pa.int64())),
+        *arrow_schema([Column("u", scalar("uuid")), Column("j", scalar("jsonb"))]),
     ]
 )
+UUID = "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"
+JSON = """{"a": [1.5, null, true, "ü'\\\\\\""], "n": -9007199254740993}"""
 MOMENT = dt.datetime(2026, 11, 15, 7, 8, 9, 120_000, tzinfo=dt.UTC)
 VALUES: Row = (
     True, -(2**63), 0.1, Decimal("-12.340"), Decimal(7), "ü'\"\\\t\x01", b"\x00\xff",
-    dt.date(1, 1, 1), MOMENT, MOMENT.replace(tzinfo=None), [1, None],
+    dt.date(1, 1, 1), MOMENT, MOMENT.replace(tzinfo=None), dt.time(7, 8, 9, 120_000), [1, None],
+    UUID, JSON,
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("key", ["b", "i", "f", "d", "w", "s", "y", "day", "at", "local"])
+@pytest.mark.parametrize("key", [f.name for f in EVERYTHING if f.name not in ("l", "j")])
 def test_every_type_goes_there_and_comes_back(place: Place, key: str) -> None:
     binding = Binding("orders", GlobalId(1), "target", (key,))
     spec = prepared(place, [binding], [EVERYTHING])

@@ -19,6 +19,8 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from headwater.base.errors import Determinate, InvalidUsage
 from headwater.base.ids import GlobalId
+from headwater.collection.schema import Column, arrow_schema
+from headwater.collection.types import scalar
 from headwater.materialize.checkpoint import Position, from_checkpoint, from_text
 from headwater.materialize.combine import Bound
 from headwater.materialize.definition import (
@@ -52,11 +54,12 @@ class Died(Exception):
 class World:
     """One materialization into one topic."""
 
-    def __init__(self, broker: Broker, **binding: Any) -> None:
+    def __init__(self, broker: Broker, schema: pa.Schema = SCHEMA, **binding: Any) -> None:
+        self.schema = schema
         self.name = f"m{uuid.uuid4().hex[:8]}"
         self.config = {"broker": broker.bootstrap}
         self.binding = Binding("orders", GlobalId(1), f"t-{self.name}", ("k",), **binding)
-        self.delivered = delivered_schema(self.binding, SCHEMA, hard_delete=True)
+        self.delivered = delivered_schema(self.binding, schema, hard_delete=True)
         self.bound = Bound(0, self.binding, "orders.v0", self.delivered)
         self.drivers: list[kafka.KafkaDriver] = []
 
@@ -95,10 +98,10 @@ class World:
 
     def transact(self, delivery: Delivery, upper: int, *changed: Change) -> None:
         columns: dict[str, list[Any]] = {
-            name: [row[at] for row, _ in changed] for at, name in enumerate(SCHEMA.names)
+            name: [row[at] for row, _ in changed] for at, name in enumerate(self.schema.names)
         }
         columns |= {"__time": [upper - 1] * len(changed), "__diff": [d for _, d in changed]}
-        updates = pa.table(columns, schema=updates_schema(SCHEMA))
+        updates = pa.table(columns, schema=updates_schema(self.schema))
         stores = self.bound.combined(updates, upper, FULL).stores(())
         delivery.transact(Transaction.of([stores], Position(upper)))
 
@@ -253,15 +256,16 @@ def test_a_zombie_is_fenced(make: Callable[..., World]) -> None:
 
 
 def test_delta_updates_are_documents_with_their_op(make: Callable[..., World]) -> None:
-    world = make(delta_updates=True)
+    json = arrow_schema([Column("j", scalar("jsonb"))])
+    world = make(schema=pa.schema([*SCHEMA, *json]), delta_updates=True)
     delivery = world.opened(world.prepared())
-    world.transact(delivery, 1, ((1, "a"), 1), ((2, None), 1))
-    world.transact(delivery, 2, ((1, "a"), -1))
+    world.transact(delivery, 1, ((1, "a", '{"x": "y"}'), 1), ((2, None, None), 1))
+    world.transact(delivery, 2, ((1, "a", '{"x": "y"}'), -1))
     found = sorted(world.messages(), key=repr)
     assert found == [
-        ({"k": 1}, {"k": 1, "_meta/op": "c", "v": "a"}),
-        ({"k": 1}, {"k": 1, "_meta/op": "d", "v": "a"}),
-        ({"k": 2}, {"k": 2, "_meta/op": "c", "v": None}),
+        ({"k": 1}, {"k": 1, "_meta/op": "c", "j": {"x": "y"}, "v": "a"}),
+        ({"k": 1}, {"k": 1, "_meta/op": "d", "j": {"x": "y"}, "v": "a"}),
+        ({"k": 2}, {"k": 2, "_meta/op": "c", "j": None, "v": None}),
     ]
 
 

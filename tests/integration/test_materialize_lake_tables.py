@@ -15,6 +15,8 @@ from deltalake import DeltaTable
 
 from headwater.base.errors import Determinate
 from headwater.base.ids import GlobalId
+from headwater.collection.schema import Column, arrow_schema
+from headwater.collection.types import scalar
 from headwater.materialize.changes import changes
 from headwater.materialize.checkpoint import Position
 from headwater.materialize.combine import Bound, by_key
@@ -64,16 +66,19 @@ EVERYTHING = pa.schema(
         pa.field("day", pa.date32()),
         pa.field("at", pa.timestamp("us", "UTC")),
         pa.field("local", pa.timestamp("us")),
-        pa.field("t", pa.time64("us")),
+        pa.field("t", pa.time64("ns")),
         pa.field("l", pa.list_(pa.int64())),
+        *arrow_schema([Column("u", scalar("uuid")), Column("j", scalar("jsonb"))]),
         pa.field('Odd"`é', pa.int64()),
     ]
 )
+UUID = "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"
+JSON = """{"a": [1.5, null, true, "ü'\\\\\\""], "n": 12345678901234567890.125}"""
 MOMENT = dt.datetime(2026, 11, 15, 7, 8, 9, 120_000, tzinfo=dt.UTC)
 VALUES: Row = (
     True, -(2**63), 0.1, Decimal("-12.340"), Decimal(10**37), "ü'\"\\\t\x01", b"\x00\xff",
     dt.date(1, 1, 1), MOMENT, MOMENT.replace(tzinfo=None),
-    dt.time(7, 8, 9, 120_000), [1, None], 1,
+    dt.time(7, 8, 9, 120_000), [1, None], UUID, JSON, 1,
 )  # fmt: skip
 
 
@@ -84,6 +89,7 @@ TYPES = {
         "at": "timestamp",
         "local": "timestamp_ntz",
         "t": "string",
+        "u": "string",
     },
     "iceberg": {
         "d": "decimal(20, 3)",
@@ -91,6 +97,7 @@ TYPES = {
         "at": "timestamptz",
         "local": "timestamp",
         "t": "time",
+        "u": "uuid",
     },
 }
 """What each calls what they do not call the same."""
@@ -106,8 +113,8 @@ def _types(lake: Lake, table: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("key", "codec"),
     [
-        *((key, None) for key in ("b", "i", "f", "d", "w", "s", "y", "day", "at", "local", "t")),
-        *((key, Codec.JSON) for key in ("d", "y", "at", "t")),
+        *((f.name, None) for f in EVERYTHING if f.name not in ("l", "j", 'Odd"`é')),
+        *((key, Codec.JSON) for key in ("d", "y", "at", "t", "u")),
     ],
 )
 def test_every_type_goes_there_and_comes_back(lake: Lake, key: str, codec: Codec | None) -> None:
@@ -135,7 +142,7 @@ def test_every_type_goes_there_and_comes_back(lake: Lake, key: str, codec: Codec
     delivery.end()
     assert _types(lake, "Target") == {
         "b": "boolean", "i": "long", "f": "double", "s": "string", "y": "binary", "day": "date",
-        "l": "string", 'Odd"`é': "long", **TYPES[lake.driver],
+        "l": "string", "j": "string", 'Odd"`é': "long", **TYPES[lake.driver],
     }  # fmt: skip
 
 

@@ -7,7 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from headwater.testing import mysql
-from tests.integration import test_materialize_drivers, test_materialize_mysql
+from tests.integration import (
+    test_materialize_drivers,
+    test_materialize_mysql,
+    test_materialize_text_forms,
+)
 from tests.integration.materialize_places import MySqlPlace
 
 pytestmark = pytest.mark.soak
@@ -20,7 +24,7 @@ def database(place: MySqlPlace) -> MySqlPlace:
     return place
 
 
-for tests in (test_materialize_drivers, test_materialize_mysql):
+for tests in (test_materialize_drivers, test_materialize_mysql, test_materialize_text_forms):
     globals().update({name: t for name, t in vars(tests).items() if name.startswith("test_")})
 
 

@@ -19,7 +19,7 @@ of one key are ordered by what became of them, then by the packed bytes of the w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -206,10 +206,11 @@ def with_op(store: StoreMany) -> StoreMany:
     return replace(store, rows=store.rows.append_column(OP_FIELD, op))
 
 
-def with_document(store: StoreMany, field: pa.Field) -> StoreMany:
-    """Return the same stores with a column that has each row as JSON."""
+def with_document(store: StoreMany, field: pa.Field, json: Collection[str]) -> StoreMany:
+    """Return the same stores with a column that has each row as JSON; ``json``: columns that
+    are."""
     columns = [name for name in store.rows.column_names if name != OP]
-    documents = to_documents(store.rows.select(columns))
+    documents = to_documents(store.rows.select(columns), json)
     texts = [msgspec.json.encode(document).decode() for document in documents]
     return replace(store, rows=store.rows.append_column(field, pa.array(texts, field.type)))
 

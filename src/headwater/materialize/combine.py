@@ -12,7 +12,7 @@ is there, so that storing it again changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.base.errors import HeadwaterError
+from headwater.collection.meaning import canonical_json
 from headwater.materialize.changes import (
     NotUnique,
     NullKey,
@@ -35,7 +36,7 @@ from headwater.materialize.documents import to_documents, to_rows
 from headwater.materialize.duplicates import Duplicates, chosen_updates
 from headwater.materialize.joined import joined
 from headwater.materialize.key_range import KeyRange
-from headwater.materialize.projections import DOCUMENT, OP
+from headwater.materialize.projections import DOCUMENT, OP, json_columns
 from headwater.materialize.protocol.messages import Loaded, LoadedMany, LoadMany, StoreMany
 from headwater.materialize.reduced import Reducing
 from headwater.materialize.reduction.value import Json
@@ -212,18 +213,25 @@ class Bound:
         named = OP in self.delivered.names and OP not in store.rows.column_names
         marked = with_op(store) if named else store
         document = self.binding.document
-        return with_document(marked, self.delivered.field(document)) if document else marked
+        if not document:
+            return marked
+        return with_document(marked, self.delivered.field(document), json_columns(self._plain))
 
     def loaded_rows(self, loaded: Sequence[Loaded | LoadedMany]) -> pa.Table:
         """Return what was loaded as rows of our own columns, with their packed keys."""
         schema = pa.schema([f for f in self._plain if f.name != OP])
+        json = json_columns(schema)
         documents: list[Json] = []
         for message in loaded:
             match message:
                 case Loaded():
-                    documents.append(msgspec.json.decode(message.doc_json))
+                    documents.append(_told(message.doc_json, json))
                 case LoadedMany():
                     documents += to_documents(message.rows.select(schema.names))
+        for document in documents:
+            for name in json:
+                if document.get(name) is not None:  # By whomever it was written, or spelled.
+                    document[name] = canonical_json(document[name])
         nested = [f.name for f in schema if pa.types.is_nested(f.type)]
         for document in documents:
             for name in nested:
@@ -232,6 +240,15 @@ class Bound:
         # There and back: the values are those of our own columns, whatever the endpoint's types.
         rows = to_rows(documents, schema)
         return rows.append_column(PACKED, packed_keys(self.index, self.binding.key, rows))
+
+
+def _told(document: bytes, json: Collection[str]) -> Json:
+    """Return a document that an endpoint told; of columns that are JSON, its text."""
+    values = msgspec.json.decode(document)
+    if json:
+        texts = msgspec.json.decode(document, type=dict[str, msgspec.Raw])
+        values |= {n: bytes(texts[n]).decode() for n in json if values.get(n) is not None}
+    return values
 
 
 def by_key(rows: pa.Table) -> Mapping[bytes, Json]:

@@ -28,7 +28,7 @@ import pyarrow as pa
 from headwater.base.errors import InvalidUsage
 from headwater.base.ids import GlobalId
 from headwater.materialize.pace import Tuning
-from headwater.materialize.projections import DOCUMENT, OP, collection_spec
+from headwater.materialize.projections import DOCUMENT, OP, as_text, collection_spec
 from headwater.materialize.protocol.messages import (
     Validate,
     ValidateBinding,
@@ -213,10 +213,11 @@ def delivered_schema(binding: Binding, schema: pa.Schema, *, hard_delete: bool) 
             raise UnknownColumn(binding.name, column, schema)
     if binding.duplicates and (binding.reduce or binding.delta_updates):
         raise NothingToChoose(binding.name)
-    fields = list(schema)
+    # JSON has no order that endpoints agree upon; its canonical text has.
+    fields = [as_text(field) if field.name in binding.key else field for field in schema]
     if binding.reduce:
         strategies = binding.strategies()
-        fields = [schema.field(column) for column in binding.key]
+        fields = [as_text(schema.field(column)) for column in binding.key]
         for column, strategy in strategies.items():
             if retraction(strategy) is Retraction.REFUSED and not binding.append_only:
                 raise CannotRetract(column, strategy)

@@ -3,14 +3,19 @@
 A row is an object of its columns. Booleans, integers, doubles, texts, arrays and structs are
 themselves; decimals, dates and times are their texts, bytes are base64: what ``projections`` says
 of them. NULL is null. Going there and back gives the same row.
+
+Columns of type ``jsonb`` are texts, unless it is said of them that a document has what the text
+says: then the text itself stands in the document, and no number of it is read and rounded. That is
+what others are told. A JSON null is NULL to them.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from decimal import Decimal
 
+import msgspec
 import pyarrow as pa
 
 from headwater.base.errors import InvalidUsage
@@ -26,10 +31,15 @@ class NotARow(InvalidUsage):
         super().__init__(f"column {column!r} holds a value that is no {kind}: {error}")
 
 
-def to_documents(rows: pa.Table) -> list[dict[str, Json]]:
-    """Return each row as a document."""
-    columns = [_values(joined(column)) for column in rows.columns]
+def to_documents(rows: pa.Table, json: Collection[str] = ()) -> list[dict[str, Json]]:
+    """Return each row as a document; ``json``: which columns, where they are texts, are JSON."""
     names = rows.column_names
+    columns = [
+        _embedded(name, joined(column))
+        if name in json and is_text(column.type)
+        else _values(joined(column))
+        for name, column in zip(names, rows.columns, strict=True)
+    ]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
@@ -39,6 +49,23 @@ def _values(array: pa.Array) -> list[Json]:
     values: list[Json] = plain.to_pylist()
     if binary:
         return [None if value is None else base64.b64encode(value).decode() for value in values]
+    return values
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Return whether values are texts."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _embedded(name: str, texts: pa.Array) -> list[Json]:
+    """Return texts that stand in a document as they are, after a look whether they are JSON."""
+    values: list[Json] = [None if t is None else msgspec.Raw(t.encode()) for t in texts.to_pylist()]
+    try:
+        for value in values:
+            if value is not None:
+                msgspec.json.decode(value)
+    except msgspec.DecodeError as error:
+        raise NotARow(name, "JSON", error) from error
     return values
 
 

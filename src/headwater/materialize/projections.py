@@ -1,8 +1,9 @@
 """Columns as the protocol describes them: a schema of ours as a collection's projections.
 
 Each column is a field at the pointer of its name. Integers, doubles, booleans and texts are
-themselves; what JSON has no type for is a string with a format (decimals, dates, times) or an
-encoding (bytes). A column that may be NULL has the type ``null`` too.
+themselves; what JSON has no type for is a string with a format (decimals, dates, times, UUIDs) or
+an encoding (bytes). A column of type ``jsonb`` is any JSON, which our rows have as its text
+(:func:`json_columns`). A column that may be NULL has the type ``null`` too.
 
 A field of ours that is no column is :data:`OP`: what became of a row, where that is delivered.
 
@@ -18,6 +19,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.collection.schema import TYPE, type_of
 from headwater.materialize.protocol.specs import (
     CollectionSpec,
     Exists,
@@ -26,6 +28,7 @@ from headwater.materialize.protocol.specs import (
     StringInference,
 )
 from headwater.materialize.reduction.value import below
+from headwater.materialize.uuids import uuid_texts
 
 OP: Final = "_meta/op"
 """The field that says whether a row was created, updated or deleted: ``c``, ``u`` or ``d``."""
@@ -33,6 +36,9 @@ OP: Final = "_meta/op"
 
 DOCUMENT: Final = {b"headwater": b"document"}
 """The metadata of the column that has whole rows, as the text of a JSON object."""
+
+
+_ANY: Final = ("array", "boolean", "integer", "null", "number", "object", "string")
 
 
 def collection_spec(name: str, schema: pa.Schema, key: Sequence[str]) -> CollectionSpec:
@@ -54,9 +60,28 @@ def collection_spec(name: str, schema: pa.Schema, key: Sequence[str]) -> Collect
     )
 
 
+def json_columns(schema: pa.Schema) -> frozenset[str]:
+    """Return the columns whose texts are JSON: a document has what they say, and not the text."""
+    return frozenset(f.name for f in schema if _form(f) == "jsonb" or f.metadata == DOCUMENT)
+
+
+def as_text(field: pa.Field) -> pa.Field:
+    """Return a column that is plain text, where it was the text of some JSON."""
+    return field.remove_metadata() if _form(field) == "jsonb" else field
+
+
+def _form(field: pa.Field) -> str:
+    """Return which type it is that the column's Arrow type does not tell; nothing: it does."""
+    return type_of(field).name if TYPE in (field.metadata or {}) else ""
+
+
 def inference(field: pa.Field) -> Inference:
     """Return what the protocol says of a column."""
+    if _form(field) == "jsonb":
+        return Inference(types=_ANY, exists=Exists.MUST)
     kind, string = _kind(field.type)
+    if _form(field) == "uuid":
+        string = StringInference(format="uuid")
     if field.metadata == DOCUMENT:
         kind, string = "object", None
     return Inference(
@@ -111,6 +136,8 @@ def packable(column: pa.Array) -> pa.Array:
         return column.cast(pa.string())
     if pa.types.is_timestamp(kind):
         return pc.strftime(column, "%Y-%m-%dT%H:%M:%SZ" if kind.tz else "%Y-%m-%dT%H:%M:%S")
+    if kind == pa.uuid():
+        return uuid_texts(column)
     if pa.types.is_nested(kind):
         texts = [None if v is None else msgspec.json.encode(v) for v in column.to_pylist()]
         return pa.array(texts, pa.large_binary())
@@ -120,4 +147,5 @@ def packable(column: pa.Array) -> pa.Array:
 def times_of_day(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return times of day from their texts: Arrow itself reads only times of some day."""
     dated = pc.binary_join_element_wise("1970-01-01T", texts.cast(pa.string()), "")
-    return dated.cast(pa.timestamp(kind.unit)).cast(kind)
+    # A text may have more digits than the type, as long as they say nothing.
+    return dated.cast(pa.timestamp("ns")).cast(pa.time64("ns")).cast(kind)

@@ -18,6 +18,8 @@ import pyarrow as pa
 import pytest
 
 from headwater.base.errors import InvalidUsage
+from headwater.collection.schema import Column, arrow_schema
+from headwater.collection.types import scalar
 from headwater.materialize.controller import Materializations
 from headwater.materialize.definition import Binding, Endpoint
 from headwater.materialize.drivers import webhook
@@ -89,14 +91,16 @@ def _eventually(condition: Callable[[], bool]) -> None:
         sleep(0.02)
 
 
-def _append(write: WriteHandle, upper: int, *rows: tuple[int, str, int]) -> None:
+def _append(
+    write: WriteHandle, upper: int, *rows: tuple[int, str, int], schema: pa.Schema = SCHEMA
+) -> None:
     columns: dict[str, list[Any]] = {
         "k": [k for k, _, _ in rows],
         "v": [v for _, v, _ in rows],
         "__time": [upper - 1] * len(rows),
         "__diff": [diff for _, _, diff in rows],
     }
-    table = pa.table(columns, schema=updates_schema(SCHEMA))
+    table = pa.table(columns, schema=updates_schema(schema))
     write.compare_and_append(table, write.upper, upper).result()
 
 
@@ -135,6 +139,22 @@ def test_documents_arrive_signed_and_in_order(
         {"k": 2, "v": "b", "_meta/op": "c"},
         {"k": 3, "v": "c", "_meta/op": "c"},
         {"k": 2, "v": "b", "_meta/op": "d"},
+    ]
+
+
+def test_json_arrives_as_json(client: Client, received: Received) -> None:
+    schema = pa.schema([SCHEMA.field("k"), *arrow_schema([Column("v", scalar("jsonb"))])])
+    write, read = client.create_or_load("j", schema)
+    running = Materializations(client, retry_seconds=0.02)
+    endpoint = Endpoint("webhook", {"url": received.url, "secret": SECRET})
+    binding = Binding("j", read.id, "orders", ("k",), delta_updates=True, document="doc")
+    running.install("m", endpoint, (binding,))
+    _append(write, 2, (1, '{"a": [1.5, "x"]}', 1), (2, '"x"', 1), schema=schema)
+    _eventually(lambda: _checkpoint(running) == 2)
+    running.stop()
+    assert received.documents() == [
+        {"k": k, "v": v, "doc": {"k": k, "v": v}, "_meta/op": "c"}
+        for k, v in ((1, {"a": [1.5, "x"]}), (2, "x"))
     ]
 
 

@@ -23,7 +23,7 @@ into such a driver marks deletions (``_meta/op``), and stores what it has marked
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import partial
 from typing import Any
 
@@ -37,6 +37,7 @@ from headwater.materialize.arena.slices import Arena, taken
 from headwater.materialize.arena.tables import REQUEST, RESPONSE
 from headwater.materialize.arena.unary import METHODS, answer_from_arena, to_arena
 from headwater.materialize.documents import to_documents
+from headwater.materialize.drivers.columns import columns_of, json_fields
 from headwater.materialize.drivers.responder import NotServed
 from headwater.materialize.projections import OP
 from headwater.materialize.protocol import messages as m
@@ -75,11 +76,11 @@ class _Previous:
     """The documents of the transaction that is being committed."""
 
     def __init__(self) -> None:
-        self._stores: list[m.StoreMany] = []
+        self._stores: list[tuple[m.StoreMany, Collection[str]]] = []
         self._by_key: dict[tuple[int, bytes], bytes] = {}
 
-    def keep(self, store: m.StoreMany) -> None:
-        self._stores.append(store)
+    def keep(self, store: m.StoreMany, json: Collection[str]) -> None:
+        self._stores.append((store, json))
 
     def clear(self) -> None:
         self._stores.clear()
@@ -87,8 +88,8 @@ class _Previous:
 
     def known(self, binding: int, keys: list[bytes]) -> tuple[list[bytes], list[bytes]]:
         """Return the documents of the keys that were stored, and the keys that were not."""
-        for store in self._stores:
-            documents = map(msgspec.json.encode, to_documents(store.rows))
+        for store, json in self._stores:
+            documents = map(msgspec.json.encode, to_documents(store.rows, json))
             numbered = ((store.binding, key) for key in store.keys_packed.to_pylist())
             self._by_key.update(zip(numbered, documents, strict=True))
         self._stores.clear()
@@ -217,12 +218,13 @@ class ArenaStream:
         assert selection is not None
         arena = Arena()
         keys = arena.add(request.keys_packed.to_pylist())
-        values = arena.add(packed_values(request.rows, selection.values))
-        documents = arena.add(map(msgspec.json.encode, to_documents(request.rows)))
+        json = json_fields(columns_of(self._bindings[request.binding]))
+        values = arena.add(packed_values(request.rows, selection.values, json))
+        documents = arena.add(map(msgspec.json.encode, to_documents(request.rows, json)))
         exists = tuple(request.exists.to_pylist())
         self._tell(a.Store(request.binding, arena.content, keys, values, documents, exists))
         if not self._bindings[request.binding].delta_updates:
-            self._previous.keep(request)
+            self._previous.keep(request, json)
 
     def _commit(self, checkpoint: Checkpoint) -> None:
         # The driver was told with Prepare what it commits.

@@ -1,7 +1,8 @@
 """The columns of a resource, as a driver for tables sees them: what a binding's fields become.
 
-A field's type is what the protocol says of it (``projections``), in one of twelve kinds. A driver
-has a native type for each, and says which existing types can hold it.
+A field's type is what the protocol says of it (``projections``), in one of thirteen kinds. A driver
+has a native type for each, and says which existing types can hold it. A text column can hold UUIDs
+and JSON everywhere: so they were delivered once, and so some want them.
 
 What a binding demands of a table that is there already (:func:`constraints`):
 
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -45,6 +46,7 @@ class Kind(enum.Enum):
     TIMESTAMP = "timestamp"
     LOCAL_TIMESTAMP = "timestamp without time zone"
     JSON = "json"
+    UUID = "uuid"
 
 
 _BY_FORMAT: Mapping[str, Kind] = {
@@ -54,6 +56,7 @@ _BY_FORMAT: Mapping[str, Kind] = {
     "time": Kind.TIME,
     "date-time": Kind.TIMESTAMP,
     "local-date-time": Kind.LOCAL_TIMESTAMP,
+    "uuid": Kind.UUID,
 }
 
 
@@ -174,7 +177,7 @@ def _constraint(
     if not projection.is_primary_key:
         if column is not None and column.primary_key and not delta:
             return Constraint(ConstraintType.INCOMPATIBLE, "it is in the table's primary key")
-        return Constraint(ConstraintType.FIELD_OPTIONAL, "can be stored")
+        return Constraint(ConstraintType.FIELD_OPTIONAL, f"can be stored{_as(column)}")
     primary = {name for name, found in existing.items() if found.primary_key}
     if existing and not delta and primary != set(keys):
         shown = f"({', '.join(sorted(primary))})" if primary else "missing"
@@ -184,4 +187,13 @@ def _constraint(
             ConstraintType.INCOMPATIBLE,
             "the table has a primary key, and delta updates store a key many times",
         )
-    return Constraint(ConstraintType.LOCATION_REQUIRED, "is part of the key")
+    return Constraint(ConstraintType.LOCATION_REQUIRED, f"is part of the key{_as(column)}")
+
+
+def _as(column: Existing | None) -> str:
+    return f", as {column.native}" if column is not None and column.native else ""
+
+
+def json_fields(columns: Iterable[Column]) -> frozenset[str]:
+    """Return the columns that are JSON."""
+    return frozenset(column.name for column in columns if column.kind is Kind.JSON)

@@ -60,6 +60,7 @@ _NATIVE: Final[Mapping[Kind, tuple[str, pa.DataType]]] = {
     Kind.TIMESTAMP: ("timestamp", pa.timestamp("us", "UTC")),
     Kind.LOCAL_TIMESTAMP: ("timestamp_ntz", pa.timestamp("us")),
     Kind.JSON: ("string", pa.string()),
+    Kind.UUID: ("string", pa.string()),
 }
 _PLAIN_VERSION: Final = 2
 """The last version of Delta's protocol in which writers had nothing to do but to write rows."""

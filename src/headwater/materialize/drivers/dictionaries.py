@@ -13,6 +13,9 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.materialize.drivers.typed_rows import stored
+from headwater.materialize.joined import joined
+
 _SAMPLE_ROWS: Final = 1 << 12
 _REPEATED: Final = 4
 """So often a value is there on average, if it is to be in a dictionary."""
@@ -24,5 +27,6 @@ def repeating(rows: pa.Table) -> Iterator[str]:
     for name, column in zip(sample.column_names, sample.columns, strict=True):
         if pa.types.is_nested(column.type):
             continue  # Its parts are columns of their own, which nobody counts.
-        if not len(column) or _REPEATED * pc.count_distinct(column, "all").as_py() <= len(column):
+        values = stored(joined(column))
+        if not len(values) or _REPEATED * pc.count_distinct(values, "all").as_py() <= len(values):
             yield name

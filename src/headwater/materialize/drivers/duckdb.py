@@ -60,10 +60,14 @@ _NATIVE: Final[Mapping[Kind, str]] = {
     Kind.TIMESTAMP: "TIMESTAMP WITH TIME ZONE",
     Kind.LOCAL_TIMESTAMP: "TIMESTAMP",
     Kind.JSON: "JSON",
+    Kind.UUID: "UUID",
 }
 """Decimals have their own digits, if these are known."""
 
-_ALSO_HOLDS: Final[Mapping[Kind, frozenset[str]]] = {Kind.JSON: frozenset({"VARCHAR"})}
+_ALSO_HOLDS: Final[Mapping[Kind, frozenset[str]]] = {
+    Kind.JSON: frozenset({"VARCHAR"}),
+    Kind.UUID: frozenset({"VARCHAR"}),
+}
 
 _ARROW: Final[Mapping[str, pa.DataType]] = {
     "BOOLEAN": pa.bool_(),
@@ -76,7 +80,9 @@ _ARROW: Final[Mapping[str, pa.DataType]] = {
     "TIMESTAMP WITH TIME ZONE": pa.timestamp("us", "UTC"),
     "TIMESTAMP": pa.timestamp("us"),
     "JSON": pa.string(),
+    "UUID": pa.string(),
 }
+"""By DuckDB's name of a type, what it is written of; DuckDB itself reads JSON and UUIDs."""
 
 _DECIMAL: Final = re.compile(r"DECIMAL\((\d+),\s*(\d+)\)")
 

@@ -61,6 +61,7 @@ from headwater.materialize.drivers.columns import Column
 from headwater.materialize.drivers.iceberg_catalog import failing
 from headwater.materialize.drivers.iceberg_files import RowFiles, discard
 from headwater.materialize.drivers.iceberg_types import iceberg_type
+from headwater.materialize.drivers.typed_rows import stored
 from headwater.materialize.joined import joined
 from headwater.materialize.projections import packable
 from headwater.materialize.tuples import pack_columns
@@ -352,23 +353,24 @@ class _Going:
 
     def __init__(self, keys: pa.Table) -> None:
         self._names = keys.column_names
-        self._first = joined(keys.column(0))
-        kind = self._first.type
-        self._exact = pa.types.is_integer(kind) or pa.types.is_large_string(kind)
+        self._kind = keys.column(0).type
+        self._first = stored(joined(keys.column(0)))
+        self._bounded = pa.types.is_integer(self._kind) or pa.types.is_large_string(self._kind)
+        self._exact = self._bounded or self._kind == pa.uuid()
         # One column whose values are equal just if they look the same need not be packed.
         self._plain = self._exact and keys.num_columns == 1
         self._packed = None if self._plain else _packed(keys)
 
     def bounds(self) -> BooleanExpression:
         """Return where rows of the keys can be."""
-        if not self._exact:
+        if not self._bounded:
             return AlwaysTrue()
         least, greatest = pc.min_max(self._first).values()
         return _within(self._names[0], least.as_py(), greatest.as_py())
 
     def among(self, rows: pa.RecordBatch) -> pa.BooleanArray:
         """Return which rows go."""
-        first = rows.column(self._names[0]).cast(self._first.type)
+        first = stored(rows.column(self._names[0]).cast(self._kind))
         if self._plain:
             return pc.is_in(first, value_set=self._first)
         if not self._exact:

@@ -1,6 +1,7 @@
 """Which Iceberg type a column of ours is, and which existing ones can hold it.
 
-Every kind but JSON has a type of its own; a decimal of which nothing is said has 38 digits.
+Every kind but JSON has a type of its own; a decimal of which nothing is said has 38 digits. A
+column of UUIDs may be a string, too, as it was in tables that we made before.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pyiceberg.types import (
     TimestampType,
     TimestamptzType,
     TimeType,
+    UUIDType,
 )
 
 from headwater.materialize.drivers.columns import Column, Kind
@@ -33,10 +35,11 @@ _TYPES: Final[Mapping[Kind, tuple[PrimitiveType, pa.DataType]]] = {
     Kind.TEXT: (StringType(), pa.large_string()),
     Kind.BYTES: (BinaryType(), pa.large_binary()),
     Kind.DATE: (DateType(), pa.date32()),
-    Kind.TIME: (TimeType(), pa.time64("us")),
+    Kind.TIME: (TimeType(), pa.time64("ns")),  # The unit of ours: keys have all its digits.
     Kind.TIMESTAMP: (TimestamptzType(), pa.timestamp("us", "UTC")),
     Kind.LOCAL_TIMESTAMP: (TimestampType(), pa.timestamp("us")),
     Kind.JSON: (StringType(), pa.large_string()),
+    Kind.UUID: (UUIDType(), pa.uuid()),
 }
 _DIGITS: Final[Mapping[Kind, tuple[int, int]]] = {Kind.DECIMAL: (38, 9), Kind.WHOLE: (38, 0)}
 """Of a decimal of which nothing is said."""
@@ -66,7 +69,7 @@ def holds(native: str, column: Column) -> bool:
     """Return whether an existing column of a type can hold all values of a column of ours."""
     found = _DECIMAL.fullmatch(native)
     if found is None or column.kind not in _DIGITS:
-        return native == native_type(column)
+        return native == native_type(column) or (native == "string" and column.kind is Kind.UUID)
     precision, scale = map(int, found.groups())
     ours, fraction = column.digits or _DIGITS[column.kind]
     return scale >= fraction and precision - scale >= ours - fraction

@@ -39,7 +39,7 @@ from headwater.base.errors import Determinate, Indeterminate, InvalidUsage
 from headwater.materialize.checkpoint import from_text, to_text
 from headwater.materialize.definition import ROWS
 from headwater.materialize.documents import to_documents
-from headwater.materialize.drivers.columns import Column, columns_of, constraints
+from headwater.materialize.drivers.columns import Column, columns_of, constraints, json_fields
 from headwater.materialize.drivers.fences import FencedOff
 from headwater.materialize.drivers.kafka_progress import (
     TIMEOUT_SECONDS,
@@ -362,7 +362,8 @@ class KafkaDriver:
         gone = [False] * request.rows.num_rows
         if self._hard_delete and not binding.delta_updates:
             gone = request.delete.to_pylist()
-        documents = to_documents(request.rows.select([column.name for column in columns]))
+        rows = request.rows.select([column.name for column in columns])
+        documents = to_documents(rows, json_fields(columns))
         keys = [column.name for column in columns if column.key]
         with self._failing(f"cannot write to topic {binding.resource_path[-1]!r} of"):
             producer = self._begun()

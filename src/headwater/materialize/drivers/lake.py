@@ -27,8 +27,8 @@ from headwater.materialize.drivers.columns import (
     constraints,
 )
 from headwater.materialize.drivers.sql import KeyTaken, backfilled
-from headwater.materialize.joined import joined
-from headwater.materialize.projections import OP, packable, times_of_day
+from headwater.materialize.drivers.typed_rows import stored, typed
+from headwater.materialize.projections import OP, packable
 from headwater.materialize.protocol.messages import Applied, Apply
 from headwater.materialize.protocol.specs import (
     BindingSpec,
@@ -170,14 +170,16 @@ def found_rows(
     # Of the first column alone an engine knows where its values are.
     first = pa.array([unpack(key)[0] for key in packed.to_pylist()])
     plain = pa.types.is_integer(first.type) or pa.types.is_string(first.type)
+    kind = tables.types(table)[keys[0].name]
     bounds = None
-    if plain and dialect.native(keys[0]) in ("long", "string"):
+    if plain and kind in ("long", "string"):
         bounds = (keys[0].name, pc.min(first).as_py(), pc.max(first).as_py())
     for batch in tables.scan(table, columns, bounds):
         near = batch
-        if bounds is not None:
+        if bounds is not None or kind == "uuid":
             column = batch.column(keys[0].name)
-            near = batch.filter(pc.is_in(column, value_set=first.cast(column.type)))
+            wanted = stored(typed(first, column.type))
+            near = batch.filter(pc.is_in(stored(column), value_set=wanted))
         there = pc.is_in(packed_keys(dialect, keys, near), value_set=packed)
         found = pa.Table.from_batches([near]).filter(there)
         if found.num_rows:
@@ -209,9 +211,7 @@ def packed_keys(
 ) -> pa.LargeBinaryArray:
     """Return the packed keys of rows of a table."""
     # As our own types have them: a table's decimal may have more digits than the key's text.
-    return pack_columns(
-        [packable(joined(rows.column(c.name)).cast(dialect.arrow(c))) for c in keys]
-    )
+    return pack_columns([packable(typed(rows.column(c.name), dialect.arrow(c))) for c in keys])
 
 
 def converted(
@@ -220,10 +220,9 @@ def converted(
     """Return rows in the types of a table; refuse what does not fit."""
     arrays = []
     for column in columns:
-        array = joined(rows.column(column.name))
         kind = schema.field(column.name).type
         try:
-            arrays.append(_cast(array, kind))
+            arrays.append(typed(rows.column(column.name), kind))
         except (pa.ArrowException, ValueError) as error:
             raise Determinate(
                 f"cannot write to {dialect.noun} {table}: column "
@@ -231,11 +230,3 @@ def converted(
             ) from error
     fields = [schema.field(c.name).with_nullable(not c.key) for c in columns]
     return pa.table(arrays, schema=pa.schema(fields))
-
-
-def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    if pa.types.is_nested(array.type) or (pa.types.is_time(array.type) and array.type != kind):
-        array = packable(array)
-    if pa.types.is_time(kind) and not pa.types.is_time(array.type):
-        return times_of_day(array, kind)
-    return array.cast(kind)

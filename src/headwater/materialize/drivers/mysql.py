@@ -35,6 +35,7 @@ from headwater.materialize.drivers.fences import Installed
 from headwater.materialize.drivers.mysql_session import LOCK_S, MySqlSession
 from headwater.materialize.drivers.mysql_types import (
     arrow_type,
+    check_numbers,
     from_answers,
     holds,
     literal,
@@ -52,7 +53,7 @@ from headwater.materialize.drivers.sql import (
     decide_fence,
     table_config,
 )
-from headwater.materialize.drivers.typed_rows import typed_keys
+from headwater.materialize.drivers.typed_rows import typed_keys, typed_rows
 from headwater.materialize.joined import joined
 from headwater.materialize.key_range import KeyRange
 from headwater.materialize.projections import OP
@@ -89,7 +90,7 @@ class MySqlDriver(SqlDriver):
         self._database = ""
         """That of the configuration; where it has none, that of the first binding from Apply on."""
         self._in_transaction = False
-        self._kinds: dict[int, tuple[pa.DataType, ...]] = {}
+        self._natives: dict[int, tuple[str, ...]] = {}
         """The types of a binding's columns as they are in the table, once they are known."""
 
     def close(self) -> None:
@@ -193,7 +194,7 @@ class MySqlDriver(SqlDriver):
 
     def _create_table(self, binding: BindingSpec, columns: Sequence[Column]) -> str:
         parts = [
-            f"{quoted(column.name)} {native(column, columns, self._db.collation)}"
+            f"{quoted(column.name)} {native(column, columns, self._db.collation, self._db.uuid)}"
             f"{' NOT NULL' if column.key else ' NULL'}"
             for column in columns
         ]
@@ -202,8 +203,8 @@ class MySqlDriver(SqlDriver):
         return f"CREATE TABLE {_table(binding)} ({', '.join(parts)}) ENGINE = InnoDB"
 
     def _add_column(self, path: Sequence[str], column: Column) -> str:
-        added = f"{quoted(column.name)} {native(column, (column,), self._db.collation)} NULL"
-        return f"ALTER TABLE {quoted(*path)} ADD COLUMN {added}"
+        kind = native(column, (column,), self._db.collation, self._db.uuid)
+        return f"ALTER TABLE {quoted(*path)} ADD COLUMN {quoted(column.name)} {kind} NULL"
 
     def _empty_table(self, path: Sequence[str]) -> str:
         return f"DELETE FROM {quoted(*path)}"  # noqa: S608 - the name is quoted
@@ -284,12 +285,19 @@ class MySqlDriver(SqlDriver):
     # ---- rows --------------------------------------------------------------------------------
 
     def _types(self, index: int) -> tuple[pa.DataType, ...]:
-        if index not in self._kinds:
+        columns = self._columns[index]
+        if index not in self._natives:
             existing = self._existing(self._materialization.bindings[index].resource_path)
-            self._kinds[index] = tuple(
-                arrow_type(column, existing[column.name].native) for column in self._columns[index]
-            )
-        return self._kinds[index]
+            self._natives[index] = tuple(existing[column.name].native for column in columns)
+        return tuple(map(arrow_type, columns, self._natives[index]))
+
+    def _texts(self, request: StoreMany, *flags: pa.BooleanArray) -> pa.ChunkedArray:
+        columns, kinds = self._columns[request.binding], self._types(request.binding)
+        rows = typed_rows(request.rows, [column.name for column in columns], kinds)
+        for name, found in zip(rows.column_names, self._natives[request.binding], strict=True):
+            if found == "json":
+                check_numbers(name, rows.column(name))
+        return row_texts(rows, flags)
 
     def _temporary(self, name: str, columns: Sequence[Column], of: str, more: str = "") -> str:
         """Make a temporary table, empty, with columns like those of a table."""
@@ -311,7 +319,7 @@ class MySqlDriver(SqlDriver):
             by_key = [kind for kind, column in zip(kinds, columns, strict=True) if column.key]
             rows = typed_keys(keys, [column.name for column in asked], by_key)
             wanted = self._temporary("headwater_load", asked, _table(binding))
-            self._db.insert(wanted, _names(asked), row_texts(rows, asked, by_key))
+            self._db.insert(wanted, _names(asked), row_texts(rows))
             answers = self._db.run(
                 f"SELECT {selected} FROM {wanted} AS s STRAIGHT_JOIN {_table(binding)} AS t "  # noqa: S608
                 f"ON {_same(asked)}"
@@ -324,12 +332,10 @@ class MySqlDriver(SqlDriver):
         gone = pc.and_(request.delete, self._hard_delete)
         with self._failing("cannot write to"):
             self._begin()
-            kinds = self._types(request.binding)
             new = not pc.any(request.exists).as_py() and not pc.any(gone).as_py()
             try:
                 if binding.delta_updates or (new and self._hard_delete):
-                    texts = row_texts(request.rows, columns, kinds)
-                    self._db.insert(_table(binding), _names(columns), texts)
+                    self._db.insert(_table(binding), _names(columns), self._texts(request))
                 else:
                     self._merge(request, binding, gone)
             except pymysql.IntegrityError as error:
@@ -344,8 +350,7 @@ class MySqlDriver(SqlDriver):
         marks = f"{quoted(_EXISTS)}, {quoted(_DELETE)}"
         more = f", 0 AS {quoted(_EXISTS)}, 0 AS {quoted(_DELETE)}"
         stage = self._temporary("headwater_stage", columns, _table(binding), more)
-        kinds, flags = self._types(request.binding), (joined(request.exists), joined(gone))
-        texts = row_texts(request.rows, columns, kinds, flags)
+        texts = self._texts(request, joined(request.exists), joined(gone))
         self._db.insert(stage, f"{names}, {marks}", texts)
         both = f"{stage} AS s STRAIGHT_JOIN {_table(binding)} AS t ON {_same(keys)}"
         live = pc.invert(gone)

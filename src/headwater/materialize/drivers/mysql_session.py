@@ -11,6 +11,7 @@ happen at any time, so each begins with :meth:`MySqlSession.awake`, which connec
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -20,13 +21,14 @@ from pymysql.constants import CLIENT
 
 from headwater.base.errors import Determinate
 from headwater.base.mysql import connected
-from headwater.materialize.drivers.mysql_types import SQL_MODE, quoted
+from headwater.materialize.drivers.mysql_types import SQL_MODE, UUID_TEXT, quoted
 
 IDLE_S: Final = 60
 LOCK_S: Final = 90
 _SILENCE_S: Final = 600
 _STATEMENT_MAX: Final = 1 << 20
 _PACKET_SLACK: Final = 1_024
+_HAS_UUID: Final = (10, 7)
 _SESSION: Final = (
     f"SET SESSION time_zone = '+00:00', SESSION sql_mode = '{SQL_MODE}', "
     f"SESSION wait_timeout = {IDLE_S}, SESSION innodb_lock_wait_timeout = {LOCK_S}"
@@ -44,6 +46,10 @@ class MySqlSession:
         mariadb = "mariadb" in version.lower()
         self.collation = "utf8mb4_nopad_bin" if mariadb else "utf8mb4_0900_bin"
         """That which compares texts byte by byte."""
+        since = re.match(r"(\d+)\.(\d+)", version)
+        has_uuid = mariadb and since is not None and tuple(map(int, since.groups())) >= _HAS_UUID
+        self.uuid = "uuid" if has_uuid else UUID_TEXT
+        """What UUIDs are in a new column."""
         self._packet_max = int(packet) - _PACKET_SLACK
 
     def _dial(self) -> None:

@@ -8,7 +8,9 @@
 Texts are compared byte by byte, spaces at their end included: the collation is the one without
 padding, which MySQL and MariaDB call differently. A key is at most 3,072 bytes in InnoDB, so texts
 and bytes in a key have a length. Times are ``datetime(6)`` in UTC, because ``timestamp`` ends in
-2038. A decimal has its own digits, or is a text if it has more than there can be.
+2038. A decimal has its own digits, or is a text if it has more than there can be. A UUID is
+``uuid`` where there is such a type (MariaDB since 10.7), else ``char(36)``. MySQL's JSON has
+doubles for numbers, so others are refused (:func:`check_numbers`); MariaDB's is a text.
 
 A value's text is a number, a hexadecimal literal, or stands in single quotes, which are doubled
 within it. That is all there is to escape, because the session's ``sql_mode`` has
@@ -21,8 +23,10 @@ Relied on by:   the driver, for "a value is stored as it is, or not at all": the
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any, Final
 
 import pyarrow as pa
@@ -30,12 +34,11 @@ import pyarrow.compute as pc
 
 from headwater.base.errors import Determinate
 from headwater.materialize.drivers.columns import Column, Kind
-from headwater.materialize.drivers.typed_rows import typed_rows
 
 SQL_MODE: Final = "STRICT_ALL_TABLES,NO_BACKSLASH_ESCAPES,NO_AUTO_VALUE_ON_ZERO"
 
 _KEY_BYTES_MAX: Final = 3_072
-_FIXED_BYTES_MAX: Final = 32
+_FIXED_BYTES_MAX: Final = 36
 _BYTES_PER_CHARACTER: Final = 4
 _DIGITS_MAX, _SCALE_MAX = 65, 30
 
@@ -64,7 +67,8 @@ _HOLDS: Final[Mapping[Kind, re.Pattern[str]]] = {
     Kind.TIME: re.compile(r"time\(6\)"),
     Kind.TIMESTAMP: re.compile(r"(?:datetime|timestamp)\(6\)"),
     Kind.LOCAL_TIMESTAMP: re.compile(r"datetime\(6\)"),
-    Kind.JSON: re.compile(r"json|longtext"),
+    Kind.JSON: re.compile(rf"json|{_TEXT}"),
+    Kind.UUID: re.compile(rf"uuid|char\(36\)(?: collate \w+)?|{_TEXT}"),
 }
 _ARROW: Final[Mapping[Kind, pa.DataType]] = {
     Kind.BOOLEAN: pa.bool_(),
@@ -77,7 +81,12 @@ _ARROW: Final[Mapping[Kind, pa.DataType]] = {
     Kind.TIMESTAMP: pa.timestamp("us", "UTC"),
     Kind.LOCAL_TIMESTAMP: pa.timestamp("us"),
     Kind.JSON: pa.string(),
+    Kind.UUID: pa.string(),
 }
+UUID_TEXT: Final = "char(36) CHARACTER SET ascii COLLATE ascii_bin"
+"""What a UUID is where there is no type for it."""
+_LONG_NUMBER: Final = r"[0-9][0-9.]{15}"
+_WHOLE_MIN, _WHOLE_MAX = -(1 << 63), (1 << 64) - 1
 _DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
 
 
@@ -91,8 +100,10 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def native(column: Column, columns: Sequence[Column], collation: str) -> str:
-    """Return the type of a new column among others."""
+def native(column: Column, columns: Sequence[Column], collation: str, uuid: str) -> str:
+    """Return the type of a new column among others; ``uuid``: the server's type of UUIDs."""
+    if column.kind is Kind.UUID:
+        return uuid
     if column.kind in (Kind.DECIMAL, Kind.WHOLE) and column.digits is not None:
         precision, scale = column.digits
         if precision <= _DIGITS_MAX and scale <= _SCALE_MAX:
@@ -126,15 +137,25 @@ def arrow_type(column: Column, found: str) -> pa.DataType:
     return _ARROW.get(column.kind, pa.string())
 
 
-def row_texts(
-    rows: pa.Table,
-    columns: Sequence[Column],
-    kinds: Sequence[pa.DataType],
-    flags: Sequence[pa.BooleanArray] = (),
-) -> pa.ChunkedArray:
-    """Return of each row the text ``(value,…)`` of its columns, and of flags behind them."""
-    typed = typed_rows(rows, [column.name for column in columns], kinds)
-    texts = [_texts(column.name, typed.column(at)) for at, column in enumerate(columns)]
+def check_numbers(column: str, texts: pa.ChunkedArray) -> None:
+    """Refuse JSON with a number that MySQL rounds: it has integers of 64 bits, and doubles."""
+
+    def check(digits: str) -> None:
+        number = Decimal(digits)
+        whole = "." not in digits and _WHOLE_MIN <= number <= _WHOLE_MAX
+        if not whole and Decimal(repr(float(digits))) != number:
+            raise OverflowError(
+                f"column {column!r} has JSON with the number {digits}, which MySQL would round"
+            )
+
+    suspect = texts.filter(pc.match_substring_regex(texts, _LONG_NUMBER))
+    for text in suspect.to_pylist():
+        json.loads(text, parse_float=check, parse_int=check)
+
+
+def row_texts(rows: pa.Table, flags: Sequence[pa.BooleanArray] = ()) -> pa.ChunkedArray:
+    """Return of each row, in its columns' types, the text ``(value,…)``; flags stand behind."""
+    texts = [_texts(name, rows.column(at)) for at, name in enumerate(rows.column_names)]
     texts += [_texts("", pa.chunked_array([flag])) for flag in flags]
     joined = pc.binary_join_element_wise(*texts, _text(","))
     return pc.binary_join_element_wise(_text("("), joined, _text(")"), _text(""))

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from typing import Any, ClassVar, Final
+from uuid import UUID
 
-import msgspec
 import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -40,9 +40,10 @@ from headwater.materialize.drivers.sql import (
     decide_fence,
     table_config,
 )
+from headwater.materialize.drivers.typed_rows import typed
 from headwater.materialize.joined import joined
 from headwater.materialize.key_range import KeyRange
-from headwater.materialize.projections import OP
+from headwater.materialize.projections import OP, packable
 from headwater.materialize.protocol.messages import StoreMany
 from headwater.materialize.protocol.specs import BindingSpec, Checkpoint
 from headwater.materialize.tuples import Element
@@ -66,14 +67,19 @@ _NATIVE: Final[Mapping[Kind, str]] = {
     Kind.TIMESTAMP: "timestamptz",
     Kind.LOCAL_TIMESTAMP: "timestamp",
     Kind.JSON: "jsonb",
+    Kind.UUID: "uuid",
 }
 _ALSO_HOLDS: Final[Mapping[Kind, frozenset[str]]] = {
     Kind.INTEGER: frozenset({"numeric"}),
     Kind.TEXT: frozenset({"varchar"}),
-    Kind.JSON: frozenset({"json"}),
+    Kind.JSON: frozenset({"json", "text", "varchar"}),
+    Kind.UUID: frozenset({"text", "varchar"}),
 }
 _ROUNDED: Final = frozenset({"time", "timestamp", "timestamptz"})
 """Of these, one that says its digits has fewer than our microseconds, and would round them."""
+
+_AS_TEXT: Final = frozenset({Kind.JSON, Kind.UUID})
+"""What is loaded as its text."""
 
 _PARSED: Final[Mapping[Kind, pa.DataType]] = {
     Kind.DATE: pa.date32(),
@@ -235,7 +241,7 @@ class PostgresDriver(SqlDriver):
         load = sql.Identifier("headwater_load")
         made = sql.SQL("CREATE TEMP TABLE {} ON COMMIT DROP AS SELECT {} FROM {} WITH NO DATA")
         found = sql.SQL("SELECT {} FROM {} AS t JOIN {} AS s ON {}")
-        selected = sql.SQL(", ").join(sql.Identifier("t", column.name) for column in columns)
+        selected = sql.SQL(", ").join(map(_selected, columns))
         with self._failing("cannot load from"), self._db.transaction(), self._db.cursor() as cursor:
             cursor.execute(made.format(load, _names(names), _table(binding)))
             # As text: a packed key has decimals, dates and times as texts, which it can read.
@@ -433,6 +439,12 @@ def _names(columns: Sequence[Column]) -> sql.Composed:
     return sql.SQL(", ").join(sql.Identifier(column.name) for column in columns)
 
 
+def _selected(column: Column) -> sql.Composed:
+    # As text: psycopg would make objects of it, and of long numbers in JSON short ones.
+    cast = sql.SQL("::text" if column.kind in _AS_TEXT else "")
+    return sql.SQL("{}{}").format(sql.Identifier("t", column.name), cast)
+
+
 def _same(keys: Sequence[Column]) -> sql.Composed:
     return sql.SQL(" AND ").join(
         sql.SQL("{} = {}").format(sql.Identifier("t", key.name), sql.Identifier("s", key.name))
@@ -457,13 +469,16 @@ def _values(column: Column, native: str, values: pa.ChunkedArray) -> list[Any]:
     """Return values as psycopg writes them; what came over a wire is texts."""
     if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
         if column.kind in _PARSED:
-            values = values.cast(_PARSED[column.kind])
+            values = typed(values, _PARSED[column.kind])
         elif column.kind in (Kind.DECIMAL, Kind.WHOLE):
-            texts = values.to_pylist()
-            return [None if v is None else fitting(column, native, Decimal(v)) for v in texts]
-    listed: list[Any] = values.to_pylist()
+            numbers = values.to_pylist()
+            return [None if v is None else fitting(column, native, Decimal(v)) for v in numbers]
     if column.kind is Kind.JSON:
-        nested = pa.types.is_nested(values.type)
-        parsed = (v if nested or v is None else msgspec.json.decode(v) for v in listed)
-        return [None if value is None else Json(value) for value in parsed]
+        texts: list[Any] = packable(joined(values)).cast(pa.string()).to_pylist()
+        if native not in ("json", "jsonb"):
+            return texts
+        return [None if text is None else Json(text, dumps=str) for text in texts]
+    listed: list[Any] = values.to_pylist()
+    if native == "uuid":
+        return [None if value is None else UUID(value) for value in listed]
     return listed

@@ -1,9 +1,9 @@
 """Rows as PostgreSQL's binary COPY has them: from Arrow's columns, without an object per value.
 
 pgpq encodes whole record batches; each column is first brought into the Arrow type that is written
-as the table's own type of it. What came over a wire is texts, and is parsed here by Arrow. Only a
-decimal of which nobody says how many digits it has cannot be given a type: then :func:`encoded`
-returns nothing, and the rows are written one by one.
+as the table's own type of it (``typed_rows``). Only a decimal of which nobody says how many digits
+it has cannot be given a type: then :func:`encoded` returns nothing, and the rows are written one by
+one.
 
 A table made by somebody else may have columns of fewer digits than our values: PostgreSQL would
 round, and we refuse the value (:func:`fitting` where rows are written one by one).
@@ -24,8 +24,8 @@ from pgpq.encoders import StringEncoderBuilder
 from pgpq.schema import Jsonb
 
 from headwater.materialize.drivers.columns import Column
+from headwater.materialize.drivers.typed_rows import stored, typed
 from headwater.materialize.joined import joined
-from headwater.materialize.projections import packable
 
 _ARROW: Final[Mapping[str, pa.DataType]] = {
     "bool": pa.bool_(),
@@ -40,6 +40,7 @@ _ARROW: Final[Mapping[str, pa.DataType]] = {
     "timestamp": pa.timestamp("us"),
     "json": pa.string(),
     "jsonb": pa.string(),
+    "uuid": pa.uuid(),
 }
 """By PostgreSQL's name of a type, what is written as it."""
 
@@ -62,10 +63,9 @@ def encoded(
         kind = _type(column, native, array)
         if kind is None:
             return None
-        # JSON is written of what has parts; a packed tuple has the same text.
-        parted = packable(array) if pa.types.is_nested(array.type) else array
         try:
-            arrays.append(parted.cast(kind))
+            # Of what type bytes are, the stream does not say: those of a UUID are one.
+            arrays.append(stored(typed(array, kind)))
         except pa.ArrowInvalid as error:
             reason = f"a value of column {column.name} does not fit {native}: {error}"
             raise OverflowError(reason) from error

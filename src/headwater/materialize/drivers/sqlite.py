@@ -59,6 +59,7 @@ _NATIVE: Final[Mapping[Kind, str]] = {
     Kind.TIMESTAMP: "TEXT",
     Kind.LOCAL_TIMESTAMP: "TEXT",
     Kind.JSON: "TEXT",
+    Kind.UUID: "TEXT",
 }
 
 _ARROW: Final[Mapping[str, pa.DataType]] = {

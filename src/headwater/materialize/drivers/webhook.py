@@ -23,7 +23,7 @@ import hashlib
 import hmac
 import http.client
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain, groupby
 from typing import Any, ClassVar, Final
@@ -34,7 +34,7 @@ import msgspec
 from headwater.base.errors import Determinate, Indeterminate, InvalidUsage
 from headwater.materialize.checkpoint import to_text
 from headwater.materialize.documents import to_documents
-from headwater.materialize.drivers.columns import constraints
+from headwater.materialize.drivers.columns import columns_of, constraints, json_fields
 from headwater.materialize.drivers.responder import NotServed, specified
 from headwater.materialize.protocol.messages import (
     Acknowledge,
@@ -144,7 +144,8 @@ class WebhookDriver:
     def _send_all(self, checkpoint: Checkpoint) -> None:
         pending, self._pending = self._pending, []
         at = hashlib.blake2b(to_text(checkpoint).encode(), digest_size=8).hexdigest()
-        for number, (binding, body) in enumerate(_bodies(pending)):
+        json = [json_fields(columns_of(binding)) for binding in self._materialization.bindings]
+        for number, (binding, body) in enumerate(_bodies(pending, json)):
             path = self._materialization.bindings[binding].resource_path[-1]
             name = quote(self._materialization.name, safe="")
             self._post(path, body, f"{name}/{self._range}/{at}/{binding}/{number}")
@@ -191,12 +192,18 @@ def _validated(request: Validate) -> Validated:
     )
 
 
-def _bodies(pending: list[StoreMany]) -> Iterator[tuple[int, bytes]]:
-    """Yield JSON arrays of documents, none much larger than the limit, in the order of stores."""
+def _bodies(
+    pending: list[StoreMany], json: Sequence[Collection[str]]
+) -> Iterator[tuple[int, bytes]]:
+    """Yield JSON arrays of documents, none much larger than the limit, in the order of stores.
+
+    ``json``: of each binding, the columns that are JSON.
+    """
     for binding, stores in groupby(pending, key=lambda store: store.binding):
         texts: list[bytes] = []
         size = 0
-        for document in chain.from_iterable(to_documents(store.rows) for store in stores):
+        each = (to_documents(store.rows, json[binding]) for store in stores)
+        for document in chain.from_iterable(each):
             text = msgspec.json.encode(document)
             # Without NULLs: a column that is added before it is sent again moves no document.
             counted = len(text) - sum(_null_bytes(n) for n, v in document.items() if v is None)

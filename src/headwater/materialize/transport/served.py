@@ -31,6 +31,7 @@ class Served:
         if isinstance(request, Open) and request.materialization is not None:
             bindings = request.materialization.bindings
             self._contents = Contents([binding.delta_updates for binding in bindings])
+            self._splitting.opened(request)
         self._contents.check(request)
         for response in self._driver.respond(request):
             for single in self._splitting.split(response):

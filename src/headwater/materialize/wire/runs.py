@@ -6,20 +6,21 @@ speaks. :class:`Gathering` makes runs of single messages, in front of a driver t
 
 Which form a key has follows from the codec, and never both: packed tuples on the protobuf wire,
 JSON arrays on the JSON wire. A document is its columns (``documents``); the order of its values is
-that of the field selection.
+that of the field selection. What is JSON stands in a document as what it is, and in a packed tuple
+as the bytes of its text.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
 
-from headwater.materialize.documents import NotARow, to_documents
-from headwater.materialize.drivers.columns import Column, Kind, columns_of
+from headwater.materialize.documents import NotARow, is_text, to_documents
+from headwater.materialize.drivers.columns import Column, Kind, columns_of, json_fields
 from headwater.materialize.drivers.responder import Responder
 from headwater.materialize.joined import joined
 from headwater.materialize.projections import packable
@@ -57,22 +58,29 @@ class Splitting:
         self._codec = codec
         self._bindings: tuple[BindingSpec, ...] = ()
 
+    def opened(self, opening: Open) -> None:
+        """Take notice of what the session is about; nothing else is said before."""
+        if opening.materialization is not None:
+            self._bindings = opening.materialization.bindings
+
     def split(self, message: Message) -> Iterator[Message]:
         """Yield what goes over the wire."""
         match message:
             case Open():
-                if message.materialization is not None:
-                    self._bindings = message.materialization.bindings
+                self.opened(message)
                 yield message
             case LoadMany():
                 yield from self._loads(message)
             case LoadedMany():
-                for document in to_documents(message.rows):
+                for document in to_documents(message.rows, self._json(message.binding)):
                     yield Loaded(message.binding, msgspec.json.encode(document))
             case StoreMany():
                 yield from self._stores(message)
             case _:
                 yield message
+
+    def _json(self, binding: int) -> frozenset[str]:
+        return json_fields(columns_of(self._bindings[binding]))
 
     def _loads(self, message: LoadMany) -> Iterator[Load]:
         for packed in message.keys_packed.to_pylist():
@@ -88,7 +96,7 @@ class Splitting:
         flags = message.exists.to_pylist(), message.delete.to_pylist()
         if self._codec is Codec.PROTOBUF:
             packed = message.keys_packed.to_pylist()
-            values = packed_values(message.rows, selection.values)
+            values = packed_values(message.rows, selection.values, self._json(message.binding))
             for key, value, exists, delete in zip(packed, values, *flags, strict=True):
                 yield Store(
                     message.binding,
@@ -98,7 +106,8 @@ class Splitting:
                     delete=delete,
                 )
             return
-        for document, exists, delete in zip(to_documents(message.rows), *flags, strict=True):
+        documents = to_documents(message.rows, self._json(message.binding))
+        for document, exists, delete in zip(documents, *flags, strict=True):
             yield Store(
                 message.binding,
                 key_json=msgspec.json.encode([document[name] for name in selection.keys]),
@@ -108,11 +117,15 @@ class Splitting:
             )
 
 
-def packed_values(rows: pa.Table, names: Sequence[str]) -> list[bytes]:
-    """Return some columns of each row as a packed tuple."""
+def packed_values(rows: pa.Table, names: Sequence[str], json: Collection[str]) -> list[bytes]:
+    """Return some columns of each row as a packed tuple; ``json``: the columns that are JSON."""
     if not names:
         return [b""] * rows.num_rows
     arrays = [packable(joined(rows.column(name))) for name in names]
+    arrays = [
+        array.cast(pa.large_binary()) if name in json and is_text(array.type) else array
+        for name, array in zip(names, arrays, strict=True)
+    ]
     packed: list[bytes] = pack_columns(arrays).to_pylist()
     return packed
 
@@ -167,7 +180,8 @@ class Gathering:
     def _store_many(self, stores: Sequence[Store]) -> StoreMany:
         binding = stores[0].binding
         columns = self._columns[binding]
-        rows = [(*_key(store), *_values(store)) for store in stores]
+        values = [column for column in columns if not column.key]
+        rows = [(*_key(store), *_values(values, store)) for store in stores]
         found = list(zip(*rows, strict=True))
         return StoreMany(
             binding,
@@ -185,11 +199,18 @@ def _key(message: Load | Store) -> Sequence[Any]:
     return key
 
 
-def _values(message: Store) -> Sequence[Any]:
+def _values(columns: Sequence[Column], message: Store) -> Sequence[Any]:
+    """Return the values of a Store; what is JSON as bytes of its text."""
     if message.values_packed or not message.values_json:
         return unpack(message.values_packed)
     values: list[Any] = msgspec.json.decode(message.values_json)
-    return values
+    if not json_fields(columns):
+        return values
+    texts = msgspec.json.decode(message.values_json, type=list[msgspec.Raw])
+    return [
+        bytes(text) if column.kind is Kind.JSON and value is not None else value
+        for column, value, text in zip(columns, values, texts, strict=True)
+    ]
 
 
 def _packed_key(columns: Sequence[Column], message: Load | Store) -> bytes:
