@@ -34,6 +34,7 @@ from headwater.adapter.errors import (
     WrongKind,
 )
 from headwater.adapter.explaining import explained_query
+from headwater.adapter.given import GivenRows
 from headwater.adapter.group_commit import GroupCommit
 from headwater.adapter.holds import Holds, retained
 from headwater.adapter.keyed_reads import PROBE_INDEX, KeyedReads
@@ -362,16 +363,19 @@ class Coordinator:
     def _plan_insert(
         self, statement: Insert, target: Target, sources: Sources | None, time: int | None
     ) -> Planned:
-        selected = None
-        if statement.query is not None:
+        given: pa.Table | GivenRows
+        if statement.query is None:
+            given = writes.given_rows(statement, target)
+        else:
             assert sources is not None
             assert time is not None
             query = statement.query
             selected = self.reads.rows(query.query_sql, sources, time, query.dialect)
-        rows = writes.given_rows(statement, target, selected)
+            given = writes.selected_rows(statement, target, selected)
         conflict = statement.on_conflict
         if conflict is None or not conflict.assignments:
-            return writes.insert(statement, target, rows)
+            return writes.insert(statement, target, given)
+        rows = given.table if isinstance(given, GivenRows) else given
         writes.check_conflict_key(conflict, target)
         assert time is not None
         keys = list(zip(*(rows.column(name).to_pylist() for name in target.key), strict=True))

@@ -25,11 +25,10 @@ Invariant: an acknowledged write is durable, and in every read chosen after its 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 
@@ -37,10 +36,11 @@ from headwater.adapter.appointments import Appointment
 from headwater.adapter.errors import (
     AdapterError,
     SerializationFailure,
-    UniqueViolation,
     UnknownRelation,
     WriteInThePast,
 )
+from headwater.adapter.given import GivenRows, encode
+from headwater.adapter.key_counts import Admitted, Key, KeyCounts, admit, keys_of
 from headwater.adapter.keyed_reads import PROBE_INDEX, KeyedReads
 from headwater.adapter.limit import NO_LIMIT, Limit
 from headwater.adapter.timeline import APPOINTED, DEFAULT, Timeline, advanced
@@ -54,13 +54,8 @@ from headwater.persist.errors import HeldByWriter
 from headwater.persist.evolution import DIFF, TIME
 from headwater.persist.state import CollectionState, State, bound
 
-Key = tuple[object, ...]
-
 LOAD_ROWS: Final = 1_000
 """From so many rows on, a write of new rows is checked by columns."""
-
-_NAN: Final = object()
-"""Stands for NaN in a key: SQL has it equal to itself."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,10 +65,20 @@ class TableWrite:
     id: GlobalId
     name: str
     key: tuple[str, ...]
-    rows: pa.Table
+    given: pa.Table | GivenRows
     diffs: Sequence[int]
     skip_existing: bool = False
     """Leave rows out whose key is there already (``ON CONFLICT DO NOTHING``)."""
+
+    @property
+    def rows(self) -> pa.Table:
+        """Its rows."""
+        return self.given.table if isinstance(self.given, GivenRows) else self.given
+
+    @property
+    def num_rows(self) -> int:
+        """How many."""
+        return self.given.num_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +129,6 @@ class Write:
         return frozenset((*(table.id for table in self.tables), *read))
 
 
-@dataclass(slots=True)
-class _Counts:
-    """How many rows each key of a table has, with what the group has written so far."""
-
-    by_key: dict[Key, int] = field(default_factory=lambda: defaultdict(int))
-
-
 class GroupCommit:
     """Commits the writes of all sessions of one location."""
 
@@ -170,10 +168,9 @@ class GroupCommit:
         with self._timeline.write_turn() as time:
             state = self._core.state
             _check_writeable(state, table.id, table.name, as_of)
-            diffs = pa.array(table.diffs, pa.int64())
-            rows = table.rows.append_column(pa.field(DIFF, pa.int64(), nullable=False), diffs)
             atomic = self._client.atomic()
-            atomic.write(WriteHandle(self._core, table.id), _timed(rows, as_of))
+            rows = _timed(table.rows, table.diffs, as_of)
+            atomic.write(WriteHandle(self._core, table.id), rows)
             if as_of <= time:
                 upper = max(self._timeline.upper, as_of + 1)
                 for each in advanced(state, upper, self._timeline.appointments, (table.id,)):
@@ -209,20 +206,21 @@ class GroupCommit:
                     raise SerializationFailure(name)
             write = Write((table,))
             present = self._present(state, (write,), mine.time - 1)
-            (rows,) = _admitted(state, write, present)
-            self._end(mine, rows)
-        return Committed(mine.time, (rows,))
+            (admitted,) = admit(state, write, present)
+            self._end(mine, admitted)
+        return Committed(mine.time, (admitted[0],))
 
-    def _end(self, mine: Appointment, rows: pa.Table | None) -> None:
+    def _end(self, mine: Appointment, admitted: Admitted | None) -> None:
         """Write what there is to be written, and let the table go on; for who has the turn."""
         timeline, state = self._timeline, self._core.state
-        wrote = rows is not None and rows.num_rows > 0
+        wrote = admitted is not None and admitted[0].num_rows > 0
         # Before it is tried: if it fails, the next who moves the timeline lets the table go.
         timeline.appointments = rest = timeline.appointments.without(mine, wrote=wrote)
         try:
             if wrote:
+                assert admitted is not None
                 atomic = self._client.atomic()
-                atomic.write(WriteHandle(self._core, mine.table), _timed(rows, mine.time))
+                atomic.write(WriteHandle(self._core, mine.table), _timed(*admitted, mine.time))
                 upper = max(timeline.upper, mine.time + 1)
                 for each in advanced(state, upper, rest, (mine.table,)):
                     atomic.add(each)
@@ -257,6 +255,7 @@ class GroupCommit:
         appointments = self._timeline.appointments
         if appointments.standing:
             group = [each for each in group if not appointments.bar(each.touches, time)]
+        group = _encoded(group)
         if not group:
             return
         state = self._core.state
@@ -266,26 +265,30 @@ class GroupCommit:
             (write,) = group
             write.outcome = refused
             return
-        accepted: list[tuple[Write, Committed]] = []
+        accepted: list[tuple[Write, tuple[Admitted, ...]]] = []
         changed: set[GlobalId] = set()
         for write in group:
             try:
                 _check_unchanged(state, write.reads, changed, time)
-                accepted.append((write, Committed(time, _admitted(state, write, present))))
+                accepted.append((write, admit(state, write, present)))
                 changed.update(table.id for table in write.tables)
             except AdapterError as refused:
                 write.outcome = refused
         if accepted:
             self._append(state, time, accepted)
-        for write, committed in accepted:
-            write.outcome = committed
+        for write, admitted in accepted:
+            write.outcome = Committed(time, tuple(rows for rows, _ in admitted))
 
-    def _append(self, state: State, time: int, accepted: Sequence[tuple[Write, Committed]]) -> None:
-        updates: dict[GlobalId, list[pa.Table]] = {}
-        for write, committed in accepted:
-            for table, rows in zip(write.tables, committed.written, strict=True):
+    def _append(
+        self, state: State, time: int, accepted: Sequence[tuple[Write, tuple[Admitted, ...]]]
+    ) -> None:
+        updates: dict[GlobalId, tuple[list[pa.Table], list[int]]] = {}
+        for write, admitted in accepted:
+            for table, (rows, diffs) in zip(write.tables, admitted, strict=True):
                 if rows.num_rows:
-                    updates.setdefault(table.id, []).append(rows)
+                    tables, all_diffs = updates.setdefault(table.id, ([], []))
+                    tables.append(rows)
+                    all_diffs += diffs
         atomic = self._client.atomic()
         created: dict[GlobalId, CreateOrLoad] = {}
         for write, _ in accepted:
@@ -293,8 +296,8 @@ class GroupCommit:
                 created.update(write.defines.created)
                 for each in write.defines.commands:
                     atomic.add(each)
-        for gid, tables in updates.items():
-            rows = _timed(pa.concat_tables(tables), time)
+        for gid, (tables, all_diffs) in updates.items():
+            rows = _timed(pa.concat_tables(tables), all_diffs, time)
             if gid in created:
                 atomic.write_created(created[gid], rows)
             else:
@@ -303,25 +306,27 @@ class GroupCommit:
             atomic.add(command)
         atomic.commit().result()
 
-    def _made(self, state: State, group: Sequence[Write]) -> tuple[State, dict[GlobalId, _Counts]]:
+    def _made(
+        self, state: State, group: Sequence[Write]
+    ) -> tuple[State, dict[GlobalId, KeyCounts]]:
         """Return the state that a group is decided against, and how many rows its keys have."""
         present = self._present(state, group, state.timelines[DEFAULT].upper - 1)
         defines = group[0].defines
         if defines is not None:
             state = defines.made(state)
-            present.update((gid, _Counts()) for gid, each in defines.created.items() if each.key)
+            present.update((gid, KeyCounts()) for gid, each in defines.created.items() if each.key)
         return state, present
 
     def _present(
         self, state: State, group: Sequence[Write], before: int
-    ) -> dict[GlobalId, _Counts]:
+    ) -> dict[GlobalId, KeyCounts]:
         """Return how many rows each key has at ``before`` that the group touches."""
         asked: dict[GlobalId, list[TableWrite]] = {}
         for write in group:
             for table in write.tables:
-                if table.key and table.rows.num_rows and table.id in state.collections:
+                if table.key and table.num_rows and table.id in state.collections:
                     asked.setdefault(table.id, []).append(table)
-        present: dict[GlobalId, _Counts] = {}
+        present: dict[GlobalId, KeyCounts] = {}
         for gid, tables in asked.items():
             key = tables[0].key
             if len(tables) == 1 and _is_load(tables[0]) and self._all_new(state, tables[0], before):
@@ -338,7 +343,7 @@ class GroupCommit:
                 found.column(PROBE_INDEX).to_pylist(), found.column(DIFF).to_pylist(), strict=True
             ):
                 counts[names[index]] += diff
-            present[gid] = _Counts(counts)
+            present[gid] = KeyCounts(counts)
         return present
 
     def _lookup(self, state: State, gid: GlobalId, keys: pa.Table, before: int) -> pa.Table:
@@ -379,29 +384,34 @@ def _check_writeable(state: State, gid: GlobalId, name: str, as_of: int) -> None
             raise HeldByWriter(name, Frontier.of(as_of + 1), writer.purpose, writer.frontier)
 
 
-def _timed(rows: pa.Table, time: int) -> pa.Table:
+def _encoded(group: Sequence[Write]) -> list[Write]:
+    """Encode the rows of a group; return those that can be, the others have an outcome."""
+    tables = [table for write in group for table in write.tables]
+    encode(table.given for table in tables if isinstance(table.given, GivenRows))
+    able = []
+    for write in group:
+        try:
+            for table in write.tables:
+                _ = table.rows
+            able.append(write)
+        except Exception as error:  # noqa: BLE001 - of this one, whatever it is
+            write.outcome = error
+    return able
+
+
+def _timed(rows: pa.Table, diffs: Sequence[int], time: int) -> pa.Table:
     """Return updates at one time, of rows with their diffs."""
     times = pa.repeat(pa.scalar(time, pa.int64()), rows.num_rows)
-    at = rows.schema.get_field_index(DIFF)
-    return rows.add_column(at, pa.field(TIME, pa.int64(), nullable=False), times)
+    timed = rows.append_column(pa.field(TIME, pa.int64(), nullable=False), times)
+    numbers = pa.array(diffs, pa.int64())
+    return timed.append_column(pa.field(DIFF, pa.int64(), nullable=False), numbers)
 
 
 def _is_load(table: TableWrite) -> bool:
     """Whether a write just adds many rows, whose keys are equal in Arrow when they are in SQL."""
     floating = any(pa.types.is_floating(table.rows.schema.field(k).type) for k in table.key)
-    many = table.rows.num_rows >= LOAD_ROWS and not table.skip_existing and not floating
+    many = table.num_rows >= LOAD_ROWS and not table.skip_existing and not floating
     return many and min(table.diffs) == 1
-
-
-def keys_of(rows: pa.Table, key: Sequence[str]) -> list[Key]:
-    """Return the keys of rows as values that are equal in Python when they are in SQL."""
-    columns = []
-    for name in key:
-        values = rows.column(name).to_pylist()
-        if pa.types.is_floating(rows.schema.field(name).type):
-            values = [_NAN if value != value else value for value in values]
-        columns.append(values)
-    return list(zip(*columns, strict=True))
 
 
 def _check_unchanged(
@@ -431,47 +441,3 @@ def _written_after(collection: CollectionState, time: int, until: int) -> bool:
         for unsealed in collection.unsealed
         for part in unsealed.parts
     )
-
-
-def _admitted(
-    state: State, write: Write, present: Mapping[GlobalId, _Counts]
-) -> tuple[pa.Table, ...]:
-    """Return the updates to be written, or refuse the write as a whole; counts what it does."""
-    done: list[tuple[_Counts, Key, int]] = []
-    admitted = []
-    try:
-        for table in write.tables:
-            if table.id not in state.collections:
-                raise UnknownRelation(table.name)
-            counts = present.get(table.id)
-            rows, diffs = table.rows, list(table.diffs)
-            if counts is not None:
-                keys = keys_of(rows, table.key)
-                if table.skip_existing:
-                    rows, diffs, keys = _absent(rows, diffs, keys, counts)
-                for key, diff in zip(keys, diffs, strict=True):
-                    counts.by_key[key] += diff
-                    done.append((counts, key, diff))
-                if any(counts.by_key[key] > 1 for key in keys):
-                    raise UniqueViolation(table.name, table.key)
-            diff_field = pa.field(DIFF, pa.int64(), nullable=False)
-            admitted.append(rows.append_column(diff_field, pa.array(diffs, pa.int64())))
-    except AdapterError:
-        for counts, key, diff in done:
-            counts.by_key[key] -= diff
-        raise
-    return tuple(admitted)
-
-
-def _absent(
-    rows: pa.Table, diffs: list[int], keys: list[Key], counts: _Counts
-) -> tuple[pa.Table, list[int], list[Key]]:
-    """Keep the first row of each key that is not there yet."""
-    kept: list[int] = []
-    taken: set[Key] = set()
-    for place, key in enumerate(keys):
-        if not counts.by_key[key] and key not in taken:
-            kept.append(place)
-            taken.add(key)
-    left: Any = rows.take(pa.array(kept, pa.int64()))
-    return left, [diffs[place] for place in kept], [keys[place] for place in kept]

@@ -27,7 +27,9 @@ from headwater.adapter.errors import (
     UnknownColumn,
     WrongRowWidth,
 )
-from headwater.adapter.group_commit import TableWrite, keys_of
+from headwater.adapter.given import GivenRows
+from headwater.adapter.group_commit import TableWrite
+from headwater.adapter.key_counts import keys_of
 from headwater.adapter.keyed_reads import PROBE_INDEX
 from headwater.adapter.pgwire.backend import Result
 from headwater.adapter.sql.dml import NEW, PLACE
@@ -46,14 +48,14 @@ from headwater.adapter.sql.statements import (
     Value,
 )
 from headwater.adapter.sql.values import (
-    as_batch,
     assign,
     assign_column,
     check_columns,
+    fitted,
     fitted_column,
+    stored_columns,
 )
 from headwater.base.ids import GlobalId
-from headwater.persist.evolution import DIFF
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,6 +78,18 @@ class Target:
             if not field.nullable and found[place].null_count:
                 raise NotNullViolation(field.name, self.name)
         return pa.Table.from_arrays(found, schema=self.schema)
+
+    def given(self, columns: Sequence[list[Value]], count: int) -> GivenRows:
+        """The same of values, which are encoded later."""
+        for values, field in zip(columns, self.schema, strict=True):
+            if field.name in self.rules.lengths:
+                length = self.rules.lengths[field.name]
+                values[:] = [
+                    fitted(each, length) if isinstance(each, str) else each for each in values
+                ]
+            if not field.nullable and None in values:
+                raise NotNullViolation(field.name, self.name)
+        return GivenRows(self.schema, columns, count)
 
     def default(self, name: str, count: int) -> Any:
         """Return the column of ``count`` rows that leave it out."""
@@ -103,7 +117,7 @@ class Planned:
         """Answer, ``written`` being what was committed, where that was known only then."""
         count = self.count
         if count is None:
-            count = self.table.rows.num_rows if written is None else written.num_rows
+            count = self.table.num_rows if written is None else written.num_rows
         tag = f"INSERT 0 {count}" if self.command == "INSERT" else f"{self.command} {count}"
         if self.returning is None:
             return Result(tag)
@@ -113,14 +127,16 @@ class Planned:
         return Result.of_table(_returned(rows, self.returning), tag)
 
 
-def given_rows(statement: Insert, target: Target, selected: pa.Table | None) -> pa.Table:
-    """Return the rows that an INSERT gives, as the table stores them."""
-    if statement.query is None:
-        defaults = target.rules.defaults
-        insert = calculated(statement, target.schema, defaults, target.calculations)
-        batch = as_batch(insert, target.schema, defaults)
-        return target.stored(pa.Table.from_batches([batch]).columns)
-    assert selected is not None, "its query was evaluated"
+def given_rows(statement: Insert, target: Target) -> GivenRows:
+    """Return the rows of VALUES, as the table stores them."""
+    defaults = target.rules.defaults
+    insert = calculated(statement, target.schema, defaults, target.calculations)
+    columns = stored_columns(insert, target.schema, defaults)
+    return target.given(columns, len(insert.rows))
+
+
+def selected_rows(statement: Insert, target: Target, selected: pa.Table) -> pa.Table:
+    """Return the rows that the query of an INSERT has selected, as the table stores them."""
     named = statement.columns
     if named is None:
         if selected.num_columns > len(target.schema.names):
@@ -141,7 +157,7 @@ def given_rows(statement: Insert, target: Target, selected: pa.Table | None) -> 
     return target.stored(columns)
 
 
-def insert(statement: Insert, target: Target, rows: pa.Table) -> Planned:
+def insert(statement: Insert, target: Target, rows: pa.Table | GivenRows) -> Planned:
     """Plan an INSERT whose conflicts, if it may have any, are left out."""
     skip = statement.on_conflict is not None and bool(target.key)
     if statement.on_conflict is not None:
@@ -263,9 +279,8 @@ def _repeated(value: Value, type_: pa.DataType, count: int) -> Any:
 
 def _returned(rows: pa.Table, returning: Sequence[Returned]) -> pa.Table:
     arrays, fields = [], []
-    data = [name for name in rows.schema.names if name != DIFF]
     for each in returning:
-        for column in data if each.column == "*" else [each.column]:
+        for column in rows.schema.names if each.column == "*" else [each.column]:
             arrays.append(rows.column(column))
             name = column if each.column == "*" else each.name
             fields.append(rows.schema.field(column).with_name(name).with_nullable(True))

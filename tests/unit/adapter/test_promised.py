@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 
 import pytest
 
@@ -141,6 +142,36 @@ def test_one_key_has_one_winner_and_neighbours_do_not_notice(server: SqlServer) 
             refused()
     assert server.client.core.state.seqno == before + 1
     assert server.session()("SELECT k FROM t") == [(1,), (2,), (3,)]
+
+
+def test_a_value_that_cannot_be_encoded_is_its_own_statements_fault(server: SqlServer) -> None:
+    gid = server.coordinator.target("t").id
+    with server.coordinator.commits.turns.exclusive(frozenset((gid,))):
+        promised = [
+            begun(server, f"INSERT INTO t VALUES ({k}, '{v}', 1)")
+            for k, v in ((2, "a"), (3, "\ud800"), (4, "b"))
+        ]
+    assert promised[0]().tag == promised[2]().tag == "INSERT 0 1"
+    with pytest.raises(UnicodeEncodeError):
+        promised[1]()
+    assert server.session()("SELECT k, v FROM t") == [(1, "one"), (2, "a"), (4, "b")]
+
+
+def test_rows_of_other_tables_and_schemas_are_encoded_as_alone(server: SqlServer) -> None:
+    sql = server.session()
+    tables = [server.coordinator.target(name).id for name in ("t", "free")]
+    with server.coordinator.commits.turns.exclusive(frozenset(tables)):
+        promised = [
+            begun(server, "INSERT INTO t VALUES (2, 'a', 1), (3, 'b', NULL)"),
+            begun(server, "INSERT INTO free VALUES (1.5, NULL)"),
+            begun(server, "INSERT INTO t VALUES (4, 'c', 2) RETURNING *"),
+            begun(server, "INSERT INTO free VALUES (2.5, 'x'), (3.5, 'y') RETURNING v"),
+        ]
+    answers = [said(each()) for each in promised]
+    assert answers[2] == ("INSERT 0 1", [(4, "c", 2)])
+    assert answers[3] == ("INSERT 0 2", [("x",), ("y",)])
+    assert sql("SELECT k, n FROM t") == [(1, 1), (2, 1), (3, None), (4, 2)]
+    assert sql("SELECT count(v), sum(k) FROM free") == [(2, Decimal("7.50"))]
 
 
 def test_what_was_told_is_read_by_everybody(server: SqlServer) -> None:

@@ -6,8 +6,9 @@
 - :func:`assign`: a value → the value its column stores, by PostgreSQL's *assignment* casts: a
   string of unknown type is read by the type's input function, numbers are rounded (numeric half
   away from zero, float half to even) and range-checked, and what has no such cast is refused.
-- :func:`as_batch`: an :class:`~.statements.Insert` and the table's schema → a batch of exactly
-  that schema: columns in the table's order, those not named by default, NOT NULL checked.
+- :func:`stored_columns`: an :class:`~.statements.Insert` and the table's schema → the values that
+  are stored: columns in the table's order, those not named by default, NOT NULL checked;
+- :func:`as_batch`: the same as a batch of exactly that schema.
 """
 
 from __future__ import annotations
@@ -242,7 +243,18 @@ def as_batch(
     schema: pa.Schema,
     defaults: Mapping[str, Value | Calculated] = MappingProxyType({}),
 ) -> pa.RecordBatch:
-    """The rows of ``insert`` as a batch of ``schema``, the schema of its table.
+    """The rows of ``insert`` as a batch of ``schema``, the schema of its table."""
+    columns = stored_columns(insert, schema, defaults)
+    arrays = [pa.array(stored, field.type) for stored, field in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def stored_columns(
+    insert: Insert,
+    schema: pa.Schema,
+    defaults: Mapping[str, Value | Calculated] = MappingProxyType({}),
+) -> list[list[Value]]:
+    """What each column of ``schema`` stores of the rows of ``insert``.
 
     What is calculated has been (``adapter/calculations.py``).
     """
@@ -258,9 +270,9 @@ def as_batch(
         if len(row) != len(named):
             raise WrongRowWidth(len(row), len(named))
 
-    arrays = []
+    columns: list[list[Value]] = []
     for field in schema:
-        default = defaults.get(field.name)
+        default = _known(defaults.get(field.name))
         if field.name in named:
             index, form = named.index(field.name), form_of(field)
             stored = [
@@ -271,8 +283,8 @@ def as_batch(
             stored = [default] * len(insert.rows)
         if not field.nullable and None in stored:
             raise NotNullViolation(field.name, insert.table)
-        arrays.append(pa.array(stored, field.type))
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+        columns.append(stored)
+    return columns
 
 
 def _known(value: Value | Calculated) -> Value:
