@@ -18,9 +18,10 @@ WORKERS ?= 2
 # A file's tests share its servers. In the order of folders the long single tests on Spark are not
 # the last ones, which one worker would run while the other has nothing left.
 BY_FILE := --dist loadfile --no-loadscope-reorder
-# The fast part writes its files in memory, where there is such a place: no test can see whether a
-# disk has kept what was synced, and waiting for it was a quarter of the time.
-MEMORY := $(shell test -w /dev/shm && echo TMPDIR=/dev/shm)
+# Tests write their files in memory, where there is such a place with room: no test can see whether
+# a disk has kept what was synced, and waiting for it was a quarter of the time of many of them.
+MEMORY_KB := 4000000
+MEMORY := $(shell test -w /dev/shm && test "$$(df --output=avail /dev/shm | tail -n 1)" -gt $(MEMORY_KB) && echo TMPDIR=/dev/shm)
 BENCH ?= --quick
 
 .PHONY: help setup java psql dbt mariadb redis chromium kafka test test-fast test-slow lint format demo bench bench-peers soak clean
@@ -61,7 +62,7 @@ test: java $(READY) psql dbt mariadb redis chromium ## lint, then every test but
 	@mkdir -p build
 	@scripts/kafka --quiet
 	@$(MEMORY) $(BIN)/python -m pytest -m "$(FAST)" $(SLOW_ONLY) -n $(WORKERS) --dist worksteal 2>&1 | tee build/test-fast.log
-	@$(BIN)/python -m pytest -m "$(SLOW)" -n $(WORKERS) $(BY_FILE) 2>&1 | tee build/test-slow.log
+	@$(MEMORY) $(BIN)/python -m pytest -m "$(SLOW)" -n $(WORKERS) $(BY_FILE) 2>&1 | tee build/test-slow.log
 	@echo "without Spark and servers:         $$(tail -n 1 build/test-fast.log)"
 	@echo "Spark, servers and simulations:    $$(tail -n 1 build/test-slow.log)"
 
@@ -70,7 +71,7 @@ test-fast: $(READY) ## only the tests without Spark, servers and simulations (un
 
 test-slow: java $(READY) psql dbt mariadb redis chromium ## only those with Spark, servers and simulations
 	@scripts/kafka --quiet
-	@$(BIN)/python -m pytest -m "$(SLOW)" -n $(WORKERS) $(BY_FILE)
+	@$(MEMORY) $(BIN)/python -m pytest -m "$(SLOW)" -n $(WORKERS) $(BY_FILE)
 
 lint: $(READY) ## ruff, mypy --strict, import-linter
 	@$(BIN)/ruff check --quiet

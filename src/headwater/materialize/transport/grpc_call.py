@@ -16,7 +16,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import grpc
 
@@ -66,19 +66,34 @@ def connect(address: str, tls: ClientTls | None = None) -> grpc.Channel:
     else:
         options = (*OPTIONS, *tls.options)
         channel = grpc.secure_channel(address, tls.credentials(), options=options)
-    try:
-        grpc.channel_ready_future(channel).result(timeout=CONNECT_SECONDS)
-    except grpc.FutureTimeoutError as error:
-        reason = _reason(channel)
+    unready = _unready(channel)
+    if unready is not None:
         channel.close()
-        raise PeerFailed(address, f"cannot be reached{reason}") from error
+        raise PeerFailed(address, f"cannot be reached{unready}")
     return channel
 
 
-def _reason(channel: grpc.Channel) -> str:
-    """Return why a channel is not ready: only a call is told."""
+def _unready(channel: grpc.Channel) -> str | None:
+    """Wait until somebody answers; return why nobody does.
+
+    A call that no connector knows is answered as soon as there is a connection. (What gRPC has for
+    this, ``channel_ready_future``, looks every 200 ms, and closing the channel waits for that.)
+    """
+    unknown = channel.unary_unary(_NO_METHOD)
     try:
-        channel.unary_unary(_NO_METHOD)(b"", timeout=_REASON_SECONDS)
+        unknown(b"", timeout=CONNECT_SECONDS, wait_for_ready=True)
+    except grpc.RpcError as error:
+        if error.code() is grpc.StatusCode.UNAVAILABLE:
+            return f": {error.details()}"
+        if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+            return _reason(unknown)
+    return None
+
+
+def _reason(unknown: Any) -> str:
+    """Return why a channel is not ready: only a call that does not wait is told."""
+    try:
+        unknown(b"", timeout=_REASON_SECONDS)
     except grpc.RpcError as error:
         if error.code() is grpc.StatusCode.UNAVAILABLE:
             return f": {error.details()}"
