@@ -14,8 +14,12 @@ visible before the one entry at the end; what was put aside on the way is swept 
 
 How far it is, is known: so many tasks of so many are done.
 
-Kept by: this module, against recomputations in ``tests/spark/test_hydrations.py``. Relied on by:
-the stepper.
+Bound: phases read what is stored once for each key by which it is wanted, and what was put aside
+once; a task reads about a range's share of it (``tests/unit/dataflow/test_ranges.py`` counts).
+
+Kept by: this module, against an oracle in ``tests/unit/dataflow/test_ranges.py``, with planted
+defects, and against recomputations in ``tests/spark/test_hydrations.py``. Relied on by: the
+stepper.
 """
 
 from __future__ import annotations
@@ -24,13 +28,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from headwater.base.decoding import from_msgpack
 from headwater.base.ids import GlobalId
 from headwater.compute.dataflow import aside
 from headwater.compute.dataflow.chain import Chain
 from headwater.compute.dataflow.exchange import Aside, Received, Scatter, Sliced, slices
+from headwater.compute.dataflow.graph import Dataflow
 from headwater.compute.dataflow.operator import update_schema
 from headwater.compute.dataflow.phases import Key, Phase, exchanged, phases
 from headwater.compute.dataflow.program import Program, release_memory
@@ -43,7 +48,7 @@ from headwater.compute.dataflow.task import (
     Updates,
     ViewTask,
 )
-from headwater.compute.maintained import GroupStep
+from headwater.compute.maintained import GroupStep, MaintainedView
 from headwater.compute.step import job_group
 from headwater.persist.batch import Segment
 from headwater.persist.spark import run_in_tasks, spread
@@ -76,8 +81,46 @@ def ranges_for(rows: int, range_rows: int, at_once: int) -> Ranges | None:
     return Ranges(count, -(-rows // count), at_once)
 
 
+Work = Callable[[str], bytes]
+"""What one task does, given the name of its attempt."""
+
+
+class Tasks(Protocol):
+    """Where tasks are run."""
+
+    def together(self, work: Sequence[Work]) -> list[bytes]:
+        """Run each in a task, all at once; return their answers."""
+
+    def program(self, flow: Dataflow) -> Callable[[StepTask], Done]:
+        """Return how a phase is run, as one task."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkTasks:
+    """Tasks of Spark's, in jobs that are a view's."""
+
+    session: Any
+    view: MaintainedView
+
+    def together(self, work: Sequence[Work]) -> list[bytes]:
+        """Run each in a task of one job."""
+        work = [partial(_give_way, one) for one in work]
+        with job_group(self.session, self.view.reader_id, self._description):
+            return run_in_tasks(self.session, work)
+
+    def program(self, flow: Dataflow) -> Callable[[StepTask], Done]:
+        """Plan a phase, to be run as a job for each range."""
+        program = Program(self.session, Chain((flow,)), (self.view.id,))
+        group, description = self.view.reader_id, self._description
+        return lambda task: program.run(task, group, description)
+
+    @property
+    def _description(self) -> str:
+        return f"first step of {self.view.name}"
+
+
 def hydrated(
-    session: Any,
+    tasks: Tasks,
     group: GroupStep,
     place: Place,
     writing: Writing,
@@ -93,22 +136,17 @@ def hydrated(
     found = phases(step.view.flow, names)
     if found is None:
         return None
-    description = f"first step of {step.view.name}"
-    return _Hydration(
-        session, base, found, frozenset(fresh), ranges, step.view.reader_id, description, progress
-    ).run()
+    return _Hydration(tasks, base, found, frozenset(fresh), ranges, progress).run()
 
 
 @dataclass
 class _Hydration:
-    session: Any
+    tasks: Tasks
     base: StepTask
     phases: Sequence[Phase]
     fresh: frozenset[GlobalId]
     """The shared arrangements that are written."""
     ranges: Ranges
-    group: str
-    description: str
     progress: Progress
     done: Done = field(default_factory=Done)
     _scattered: dict[tuple[int, Key], list[Received]] = field(default_factory=dict)
@@ -162,12 +200,11 @@ class _Hydration:
 
     def _scatter(self, scatters: Mapping[tuple[int, Key], list[Scatter]]) -> None:
         every = [(which, task) for which, tasks in scatters.items() for task in tasks]
-        work = [partial(_give_way, task) for _, task in every]
+        work = [task for _, task in every]
         put: dict[tuple[int, Key], list[Aside]] = {which: [] for which in scatters}
         for first in range(0, len(work), self.ranges.at_once):
             some = work[first : first + self.ranges.at_once]
-            with job_group(self.session, self.group, self.description):
-                answers = run_in_tasks(self.session, some)
+            answers = self.tasks.together(some)
             for (which, _), answer in zip(every[first:], answers, strict=False):
                 put[which] += from_msgpack(answer, list[Aside])
             self._told(len(some))
@@ -183,13 +220,11 @@ class _Hydration:
 
     def _run(self, phase: Phase) -> None:
         assert phase.flow is not None
-        program = Program(self.session, Chain((phase.flow,)), (self._view.output_id,))
+        run = self.tasks.program(phase.flow)
         tasks = self._tasks(phase)
         self._told(self.ranges.count - len(tasks))
         with ThreadPoolExecutor(self.ranges.at_once, "headwater-range") as pool:
-            running = [
-                pool.submit(program.run, task, self.group, self.description) for task in tasks
-            ]
+            running = [pool.submit(run, task) for task in tasks]
             try:
                 for one in as_completed(running):
                     one.result()
@@ -267,7 +302,7 @@ class _Hydration:
         self.progress(self._finished, self._expected)
 
 
-def _give_way(work: Callable[[str], bytes], attempt: str) -> bytes:
+def _give_way(work: Work, attempt: str) -> bytes:
     """Do it in a thread that asks for less than its share while others want the processor."""
     with aside.threads(1) as thread:
         answer = thread.submit(work, attempt).result()

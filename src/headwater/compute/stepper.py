@@ -46,7 +46,7 @@ from headwater.compute import maintained, renew
 from headwater.compute.dataflow.chain import Chain
 from headwater.compute.dataflow.program import Program
 from headwater.compute.dataflow.task import Done
-from headwater.compute.hydration import RANGE_ROWS, hydrated, ranges_for
+from headwater.compute.hydration import RANGE_ROWS, SparkTasks, hydrated, ranges_for
 from headwater.compute.ir import plan as plans
 from headwater.compute.ir.refusal import OtherMeaning
 from headwater.compute.maintained import GroupStep, MaintainedView, ViewStep
@@ -284,9 +284,10 @@ class Stepper:
             if begun is not None:
                 self._begun[first.view.id] = replace(begun, tasks=(done, of))
 
+        tasks = SparkTasks(self._session, first.view)
         with _failing(first.view.name), or_ended(self._session):
             plans.decoded(first.view.plan).require(self._session.version, MEANING)
-            return hydrated(self._session, group, place, into, ranges, told)
+            return hydrated(tasks, group, place, into, ranges, told)
 
     def _computed(
         self, group: GroupStep, place: Place, into: Writing, live: Sequence[MaintainedView]

@@ -279,6 +279,11 @@ class DataflowModel:
         return self._lanes[lane]
 
 
+def mapped(node: Node, updates: pa.Table, columns: Sequence[Column]) -> pa.Table:
+    """Return what an edge makes of the updates of its source; not consolidated."""
+    return _table(columns, _mapped(node, _updates(updates)))
+
+
 def _mapped(node: Node, updates: Iterable[Update]) -> list[Update]:
     if isinstance(node, Scan):
         return list(updates)
@@ -312,4 +317,4 @@ def _inside(updates: pa.Table, lower: int, upper: int) -> None:
     assert ((lower <= times) & (times < upper)).all(), "updates outside of the step"
 
 
-__all__ = ["DataflowModel", "Row", "Rows", "Schemas", "stepped"]
+__all__ = ["DataflowModel", "Row", "Rows", "Schemas", "mapped", "stepped"]

@@ -3,17 +3,20 @@
     evaluated(text)(row) -> value        row: names to Python values; NULL is None
 
 What there is: columns, fields of structs, literals, comparisons (``<=>`` too), AND, OR, NOT,
-IS [NOT] NULL, ``+ - *``, CASE, CAST between numbers, ``nanvl``, ``named_struct``, ``array``;
-arrays are tuples, structs are :class:`Struct`. Logic has three values. Anything else raises: a
-test that needs more says so.
+IS [NOT] NULL, ``+ - *``, ``div`` and ``%``, CASE, CAST between numbers, ``nanvl``, ``unix_micros``,
+``named_struct``, ``array``; arrays are tuples, structs are :class:`Struct`, timestamps have a zone.
+Logic has three values. Anything else raises: a test that needs more says so.
 
 Relied on by: ``testing/oracle.py``, ``testing/dataflow_model.py``.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from fractions import Fraction
 from functools import cache
 from typing import Any, Final
 
@@ -98,7 +101,13 @@ _BINARY: Final[dict[type[exp.Expression], Callable[[Any, Any], Any]]] = {
     exp.Add: lambda a, b: None if a is None or b is None else a + b,
     exp.Sub: lambda a, b: None if a is None or b is None else a - b,
     exp.Mul: lambda a, b: None if a is None or b is None else a * b,
+    exp.IntDiv: lambda a, b: None if a is None or b is None else math.trunc(Fraction(a, b)),
+    exp.Mod: lambda a, b: None if a is None or b is None else a - b * math.trunc(Fraction(a, b)),
 }
+
+
+def _micros(moment: datetime) -> int:
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 def _function(node: exp.Expression) -> Evaluated:
@@ -128,6 +137,9 @@ def _function(node: exp.Expression) -> Evaluated:
             return _case(node)
         case exp.Cast():
             return _cast(_function(node.this), node.to.sql("spark").upper())
+        case exp.UnixMicros():
+            inner = _function(node.this)
+            return lambda row: None if (value := inner(row)) is None else _micros(value)
         case exp.Nanvl():
             return _function(node.this)  # there is no NaN
         case exp.Array():

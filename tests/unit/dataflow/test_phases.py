@@ -34,12 +34,14 @@ from headwater.compute.dataflow.graph import (
 from headwater.compute.dataflow.lower import NoRule, lowered
 from headwater.compute.dataflow.phases import exchanged, phases
 from headwater.compute.hydration import ranges_for
+from headwater.compute.ir.node import Union
 from headwater.persist.client import open_location
 from headwater.persist.decision import collection_of
 from headwater.persist.layout import PARQUET
 from headwater.persist.spark import writing
 from headwater.persist.spark_parts import Reading, cut, place_of
 from headwater.testing.random_cases import SIZE, case
+from tests.unit.dataflow.lowered_plans import A, dataflow
 
 ROWS = 1_200_000
 """More than a group of rows of Parquet."""
@@ -165,6 +167,15 @@ def test_every_operator_is_in_one_phase_and_reads_what_was_put_aside_before(fres
             for name in written:
                 assert any(name in used_names(o) for f in before for o in f.operators)
     assert deepest > 3, "some are deep"
+
+
+def test_a_union_of_a_collection_with_itself_has_its_edge_twice() -> None:
+    flow = dataflow(Union((A, A), A.columns))
+    found = phases(flow, ())
+    assert found is not None
+    kept = [edge for phase in found if phase.flow is not None for edge in phase.flow.edges]
+    assert len(kept) == len(flow.edges) == 2
+    assert kept[0] == kept[1]
 
 
 def _check_exchanges(flows: list[Dataflow | None]) -> None:

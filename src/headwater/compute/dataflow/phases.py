@@ -9,7 +9,8 @@ range, each time by one task, and its operators are those for which the ranges o
 is put aside, by ranges of its own key, until then (:class:`~graph.Exchanged`).
 
     operator                                  the ranges of its phase
-    filters, projections, Read, Output        any: a range of one key, or some of an input's parts
+    filters, projections, Read, Output,
+    Temporal, Unversion                       any: a range of one key, or some of an input's parts
     Accumulate, Distinct, Reduce, …, Bag      of its groups; without groups, all rows in range 0
     Semi, Versions, TopK                      of the key of its arrangement
     DeltaJoin by one key for all inputs       of that key
@@ -23,9 +24,11 @@ an output is written wherever rows of it come up.
 Shared arrangements that are as new as the view are written in phase 1, from what phase 0 scattered
 of their collections.
 
-A dataflow with a temporal filter has no phases: its schedule is one tree. Pure. Kept by: this
-module, against recomputations in ``tests/spark/test_hydrations.py``. Relied on by:
-``compute/hydration.py``.
+What a temporal filter announces of a row is of this row alone, and its schedule, a multiset, is the
+sum of what ranges announce: their parts overlap in keys, as runs may.
+
+Pure. Kept by: this module, against an oracle in ``tests/unit/dataflow/test_ranges.py``. Relied on
+by: ``compute/hydration.py``.
 """
 
 from __future__ import annotations
@@ -45,7 +48,6 @@ from headwater.compute.dataflow.graph import (
     Dataflow,
     DeltaJoin,
     Distinct,
-    Edge,
     Exchanged,
     Lane,
     Laned,
@@ -111,8 +113,6 @@ def phases(flow: Dataflow, fresh: Collection[str]) -> tuple[Phase, ...] | None:
 
     ``fresh``: the shared arrangements that it writes, by their names in the dataflow.
     """
-    if any(isinstance(operator, Temporal) for operator in flow.operators):
-        return None
     planning = _Planning(_read_first(flow), fresh)
     try:
         return planning.planned()
@@ -179,9 +179,9 @@ class _Planning:
     """By lane and key: the exchange."""
 
     def __post_init__(self) -> None:
-        self._incoming: dict[int, list[Edge]] = {}
-        for edge in self.flow.edges:
-            self._incoming.setdefault(edge.target, []).append(edge)
+        self._incoming: dict[int, list[int]] = {}
+        for place, edge in enumerate(self.flow.edges):
+            self._incoming.setdefault(edge.target, []).append(place)
 
     def planned(self) -> tuple[Phase, ...]:
         for arrangement in self.flow.arrangements:
@@ -207,7 +207,7 @@ class _Planning:
         match operator:
             case Read():
                 return [(operator.of, None)]
-            case Unversion():
+            case Unversion() | Temporal():
                 return [(operator.input, None)]
             case Accumulate():
                 return [(operator.input, operator.groups)]
@@ -294,7 +294,8 @@ class _Planning:
         """Return the phases of the operators whose rows come into a lane."""
         if lane in self.writers:
             return [self.writers[lane]]
-        return [p for edge in self._incoming[lane] for p in self._sources(edge.source)]
+        edges = (self.flow.edges[place] for place in self._incoming[lane])
+        return [phase for edge in edges for phase in self._sources(edge.source)]
 
     def _agrees(self, phase: int, reads: Iterable[tuple[Origin, Key]]) -> bool:
         """Whether nothing in the phase reads the same in another way."""
@@ -345,20 +346,23 @@ class _Planning:
 
     def _flow(self, number: int, operators: list[Operator]) -> Dataflow:
         given = {operator.output for operator in operators if isinstance(operator, Read)}
-        edges: dict[Edge, None] = {}
+        wanted: set[int] = set()
         for operator in operators:
             for lane in read_lanes(operator):
                 if lane not in given:
-                    edges.update(dict.fromkeys(self._edges_to(lane, number)))
-        return msgspec.structs.replace(self.flow, edges=tuple(edges), operators=tuple(operators))
+                    wanted.update(self._edges_to(lane, number))
+        # By their places: a union of a collection with itself has the same edge twice.
+        edges = tuple(self.flow.edges[place] for place in sorted(wanted))
+        return msgspec.structs.replace(self.flow, edges=edges, operators=tuple(operators))
 
-    def _edges_to(self, lane: int, number: int) -> list[Edge]:
-        """Return the edges by which rows of operators of a phase come into a lane."""
-        found: list[Edge] = []
-        for edge in self._incoming.get(lane, ()) if lane not in self.writers else ():
-            before = self._edges_to(edge.source, number)
-            if before or self.writers.get(edge.source) == number:
-                found += [*before, edge]
+    def _edges_to(self, lane: int, number: int) -> list[int]:
+        """Return the places of the edges by which rows of a phase's operators come into a lane."""
+        found: list[int] = []
+        for place in self._incoming.get(lane, ()) if lane not in self.writers else ():
+            source = self.flow.edges[place].source
+            before = self._edges_to(source, number)
+            if before or self.writers.get(source) == number:
+                found += [*before, place]
         return found
 
 

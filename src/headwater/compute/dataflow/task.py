@@ -154,7 +154,8 @@ class Done:
         for collection, parts in note.parts.items():
             self.parts.setdefault(collection, []).extend(parts)
         self.errors.extend(note.errors)
-        self.rows_read.update(note.rows_read)
+        for operator, rows in note.rows_read.items():
+            self.rows_read[operator] = self.rows_read.get(operator, 0) + rows
         for view, time in note.scheduled.items():
             self.scheduled[view] = min(time, self.scheduled.get(view, time))
         for exchange, aside in note.aside.items():
