@@ -20,6 +20,7 @@ from headwater.compute.select import mentioned
 from headwater.persist.client import Client
 from headwater.persist.read import Snapshot
 from headwater.persist.spark import rows_frame
+from headwater.testing.few_rows import for_few_rows
 from tests.unit.compute import model
 
 AT: Final = "__at"
@@ -61,10 +62,7 @@ class Story:
 
     def _ask(self, client: Client, name: str, sql: str, times: list[int]) -> None:
         """Let Spark run the query's plan over what there was at each time, all in one job."""
-        session = session_of(self.session or SparkSession.active())
-        # It is run once, over a few rows: generated code would only be compiled.
-        session.conf.set("spark.sql.codegen.wholeStage", "false")
-        session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+        session = for_few_rows(session_of(self.session or SparkSession.active()))
         names = {each.name: each.name for each in client.core.state.collections.values()}
         readers = {each: client.reader(each) for each in mentioned(sql, names)}
         snapshots = {time: {n: r.snapshot(time) for n, r in readers.items()} for time in times}

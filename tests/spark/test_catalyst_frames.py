@@ -11,8 +11,9 @@ from headwater.compute.catalyst.compiler import Workspace
 from headwater.compute.catalyst.render import execute
 from headwater.compute.ir.plan import Plan
 from headwater.compute.ir.refusal import Refused
+from headwater.testing.few_rows import for_few_rows
 from tests.queries.tables import schemas, tables
-from tests.spark.test_catalyst_roundtrip import QUICK, SEED, rows_of, types_of
+from tests.spark.test_catalyst_roundtrip import SEED, rows_of, types_of
 
 pytestmark = pytest.mark.spark
 
@@ -82,9 +83,7 @@ def test_a_plan_has_the_rows_of_its_frame(spark: Any, name: str) -> None:
     print(f"seed {SEED}")
     workspace = Workspace(spark, schemas("extra"))
     plan = workspace.compile_frame(FRAMES[name](workspace.table))
-    session = spark.newSession()
-    for key, value in QUICK.items():
-        session.conf.set(key, value)
+    session = for_few_rows(spark.newSession())
     frames = {n: session.createDataFrame(t) for n, t in tables("extra", SEED).items()}
     asked = FRAMES[name](frames.__getitem__)
     answered = execute(session, plan, frames)

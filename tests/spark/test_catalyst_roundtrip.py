@@ -16,6 +16,7 @@ import pytest
 from headwater.compute.catalyst.compiler import Workspace
 from headwater.compute.catalyst.render import execute
 from headwater.compute.ir.plan import decoded, encoded
+from headwater.testing.few_rows import for_few_rows
 from tests.queries.tables import SUITES, queries, schemas, tables
 
 pytestmark = pytest.mark.spark
@@ -31,13 +32,6 @@ MAY_BE_EMPTY = {
     "range_empty",
     "uncorrelated_exists",
 }
-QUICK = {
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
-"""For a few rows compiling the query takes longer than running it."""
 
 
 @dataclass
@@ -54,9 +48,7 @@ def places(spark: Any) -> dict[str, Place]:
     print(f"seed {SEED}")
     found: dict[str, Place] = {}
     for suite in SUITES:
-        session = spark.newSession()
-        for key, value in QUICK.items():
-            session.conf.set(key, value)
+        session = for_few_rows(spark.newSession())
         frames = {n: session.createDataFrame(t) for n, t in tables(suite, SEED).items()}
         for name, frame in frames.items():
             frame.createOrReplaceTempView(name)

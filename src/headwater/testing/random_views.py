@@ -47,6 +47,7 @@ from headwater.persist.spark import arrow_frame
 from headwater.persist.spark_parts import Reading, cut, place_of
 from headwater.persist.state import bound
 from headwater.testing.at_times import AT, TIMES, at_times
+from headwater.testing.few_rows import for_few_rows
 from headwater.testing.random_cases import Case, Row, World, world
 
 TWINS: Final = 10
@@ -258,15 +259,7 @@ class Recomputation:
 
     def __init__(self, session: Any, worlds: Iterable[World]) -> None:
         # Everything is in one partition: then nothing is ever exchanged.
-        self._session = session.newSession()
-        for key, value in {
-            "spark.sql.shuffle.partitions": "1",
-            "spark.sql.adaptive.enabled": "false",
-            "spark.sql.autoBroadcastJoinThreshold": "-1",
-            "spark.sql.codegen.wholeStage": "false",
-            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        }.items():
-            self._session.conf.set(key, value)
+        self._session = for_few_rows(session.newSession())
         self._views: dict[int, dict[str, str]] = {}
         self._plain: dict[int, tuple[int, dict[str, str]]] = {}
         for one in worlds:
