@@ -535,6 +535,7 @@ def test_sqlalchemy_over_asyncpg(door: Door) -> None:
 
 JDBC_SAYS = """\
 product PostgreSQL 18
+table jdbc_forms TABLE null
 table jdbc_items TABLE of a Java program
 table jdbc_view VIEW null
 column id int8 -5 19 NO null
@@ -556,6 +557,9 @@ batch 250
 fetched 250
 after a savepoint 1
 refused 42703
+described uuid jsonb
+form a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11 true {"a": null, "b": 1.5}
+form a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11 true {"a": null, "b": 1.5}
 """
 
 
@@ -571,6 +575,7 @@ def test_jdbc(door: Door) -> None:
         for statement in (
             "COMMENT ON TABLE jdbc_items IS 'of a Java program'",
             "CREATE VIEW jdbc_view AS SELECT id FROM jdbc_items",
+            "CREATE TABLE jdbc_forms (id uuid PRIMARY KEY, doc jsonb)",
         ):
             connection.execute(statement)
         program = Path(__file__).parent / "jdbc" / "Jdbc.java"
@@ -587,3 +592,4 @@ def test_jdbc(door: Door) -> None:
         assert done.returncode == 0, done.stderr
         assert done.stdout == JDBC_SAYS
         connection.execute("DROP TABLE jdbc_items CASCADE")
+        connection.execute("DROP TABLE jdbc_forms")

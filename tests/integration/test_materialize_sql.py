@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import duckdb
 import psycopg
@@ -27,6 +28,7 @@ from tests.integration.shared_location import Postgres
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 
 WAIT_SECONDS = 120.0
+THING = UUID("a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11")
 
 
 @contextmanager
@@ -85,11 +87,14 @@ def test_sums_logs_rows_and_files(postgres: Postgres, tmp_path: Path) -> None:
     with _served(tmp_path / "data") as db:
         db.execute("CREATE TABLE events (id BIGINT, who TEXT, amount BIGINT)")
         db.execute("INSERT INTO events VALUES (1, 'a', 5), (2, 'a', 7), (3, 'b', -2)")
+        db.execute("CREATE TABLE things (id UUID PRIMARY KEY, doc JSONB)")
+        db.execute(f"INSERT INTO things VALUES ('{THING}', '{{\"a\": [1.50]}}')".encode())
         options = f"DSN '{postgres.dsn}', SCHEMA 'sink'"
         db.execute(
             f"CREATE MATERIALIZATION m INTO POSTGRES ({options}) ("
             'events AS "sink.rows" KEY (id), '
             'events AS "sink.sums" KEY (who) REDUCE (amount sum), '
+            'things AS "sink.things" KEY (id), '
             'events AS "sink.log" KEY (id) DELTA UPDATES) WITH (SHARDS 2)'.encode()
         )
         db.execute(
@@ -115,6 +120,8 @@ def test_sums_logs_rows_and_files(postgres: Postgres, tmp_path: Path) -> None:
             "WITH (SHARDS 2)".encode()
         )
         _eventually(lambda: delivered("who, amount", "sums"), [("a", 12), ("b", -2)])
+        # A client of the endpoint gets a UUID, and what the JSON says.
+        _eventually(lambda: delivered("id, doc", "things"), [(THING, {"a": [1.5]})])
         db.execute("DELETE FROM events WHERE id = 3")
         db.execute("INSERT INTO events VALUES (4, 'a', 1)")
         _eventually(lambda: delivered("who, amount", "sums"), [("a", 13)])

@@ -11,6 +11,8 @@ import java.sql.Statement;
 import java.sql.Timestamp;
 import java.sql.Types;
 import java.util.Properties;
+import java.util.UUID;
+import org.postgresql.util.PGobject;
 
 /** What pgjdbc and those who use it do; prints a line per fact, which the test compares. */
 public class Jdbc {
@@ -25,6 +27,7 @@ public class Jdbc {
             batches(connection);
             cursors(connection);
             transactions(connection);
+            forms(connection);
         }
     }
 
@@ -117,6 +120,31 @@ public class Jdbc {
         }
         connection.commit();
         connection.setAutoCommit(true);
+    }
+
+    static void forms(Connection connection) throws SQLException {
+        UUID id = UUID.fromString("a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11");
+        PGobject document = new PGobject();
+        document.setType("jsonb");
+        document.setValue("{\"b\":1.50,\"a\":null}");
+        try (PreparedStatement statement = connection.prepareStatement("INSERT INTO jdbc_forms VALUES (?, ?)")) {
+            statement.setObject(1, id);
+            statement.setObject(2, document);
+            statement.executeUpdate();
+            statement.setObject(1, new UUID(0, 10));
+            statement.setNull(2, Types.OTHER);
+            statement.executeUpdate();
+        }
+        try (PreparedStatement statement = connection.prepareStatement("SELECT id, doc FROM jdbc_forms WHERE id = ?")) {
+            System.out.println("described " + statement.getMetaData().getColumnTypeName(1) + " " + statement.getMetaData().getColumnTypeName(2));
+            for (int time = 0; time < 2; time++) {
+                statement.setObject(1, id);
+                try (ResultSet rows = statement.executeQuery()) {
+                    rows.next();
+                    System.out.println("form " + rows.getObject(1, UUID.class) + " " + (rows.getObject(1) instanceof UUID) + " " + rows.getString(2));
+                }
+            }
+        }
     }
 
     static void transactions(Connection connection) throws SQLException {
