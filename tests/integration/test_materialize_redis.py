@@ -5,6 +5,7 @@ What it shares with all authoritative endpoints is in ``test_materialize_drivers
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
@@ -26,6 +27,7 @@ from headwater.materialize.delivery import Delivery
 from headwater.materialize.drivers import redis_guard
 from headwater.materialize.drivers.redis_guard import WentBack, WrongType
 from headwater.materialize.drivers.sql import Fenced
+from headwater.materialize.protocol import messages as m
 from headwater.materialize.protocol.specs import MaterializationSpec
 from headwater.materialize.selection import FieldRefused
 from headwater.testing.redis import DURABLE, FORGETFUL, PASSWORD, RedisServer, redis_server
@@ -205,6 +207,21 @@ def test_what_others_keep_in_a_hash_stays(place: RedisPlace) -> None:
     transact(delivery, SCHEMA, 3, ((1, "a"), -1), ((1, None), 1))
     assert place.client.hgetall(key) == {b"k": b"1", b"note": b"mine"}
     delivery.end()
+
+
+def test_all_keys_are_looked_through_only_for_a_new_target(place: RedisPlace) -> None:
+    spec = prepared(place, [BINDING], [SCHEMA])
+    transact(open_delivery(place, spec), SCHEMA, 2, ((1, "a"), 1))
+    _, question = asked(place, [BINDING], [SCHEMA])
+
+    def scans() -> int:
+        return int(place.client.info("commandstats").get("cmdstat_scan", {"calls": 0})["calls"])
+
+    for last, known, looked in ((None, True, 1), (spec, None, 0)):
+        before = scans()
+        (answer,) = place.make().respond(dataclasses.replace(question, last_materialization=last))
+        assert isinstance(answer, m.Validated)
+        assert (answer.bindings[0].holds_data, min(1, scans() - before)) == (known, looked)
 
 
 def test_targets_do_not_share_keys(place: RedisPlace) -> None:

@@ -29,7 +29,7 @@ from headwater.materialize.documents import to_documents
 from headwater.materialize.drivers.webhook import WebhookDriver
 from headwater.materialize.key_range import KeyRange, key_hash
 from headwater.materialize.protocol import messages as m
-from headwater.materialize.tuples import pack
+from headwater.materialize.tuples import pack, unpack
 from headwater.persist.client import Client
 from headwater.persist.commands import Atomic, OpenReader
 from headwater.persist.decision import collection_of
@@ -222,6 +222,10 @@ class KeyedAnew(Hook):
 class KeyValue(Hook):
     """A store of rows by key, each written when it comes."""
 
+    def __init__(self, told: Told) -> None:
+        super().__init__(told)
+        self._asked: list[Any] = []
+
     def respond(self, request: m.Request) -> Iterator[m.Response]:
         match request:
             case m.Validate():
@@ -230,14 +234,26 @@ class KeyValue(Hook):
                 bindings = [replace(b, delta_updates=False) for b in validated.bindings]
                 yield m.Validated(tuple(bindings))
             case m.StoreMany():
-                for row, gone in zip(
-                    to_documents(request.rows), request.delete.to_pylist(), strict=True
-                ):
+                told = zip(request.delete.to_pylist(), request.exists.to_pylist(), strict=True)
+                for row, (gone, exists) in zip(to_documents(request.rows), told, strict=True):
                     self._told.event()
+                    self._check(row["k"], exists=exists)
                     row["_meta/op"] = "d" if gone else "c"
                     self._told.receiver._put(row)
+            case m.LoadMany():
+                self._asked += [unpack(key)[0] for key in request.keys_packed.to_pylist()]
+            case m.Flush():
+                asked, self._asked = self._asked, []
+                rows = [(k, *found) for k in asked if (found := self._told.receiver.by_key.get(k))]
+                if rows:
+                    arrays = [pa.array(column) for column in zip(*rows, strict=True)]
+                    yield m.LoadedMany(0, pa.Table.from_arrays(arrays, schema=SCHEMA))
+                yield m.Flushed()
             case _:
                 yield from super().respond(request)
+
+    def _check(self, k: int, *, exists: bool) -> None:
+        """A row comes, or goes, and is said to be there, or not."""
 
     @staticmethod
     def bindings(history: History) -> tuple[Binding, ...]:
@@ -245,9 +261,17 @@ class KeyValue(Hook):
 
 
 class Reduced(KeyValue):
-    """The same with ``REDUCE``: what a failed attempt left there is not asked for."""
+    """The same with ``REDUCE``: a row that a failed attempt left there is not counted."""
 
     @staticmethod
     def bindings(history: History) -> tuple[Binding, ...]:
         reduce = (("v", "lastWriteWins"), ("n", "lastWriteWins"))
         return (Binding("c", history.read.id, "rows", ("k",), reduce=reduce),)
+
+
+class Strict(KeyValue):
+    """A store that creates, updates and deletes only as it is told that a row is there, or not."""
+
+    def _check(self, k: int, *, exists: bool) -> None:
+        if (k in self._told.receiver.by_key) != exists:
+            raise Wrong(f"{k} is{' not' if exists else ''} there")

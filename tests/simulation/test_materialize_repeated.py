@@ -45,6 +45,7 @@ from tests.simulation.materialize_receivers import (
     Receiver,
     Reduced,
     Request,
+    Strict,
     Told,
     Wrong,
     defined,
@@ -239,6 +240,7 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         *((Hook, fault) for fault in (*FAULTS, *ZOMBIES)),
         *((KeyValue, fault) for fault in FAULTS),
+        *((Strict, fault) for fault in FAULTS),
         (Reduced, FAULTS[0]),
     ],
 )

@@ -220,6 +220,8 @@ class Bound:
     def loaded_rows(self, loaded: Sequence[Loaded | LoadedMany]) -> pa.Table:
         """Return what was loaded as rows of our own columns, with their packed keys."""
         schema = pa.schema([f for f in self._plain if f.name != OP])
+        if not self.loads:
+            schema = pa.schema([schema.field(name) for name in self.binding.key])
         json = json_columns(schema)
         documents: list[Json] = []
         for message in loaded:

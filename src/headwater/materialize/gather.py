@@ -3,6 +3,10 @@
     interval ─▶ spill, ordered by key ─▶ combined, a range of keys at a time ─▶ a run of rows
     run ─▶ keys to load;   run + what was loaded ─▶ Stores, a range of keys at a time
 
+A transaction that is repeated (``intent``) loads the keys of bindings that load nothing otherwise:
+which of its rows are there already is not known to the collection, and drivers may insert where
+``exists`` is false.
+
 All of it in *one* transaction, however large: the endpoint is the view at one time, before and
 after. What does not fit into memory is on disk, three times at most: the updates, the combined rows
 and what was loaded. What is small never leaves memory, and its Stores are all made before the first
@@ -16,7 +20,7 @@ Relied on by:   the runtime; ``combine`` is what is done to a range of keys.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Protocol
 
@@ -24,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.materialize.changes import owned_keys, same_as_before
-from headwater.materialize.combine import Bound
+from headwater.materialize.combine import ANY_KEY, Bound
 from headwater.materialize.duplicates import Standing, standing
 from headwater.materialize.joined import joined
 from headwater.materialize.key_range import KeyRange
@@ -62,6 +66,8 @@ class Run:
         self._limit_bytes = limit_bytes
         self.held_bytes = 0
         """How much of it is in memory."""
+        self.asks = bound.loads
+        """Whether keys are loaded: to reduce into their rows, or to learn which are there."""
 
     @classmethod
     def held(cls, bound: Bound, ordered: pa.Table, limit_bytes: int) -> Run:
@@ -89,7 +95,7 @@ class Run:
 
     def loads(self, max_key: bytes) -> Iterator[LoadMany]:
         """Yield which keys to load, ascending, given the greatest that was ever stored."""
-        if not self.bound.loads:
+        if not self.asks:
             return
         for piece in self._runs.pieces():
             keys = joined(piece.rows[PACKED])
@@ -102,9 +108,24 @@ class Run:
         """Yield what is stored, ascending."""
         after = b""
         for piece in self._runs.pieces():
-            found = loaded.between(after, piece.last) if self.bound.loads else {}
-            yield self.bound.piece(piece.rows).reduced(found)
+            found = loaded.between(after, piece.last) if self.asks else {}
+            store = self.bound.piece(piece.rows).reduced(found)
+            yield store if self.bound.loads or not self.asks else _as_found(store, found)
             after = piece.last or after
+
+
+def _as_found(store: StoreMany, found: Collection[bytes]) -> StoreMany:
+    """Return stores that say of each key what is there; what is gone need not go again."""
+    there = [key in found for key in store.keys_packed.to_pylist()]
+    exists = pa.array(there, pa.bool_())
+    kept = pc.or_(exists, pc.invert(store.delete))
+    return StoreMany(
+        store.binding,
+        store.keys_packed.filter(kept),
+        store.rows.filter(kept),
+        exists.filter(kept),
+        store.delete.filter(kept),
+    )
 
 
 def gather(
@@ -153,13 +174,15 @@ def owned(updates: pa.Table, key: Sequence[str], key_range: KeyRange) -> pa.Tabl
 class Outgoing:
     """One transaction on its way: its runs, what was loaded for them, and how many rows moved."""
 
-    def __init__(self, runs: Iterable[Run], limit_bytes: int) -> None:
+    def __init__(self, runs: Iterable[Run], limit_bytes: int, *, repeated: bool = False) -> None:
+        """``repeated``: rows may be there that the collection knows nothing of, and the reverse."""
         self.runs: list[Run] = []
         held = 0
         for run in runs:
             if held and held + run.held_bytes > limit_bytes and not run.empty:
                 run = run.on_disk()  # noqa: PLW2901 - the same rows, elsewhere
             held += run.held_bytes
+            run.asks = run.bound.loads or (repeated and not run.bound.binding.delta_updates)
             self.runs.append(run)
         self._small = all(run.held_bytes or run.empty for run in self.runs)
         self._loaded = {run.bound.index: LoadedRows(run.bound, limit_bytes) for run in self.runs}
@@ -177,7 +200,10 @@ class Outgoing:
 
     def loads(self, max_key: Callable[[str], bytes]) -> Iterator[LoadMany]:
         """Yield which keys to load, given the greatest that was ever stored of each binding."""
-        return chain.from_iterable(run.loads(max_key(run.bound.state_key)) for run in self.runs)
+        return chain.from_iterable(
+            run.loads(max_key(run.bound.state_key) if run.bound.loads else ANY_KEY)
+            for run in self.runs
+        )
 
     def keep(self, message: Loaded | LoadedMany) -> None:
         """Take what was loaded."""

@@ -232,6 +232,8 @@ class RedisDriver:
         resources = [msgspec.json.decode(b.resource_config_json) for b in request.bindings]
         _check_names([resource["name"] for resource in resources])
         shapes = self._shapes()
+        last = request.last_materialization
+        ours = () if last is None else {b.resource_path[-1] for b in last.bindings}
         bindings = []
         for binding, resource in zip(request.bindings, resources, strict=True):
             name, delta = resource["name"], bool(resource.get("delta_updates", False))
@@ -252,7 +254,11 @@ class RedisDriver:
                     ),
                     resource_path=(name,),
                     delta_updates=delta,
-                    holds_data=self._holds_data(name, delta=delta),
+                    # To find no row below a name takes a look at all keys of the server: not in
+                    # every session, where those that are there are ours.
+                    holds_data=None
+                    if name in ours and not delta
+                    else self._holds_data(name, delta=delta),
                 )
             )
         return Validated(tuple(bindings))
