@@ -6,8 +6,10 @@ What all lakes have in common: ``test_materialize_lakes`` and ``test_materialize
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -118,9 +120,9 @@ class AppliesAgain(Tables):
 class SecondMind(DeltaDriver):
     """Its tables do not ask."""
 
-    def _connect(self, config_json: bytes) -> None:
-        super()._connect(config_json)
-        self._tables = AppliesAgain(msgspec.json.decode(config_json)["path"])
+    def _connect(self, config: Mapping[str, Any]) -> None:
+        super()._connect(config)
+        self._found = AppliesAgain(config["path"])
 
 
 def test_a_driver_that_does_not_ask_doubles(tmp_path: Path) -> None:

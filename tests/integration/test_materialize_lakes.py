@@ -17,8 +17,7 @@ import msgspec
 import pytest
 
 from headwater.base.errors import HeadwaterError
-from headwater.materialize.drivers.delta import DeltaDriver
-from headwater.materialize.drivers.iceberg import IcebergDriver
+from headwater.materialize.drivers.lake_driver import LakeDriver
 from headwater.materialize.drivers.responder import Responder
 from headwater.materialize.key_range import KeyRange
 from headwater.materialize.protocol import messages as m
@@ -210,7 +209,7 @@ class AppliesAtOnce(Defective):
     def respond(self, request: m.Request) -> Iterator[m.Response]:
         responses = list(self._driver.respond(request))
         if isinstance(request, m.StartCommit):
-            assert isinstance(self._driver, DeltaDriver | IcebergDriver)
+            assert isinstance(self._driver, LakeDriver)
             states = self._driver._states
             self._driver._applied()
             self._driver._states = states

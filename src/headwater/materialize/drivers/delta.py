@@ -1,22 +1,15 @@
-"""Delta Lake as a driver of the protocol: the recovery log is authoritative, work is applied once.
+"""Delta Lake as a driver of the protocol; what it has in common with other lakes: ``lake_driver``.
 
     <path>/<target>/                                       a Delta table, for everybody to read
     <path>/_staged/<materialization>/<key range>/          what a transaction is about to do
 
-A transaction writes its rows into staged files, one per binding, and says in StartedCommit what is
-to become of each (:class:`~.delta_tables.Work`). That commits with the checkpoint. Acknowledge then
-applies them, each by one commit of its table: new rows are appended, other changes merged by key. A
-file of new rows is written below its table at once, where nobody sees it before the commit; one of
-a transaction that never committed is left to ``VACUUM``, like any writer's.
-The commit has an application transaction, which is read before: so work is in the table once,
-however often a session tries (``delta_tables``). A driver that opens applies first what its state
-names, and answers no Load before; other staged files of its key range are of transactions that
-never committed, and go.
-
-Delivery is exactly once. A table changes at one moment; several tables do so one after the other.
-
-A Delta table has no primary key, so the driver itself looks whether a new key is there already
-*before* the transaction commits: afterwards it could not be taken back.
+A transaction writes its rows into staged files, one per binding, and says what is to become of each
+(:class:`~.delta_tables.Work`). They are applied each by one commit of its table: new rows are
+appended, other changes merged by key. A file of new rows is written below its table at once, where
+nobody sees it before the commit; one of a transaction that never committed is left to ``VACUUM``,
+like any writer's. The commit has an application transaction, which is read before: so work is in
+the table once (``delta_tables``). Other staged files of a key range than those its state names are
+of transactions that never committed, and go when it is opened.
 
 Whole numbers are ``long``, decimals ``decimal`` of their own digits, times of day and what has
 parts are texts (JSON), all else is what Delta calls it. The place is a directory or a bucket
@@ -31,57 +24,19 @@ from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from typing import Any, ClassVar, Final
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headwater.base.decoding import from_json
 from headwater.base.errors import HeadwaterError, InvalidUsage
-from headwater.materialize.drivers.columns import Column, columns_of
 from headwater.materialize.drivers.delta_staging import Staging
 from headwater.materialize.drivers.delta_tables import Tables, Work, arrow_type, failing, holds
 from headwater.materialize.drivers.delta_tables import native_type as native
-from headwater.materialize.drivers.lake import (
-    Dialect,
-    converted,
-    found_rows,
-    prepared,
-    refuse_taken,
-    table_constraints,
-)
-from headwater.materialize.drivers.responder import NotServed, specified
-from headwater.materialize.drivers.sql import HARD_DELETE_SCHEMA
-from headwater.materialize.key_range import KeyHash, KeyRange
-from headwater.materialize.protocol.messages import (
-    Acknowledge,
-    Acknowledged,
-    Applied,
-    Apply,
-    Flush,
-    Flushed,
-    Load,
-    LoadedMany,
-    LoadMany,
-    Open,
-    Opened,
-    Request,
-    Response,
-    Spec,
-    StartCommit,
-    StartedCommit,
-    Store,
-    StoreMany,
-    Validate,
-    Validated,
-    ValidatedBinding,
-)
-from headwater.materialize.protocol.specs import (
-    BindingSpec,
-    CollectionSpec,
-    ConnectorState,
-    MaterializationSpec,
-)
+from headwater.materialize.drivers.lake import Dialect
+from headwater.materialize.drivers.lake_driver import LakeDriver, ShardState
+from headwater.materialize.drivers.sql import HARD_DELETE_SCHEMA, table_config
+from headwater.materialize.protocol.specs import BindingSpec
 from headwater.persist.blob import check_key, open_blob
 from headwater.persist.location import Blob
 
@@ -111,13 +66,7 @@ class StagedWorkLost(HeadwaterError):
         )
 
 
-class ShardState(msgspec.Struct, frozen=True):
-    """What is remembered of a key range: the staged files that a commit has made due."""
-
-    staged: dict[str, Work] = {}
-
-
-class DeltaDriver:
+class DeltaDriver(LakeDriver[Work, Staging]):
     """A driver for the Delta tables in one place."""
 
     documentation_url: ClassVar[str] = "https://docs.delta.io"
@@ -129,56 +78,18 @@ class DeltaDriver:
             "hardDelete": HARD_DELETE_SCHEMA,
         },
     }
-    resource_schema: ClassVar[Mapping[str, Any]] = {
-        "type": "object",
-        "required": ["table"],
-        "properties": {
-            "table": {"type": "string", "title": "Table", "x-collection-name": True},
-            "delta_updates": {"type": "boolean", "x-delta-updates": True},
-        },
-    }
+    resource_schema: ClassVar[Mapping[str, Any]] = table_config()
+
+    dialect: ClassVar[Dialect] = DELTA
 
     def __init__(self) -> None:
+        super().__init__()
         self._blob: Blob | None = None
-        self._tables = Tables("")
-        self._materialization = MaterializationSpec()
-        self._columns: tuple[tuple[Column, ...], ...] = ()
-        self._hard_delete = True
-        self._range = ""
-        self._states: dict[str, ShardState] = {}
-        self._loads: dict[int, list[bytes]] = {}
-        self._staging: dict[int, Staging] = {}
-
-    def respond(self, request: Request) -> Iterator[Response]:
-        """Act upon a request; yield the responses to it."""
-        match request:
-            case Spec():
-                yield specified(self)
-            case Validate():
-                yield self._validated(request)
-            case Apply():
-                yield self._prepared(request)
-            case Open():
-                self._open(request)
-                yield Opened()
-            case Acknowledge():
-                yield Acknowledged(self._applied())
-            case LoadMany():
-                self._loads.setdefault(request.binding, []).extend(request.keys_packed.to_pylist())
-            case Flush():
-                yield from self._flushed()
-            case StoreMany():
-                self._store(request)
-            case StartCommit():
-                yield StartedCommit(self._committed())
-            case Load() | Store():
-                raise NotServed(request)
+        self._found = Tables("")
 
     def close(self) -> None:
         """Release the place; what is staged and not committed goes when it is opened again."""
-        for staging in self._staging.values():
-            staging.discard()
-        self._staging.clear()
+        super().close()
         if self._blob is not None:
             self._blob.close()
             self._blob = None
@@ -188,59 +99,30 @@ class DeltaDriver:
         assert self._blob is not None
         return self._blob
 
-    def _connect(self, config_json: bytes) -> None:
+    @property
+    def _tables(self) -> Tables:
+        return self._found
+
+    def _connect(self, config: Mapping[str, Any]) -> None:
         if self._blob is None:
-            config = msgspec.json.decode(config_json)
-            self._hard_delete = bool(config.get("hardDelete", True))
-            self._tables = Tables(config["path"])
+            self._found = Tables(config["path"])
             self._blob = open_blob(config["path"])
 
-    # Spec, Validate, Apply.
-
-    def _validated(self, request: Validate) -> Validated:
-        self._connect(request.config_json)
-        bindings = []
-        for binding in request.bindings:
-            resource = msgspec.json.decode(binding.resource_config_json)
-            table, delta = resource["table"], bool(resource.get("delta_updates", False))
-            if not _TARGET.match(table) or {".", ".."} & set(table.split("/")):
-                raise InvalidUsage(
-                    f"{table!r} is no place for a Delta table: use letters, digits and . _ = -"
-                )
-            if table.split("/")[0] == STAGED:
-                raise InvalidUsage(f"{table!r} cannot be delivered into: it is for our own")
-            collection = binding.collection or CollectionSpec()
-            bindings.append(
-                ValidatedBinding(
-                    constraints=tuple(
-                        table_constraints(self._tables, DELTA, table, collection, delta=delta)
-                    ),
-                    resource_path=(table,),
-                    delta_updates=delta,
-                    holds_data=self._tables.find(table) is not None
-                    and self._tables.holds_data(table),
-                )
+    def _path(self, resource: Mapping[str, Any]) -> tuple[str, ...]:
+        table = resource["table"]
+        if not _TARGET.match(table) or {".", ".."} & set(table.split("/")):
+            raise InvalidUsage(
+                f"{table!r} is no place for a Delta table: use letters, digits and . _ = -"
             )
-        return Validated(tuple(bindings))
+        if table.split("/")[0] == STAGED:
+            raise InvalidUsage(f"{table!r} cannot be delivered into: it is for our own")
+        return (table,)
 
-    def _prepared(self, request: Apply) -> Applied:
-        assert request.materialization is not None
-        self._connect(request.materialization.config_json)
-        return prepared(self._tables, DELTA, request)
+    def _remembered(self, state_json: bytes) -> dict[str, ShardState[Work]]:
+        return from_json(state_json, dict[str, ShardState[Work]])
 
-    # Transactions.
-
-    def _open(self, request: Open) -> None:
-        assert request.materialization is not None
-        assert request.range is not None
-        self._materialization = request.materialization
-        self._columns = tuple(map(columns_of, request.materialization.bindings))
-        self._connect(request.materialization.config_json)
-        opened = KeyRange(KeyHash(request.range.key_begin), KeyHash(request.range.key_end))
-        self._range = str(opened)
-        states = from_json(request.state_json or b"{}", dict[str, ShardState])
-        self._states = states
-        due = {file for state in states.values() for file in state.staged}
+    def _tidy(self) -> None:
+        due = {file for state in self._states.values() for file in state.staged}
         for found in list(self._place.list(self._directory)):
             if found.key not in due:
                 self._place.delete(found.key)
@@ -249,17 +131,6 @@ class DeltaDriver:
     def _directory(self) -> str:
         name = blake2b(self._materialization.name.encode(), digest_size=_NAME_BYTES).hexdigest()
         return f"{STAGED}/{name}/{self._range}/"
-
-    def _applied(self) -> ConnectorState | None:
-        """Apply what is due; return what need not be remembered any more."""
-        done: dict[str, Any] = {}
-        # Also that of the range which ours was split from: its work is ours to finish.
-        for key_range, state in self._states.items():
-            for file, work in state.staged.items():
-                self._apply(file, work)
-                done.setdefault(key_range, {"staged": {}})["staged"][file] = None
-        self._states = {}
-        return _patch(done) if done else None
 
     def _apply(self, file: str, work: Work) -> None:
         if work.added:
@@ -275,42 +146,15 @@ class DeltaDriver:
         elif not self._tables.is_applied(work):
             raise StagedWorkLost(file, work.table)
 
-    def _flushed(self) -> Iterator[Response]:
-        loads, self._loads = self._loads, {}
-        for index, packed in sorted(loads.items()):
-            table = self._materialization.bindings[index].resource_path[-1]
-            names = [column.name for column in self._columns[index]]
-            keys = [column for column in self._columns[index] if column.key]
-            wanted = pa.array(packed, pa.large_binary())
-            for rows in found_rows(self._tables, DELTA, table, keys, wanted, names):
-                yield LoadedMany(index, rows)
-        yield Flushed()
-
-    def _store(self, request: StoreMany) -> None:
-        binding = self._materialization.bindings[request.binding]
-        columns = self._columns[request.binding]
-        schema = self._tables.schema(binding.resource_path[-1])
-        rows = converted(DELTA, binding.resource_path[-1], request.rows, columns, schema)
-        gone = pc.and_(request.delete, self._hard_delete)
-        new = pc.and_(pc.invert(request.exists), pc.invert(gone))
-        staging = self._staging.get(request.binding)
-        if not binding.delta_updates and pc.any(new).as_py():
-            if staging is None:
-                # Somebody else may have written since we did.
-                self._tables.newest(binding.resource_path[-1])
-            refuse_taken(
-                self._tables,
-                DELTA,
-                binding.resource_path[-1],
-                [column for column in columns if column.key],
-                request.keys_packed.filter(new),
-                hard_delete=self._hard_delete,
-            )
-        if staging is None:
-            staging = self._staging[request.binding] = self._begun(binding, rows)
+    def _stage(
+        self, index: int, rows: pa.Table, gone: pa.BooleanArray, new: pa.BooleanArray
+    ) -> None:
+        binding = self._materialization.bindings[index]
+        if index not in self._staging:
+            self._staging[index] = self._begun(binding, rows)
         # What is new is only added, unless the row of a key that was deleted softly is there.
         added = binding.delta_updates or (self._hard_delete and pc.all(new).as_py())
-        staging.write(rows, gone, merge=not added)
+        self._staging[index].write(rows, gone, merge=not added)
 
     def _begun(self, binding: BindingSpec, rows: pa.Table) -> Staging:
         """Begin a file: where the table is plain, at a place where it can become the table's."""
@@ -321,25 +165,20 @@ class DeltaDriver:
         directory = self._tables.directory(table)
         return Staging(rows, f"{table}/{file}", None if directory is None else directory / file)
 
-    def _committed(self) -> ConnectorState | None:
-        """Stage what was written; return what commits with the checkpoint."""
-        if not self._staging:
-            return None
-        staged: dict[str, Work] = {}
-        owner = self._materialization.name
-        for index, staging in sorted(self._staging.items()):
-            binding = self._materialization.bindings[index]
-            table = binding.resource_path[-1]
-            app = f"headwater/{owner}/{binding.state_key}/{self._range}"
-            assert binding.field_selection is not None
-            name = staging.name or f"{self._directory}{secrets.token_hex(_NAME_BYTES)}.parquet"
-            with failing(f"cannot write to Delta table {table}"):
-                size = staging.settled()
-            if size is None:
-                content = staging.content()
-                self._place.create(name, content)
-                size = len(content)
-            staged[name] = Work(
+    def _ended(self, binding: BindingSpec, staging: Staging) -> Iterator[tuple[str, Work]]:
+        table, owner = binding.resource_path[-1], self._materialization.name
+        app = f"headwater/{owner}/{binding.state_key}/{self._range}"
+        assert binding.field_selection is not None
+        name = staging.name or f"{self._directory}{secrets.token_hex(_NAME_BYTES)}.parquet"
+        with failing(f"cannot write to Delta table {table}"):
+            size = staging.settled()
+        if size is None:
+            content = staging.content()
+            self._place.create(name, content)
+            size = len(content)
+        yield (
+            name,
+            Work(
                 table,
                 binding.field_selection.keys,
                 staging.merge,
@@ -349,10 +188,8 @@ class DeltaDriver:
                 self._tables.generation(table, owner),
                 staging.statistics() if staging.name else "",
                 size,
-            )
-        self._staging.clear()
-        self._states = {self._range: ShardState(staged)}
-        return _patch(self._states)
+            ),
+        )
 
 
 def _is_key(table: str) -> bool:
@@ -362,7 +199,3 @@ def _is_key(table: str) -> bool:
     except InvalidUsage:
         return False
     return True
-
-
-def _patch(changed: Mapping[str, Any]) -> ConnectorState:
-    return ConnectorState(msgspec.json.encode(changed), merge_patch=True)

@@ -77,6 +77,14 @@ class Tables(Protocol):
         """Return the columns that must not be NULL."""
         ...
 
+    def schema(self, table: str) -> pa.Schema:
+        """Return the columns of a table as Arrow has them."""
+        ...
+
+    def holds_data(self, table: str) -> bool:
+        """Return whether a table has rows."""
+        ...
+
     def has_files(self, table: str) -> bool:
         """Return whether there is anything to scan."""
         ...
