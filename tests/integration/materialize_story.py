@@ -18,6 +18,7 @@ from random import Random
 from time import sleep
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from headwater.materialize.controller import Materializations
@@ -116,7 +117,7 @@ def _install(client: Client, endpoint: Endpoint, prefix: str) -> None:
 
 
 def main(root: str, dsn: str, schema: str, seed: str) -> None:
-    """Run until killed, or until the input ends; without a schema, ``dsn`` is a Delta lake."""
+    """Run until killed, or until the input ends; without a schema ``dsn`` is ``LAKE:CONFIG``."""
     ended = threading.Event()
     with open_location(Path(root), take_over=True) as client:
         if not any(key.startswith("materialization/") for key in client.core.state.items):
@@ -124,7 +125,8 @@ def main(root: str, dsn: str, schema: str, seed: str) -> None:
                 into = Endpoint("postgres", {"dsn": dsn, "schema": schema})
                 _install(client, into, f"{schema}.")
             else:
-                _install(client, Endpoint("delta", {"path": dsn}), "")
+                driver, _, config = dsn.partition(":")
+                _install(client, Endpoint(driver, msgspec.json.decode(config)), "")
         running = Materializations(client, retry_seconds=RETRY_SECONDS)
         running.start()
         found = running.get("m")

@@ -25,7 +25,6 @@ import msgspec
 import psycopg
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 from psycopg import sql
 
 from headwater.materialize.checkpoint import from_checkpoint, from_text
@@ -35,6 +34,7 @@ from headwater.materialize.key_range import KeyHash, KeyRange, key_hashes, tiles
 from headwater.materialize.tuples import pack
 from headwater.persist.client import open_location
 from headwater.testing.servers import postgres_server
+from tests.integration.materialize_lake import LAKES, IcebergLake
 from tests.integration.materialize_story import ACCOUNTS, rows_at
 from tests.integration.shared_location import Postgres
 
@@ -177,18 +177,30 @@ class Story:
         return sorted(db.execute(query).fetchall())
 
 
-@pytest.mark.parametrize(("kills", "seed"), [(2, 1), pytest.param(30, 2, marks=pytest.mark.soak)])
-def test_a_lake_has_everything_once(tmp_path: Path, kills: int, seed: int) -> None:
-    """Killed anywhere, also between two commits of one transaction; then it finishes."""
+@pytest.mark.parametrize(
+    ("kind", "kills", "seed", "seconds"),
+    [
+        ("delta", 2, 1, 0.3),
+        pytest.param("delta", 30, 2, 0.3, marks=pytest.mark.soak),
+        pytest.param("iceberg", 16, 3, 8.0, marks=pytest.mark.soak),
+    ],
+)
+def test_a_lake_has_everything_once(
+    tmp_path: Path, kind: str, kills: int, seed: int, seconds: float
+) -> None:
+    """Killed anywhere, also between two commits of one transaction; then it finishes.
+
+    ``seconds``: how long it has at most, so that there are some; those of Iceberg take their time.
+    """
     print(f"seed {seed}")
     random = Random(seed)
-    lake, root = tmp_path / "lake", tmp_path / "data"
-    story = Story(root, str(lake), schema="")
+    root, lake = tmp_path / "data", LAKES[kind](tmp_path / "lake")
+    story = Story(root, f"{kind}:{msgspec.json.encode(lake.config).decode()}", schema="")
     try:
         for _ in range(kills):
             story.start(random.randint(0, 1 << 30))
             story.read(random.randint(20, 60))
-            time.sleep(random.random() * 0.3)
+            time.sleep(random.random() * seconds)
             story.kill()
         story.start(seed)
         story.read(5)
@@ -197,7 +209,7 @@ def test_a_lake_has_everything_once(tmp_path: Path, kills: int, seed: int) -> No
         story.close()
 
     def rows(table: str, *columns: str) -> list[tuple[Any, ...]]:
-        found = pa.table(DeltaTable(lake / table).scan(columns=list(columns)))
+        found = lake.rows(table)
         return sorted(zip(*(found[c].to_pylist() for c in columns), strict=True))
 
     with open_location(root, read_only=True) as client:
@@ -207,6 +219,8 @@ def test_a_lake_has_everything_once(tmp_path: Path, kills: int, seed: int) -> No
         assert rows("accounts", "account", "balance") == rows_at(accounts, upper - 1)
         assert rows("sums", "account", "amount") == rows_at(accounts, upper - 1)
     assert upper > 20 * kills
+    if isinstance(lake, IcebergLake):
+        assert len(lake.table("log").snapshots()) > kills, "it had time to commit"
 
 
 @pytest.mark.parametrize(("kills", "seed"), [(5, 1), pytest.param(50, 2, marks=pytest.mark.soak)])
