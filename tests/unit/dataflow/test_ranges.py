@@ -31,8 +31,8 @@ from tests.unit.dataflow.lowered_plans import A, B, call, column, inner, named, 
 from tests.unit.dataflow.ranged_views import RangedView, opened
 
 RANGE_ROWS = 3
-BATCH = 40
-CASES = range(0, 40, BATCH)
+BATCH = 25
+CASES = range(0, 25, BATCH)
 SOAKED = range(20_000, 26_000, BATCH)
 TIMED = {"x": "bigint", "since": "timestamp", "until": "timestamp"}
 
@@ -174,7 +174,7 @@ def test_a_schedule_is_that_of_all_ranges() -> None:
 
 # ---- the bound -------------------------------------------------------------------------------
 
-N, TIMES, RANGE = 1_500, 5, 500
+N, TIMES, RANGE = 1_500, 4, 500
 JOINED = inner(A, B, ("x_1", "x_2"))
 BOUNDED: dict[str, tuple[Node, int]] = {
     "linear": (Project(A, (named("s_1", "(x_1 + y_1)", "bigint", "x_1", "y_1"),)), 1),
