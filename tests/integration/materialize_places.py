@@ -22,6 +22,7 @@ from psycopg import sql
 from headwater.base.errors import Determinate
 from headwater.materialize.changes import changes
 from headwater.materialize.checkpoint import Position
+from headwater.materialize.combine import Bound
 from headwater.materialize.definition import Binding, Definition, Endpoint, to_validate
 from headwater.materialize.definition import to_spec as spec_of
 from headwater.materialize.delivery import Delivery, Stream, Transaction
@@ -468,6 +469,15 @@ def stores(schema: pa.Schema, upper: int, *changed: Change) -> m.StoreMany:
     }
     columns |= {"__time": [upper - 1] * len(changed), "__diff": [diff for _, diff in changed]}
     return changes(0, ["k"], pa.table(columns, schema=updates_schema(schema)), upper, FULL)
+
+
+def loading(binding: Binding, schema: pa.Schema) -> Bound:
+    """Return a binding to the same place that loads whole rows, as one that reduces them does."""
+    column = next(name for name in schema.names if name not in binding.key)
+    reducing = msgspec.structs.replace(binding, reduce=((column, "minimize"),), append_only=True)
+    bound = Bound(0, reducing, "x", schema)
+    assert bound.loads
+    return bound
 
 
 def transact(delivery: Delivery, schema: pa.Schema, upper: int, *changed: Change) -> None:

@@ -51,6 +51,7 @@ from tests.integration.materialize_places import (
     RedisPlace,
     SqlitePlace,
     asked,
+    loading,
     prepared,
 )
 from tests.integration.shared_location import Postgres
@@ -289,7 +290,7 @@ VALUES: Row = (
 def test_every_type_goes_there_and_comes_back(place: Place, key: str) -> None:
     binding = Binding("orders", GlobalId(1), "target", (key,))
     spec = prepared(place, [binding], [EVERYTHING])
-    bound = Bound(0, binding, "x", EVERYTHING)
+    bound = loading(binding, EVERYTHING)
     nulls = tuple(VALUES[at] if name == key else None for at, name in enumerate(EVERYTHING.names))
     for row in (VALUES, nulls):
         with closing(place.make()) as driver:
@@ -311,9 +312,8 @@ def test_every_type_goes_there_and_comes_back(place: Place, key: str) -> None:
             load = m.LoadMany(0, store.keys_packed)
             delivery.transact(Transaction(Position(3), keep, (load,)))
             (document,) = by_key(bound.loaded_rows(loaded)).items()
-            wanted = by_key(
-                Bound(0, binding, "x", EVERYTHING).loaded_rows([m.LoadedMany(0, store.rows)])
-            )
+            wanted = by_key(bound.loaded_rows([m.LoadedMany(0, store.rows)]))
+            assert wanted[store.keys_packed[0].as_py()].keys() == {*EVERYTHING.names}
             assert dict([document]) == wanted
 
 

@@ -43,7 +43,7 @@ from tests.integration.materialize_lake import (
     spec_of,
     updates,
 )
-from tests.integration.materialize_places import Memory, OverTheWire
+from tests.integration.materialize_places import Memory, OverTheWire, loading
 from tests.simulation.materialize_bank import FULL, NAME
 
 pytestmark = pytest.mark.server
@@ -120,7 +120,7 @@ def _types(lake: Lake, table: str) -> dict[str, str]:
 def test_every_type_goes_there_and_comes_back(lake: Lake, key: str, codec: Codec | None) -> None:
     binding = Binding("orders", GlobalId(1), "Target", (key,))
     spec = spec_of(lake, [binding], [EVERYTHING])
-    bound = Bound(0, binding, "x", EVERYTHING)
+    bound = loading(binding, EVERYTHING)
     driver = lake.make() if codec is None else OverTheWire(lake.make(), codec)
     delivery = Delivery(InProcess(driver), spec, "v1", FULL, Memory(), source=NAME)
     nulls = tuple(VALUES[at] if name == key else None for at, name in enumerate(EVERYTHING.names))

@@ -18,7 +18,6 @@ from headwater.collection.schema import Column, arrow_schema
 from headwater.collection.types import scalar
 from headwater.materialize.changes import changes
 from headwater.materialize.checkpoint import Position
-from headwater.materialize.combine import Bound
 from headwater.materialize.definition import Binding, delivered_schema
 from headwater.materialize.delivery import Delivery, Transaction
 from headwater.materialize.protocol import messages as m
@@ -33,6 +32,7 @@ from tests.integration.materialize_places import (
     PostgresPlace,
     SqlitePlace,
     asked,
+    loading,
     open_delivery,
     prepared,
 )
@@ -89,7 +89,7 @@ def _loaded(delivery: Delivery, upper: int, keys: list[str]) -> list[Row]:
     found: list[pa.Table] = []
 
     def keep(loaded: Any) -> list[m.StoreMany]:
-        found.append(Bound(0, BINDING, "x", SCHEMA).loaded_rows(loaded.get(0, ())))
+        found.append(loading(BINDING, SCHEMA).loaded_rows(loaded.get(0, ())))
         return []
 
     load = m.LoadMany(0, wanted.keys_packed)
