@@ -224,9 +224,10 @@ def test_a_write_that_is_left_here_is_given_up_when_its_limit_is_over() -> None:
     assert committer.groups == [[other]]
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_whatever_a_commit_raises_the_next_has_its_turn() -> None:
+def test_whatever_a_commit_raises_the_next_has_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     outcomes: list[BaseException | None] = [SystemExit("of this thread"), None]
+    ended = threading.Event()
+    monkeypatch.setattr(threading, "excepthook", lambda _: ended.set())
 
     def commit(group: Sequence[Write]) -> None:
         for each in group:
@@ -240,3 +241,4 @@ def test_whatever_a_commit_raises_the_next_has_its_turn() -> None:
         turns.offer(write_of(1), 1, told.set)
         assert told.wait(WAIT_SECONDS)
     assert not outcomes
+    assert ended.wait(WAIT_SECONDS)
