@@ -15,6 +15,7 @@ from headwater.compute.maintained import MaintainedView
 from headwater.compute.stepper import OWN_PROGRAM_AFTER
 from headwater.persist.batch import Segment
 from headwater.persist.client import Client
+from headwater.persist.errors import Stopped
 from headwater.testing.duck import difference
 from headwater.testing.relation import as_updates
 from tests.spark.shape_story import Story
@@ -64,6 +65,55 @@ def _is_join(key: str, views: dict[str, Any]) -> bool:
     place = list(SAME).index(name)
     before = sum(len(views[other].flow.operators) for other in list(SAME)[:place])
     return int(number) == before + _join_of(views[name])
+
+
+def test_what_a_committed_step_wrote_of_a_state_is_not_looked_up_by_the_next(
+    spark: Any, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = pa.schema([("k", pa.int64()), ("x", pa.int64())])
+    writer, _ = client.create_or_load("t", schema)
+    controller = ViewController(client, spark)
+    sql = "SELECT k, sum(x) AS x FROM t GROUP BY k"
+
+    def write(time: int) -> None:
+        rows = pa.table({"k": [1, 2, 3, None], "x": [time, 1, -time, 7]}, schema=schema)
+        writer.compare_and_append(as_updates(rows, time, 1), time, time + 1).result()
+
+    def looked_up() -> int:
+        """How many rows the sums read in the last step, without the four of the delta."""
+        return max(controller._stepper.rows_read.values()) - 4
+
+    def check(time: int) -> None:
+        shown = client.reader("v").snapshot(time).to_table()
+        assert difference(shown, controller.select(sql, time)) is None
+
+    write(0)
+    controller.create_view("v", sql)
+    controller.run_once()
+    for time in (1, 2, 3):
+        write(time)
+        assert controller.run_once() == ("v",)
+        # Of the first step nothing is remembered: it may be large.
+        assert (looked_up() > 0) == (time == 1)
+        check(time)
+
+    # A step that was computed and not committed is as if it had not been.
+    write(4)
+    with monkeypatch.context() as patched:
+        patched.setattr("headwater.compute.renew.corrected", _stopping)
+        with pytest.raises(Stopped):
+            controller.run_once()
+    assert looked_up() == 0
+    for time in (4, 5):
+        if time > 4:
+            write(time)
+        assert controller.run_once() == ("v",)
+        assert (looked_up() > 0) == (time == 4)
+        check(time)
+
+
+def _stopping(*_: object) -> None:
+    raise Stopped("here, before anything is committed")
 
 
 def test_a_program_steps_any_of_its_views(spark: Any, client: Client) -> None:

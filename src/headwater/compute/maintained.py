@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -35,6 +36,7 @@ from headwater.base.ids import BatchId, Epoch, GlobalId
 from headwater.collection.commands import VIEW_PREFIX
 from headwater.compute.dataflow import graph
 from headwater.compute.dataflow.graph import Dataflow
+from headwater.compute.dataflow.remembered import Stamps
 from headwater.compute.dataflow.task import (
     Done,
     Shared,
@@ -187,6 +189,7 @@ class _Told:
 
     place: Place
     state: State
+    stamps: Stamps = field(default_factory=dict)
     _updates: dict[tuple[GlobalId, int, int, bool], Updates] = field(default_factory=dict)
 
     def updates(self, gid: GlobalId, cut: Cut) -> Updates:
@@ -197,7 +200,8 @@ class _Told:
     def stored(self, gid: GlobalId) -> Stored:
         collection = collection_of(self.state, gid)
         parts = tuple(part for batch in collection.batches for part in batch.parts)
-        return Stored(gid, Reading.of(self.place, collection), parts, Target.of(collection))
+        reading, target = Reading.of(self.place, collection), Target.of(collection)
+        return Stored(gid, reading, parts, target, self.stamps.get(gid))
 
 
 @dataclass(frozen=True)
@@ -208,9 +212,15 @@ class GroupStep:
     views: tuple[ViewStep, ...]
     shared: Mapping[GlobalId, SharedArrangement] = field(default_factory=dict)
 
-    def task(self, place: Place, writing: Writing, among: Sequence[GlobalId]) -> StepTask:
+    def task(
+        self,
+        place: Place,
+        writing: Writing,
+        among: Sequence[GlobalId],
+        stamps: Stamps = MappingProxyType({}),
+    ) -> StepTask:
         """Return what the tasks of a program of these views are told."""
-        told = _Told(place, self.state)
+        told = _Told(place, self.state, stamps)
         views = {step.view.id: self._view_task(told, step) for step in self.views}
         return StepTask(
             tuple(views.get(gid) for gid in among),

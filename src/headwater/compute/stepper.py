@@ -45,6 +45,7 @@ from headwater.base.tracing import span
 from headwater.compute import maintained, renew
 from headwater.compute.dataflow.chain import Chain
 from headwater.compute.dataflow.program import Program
+from headwater.compute.dataflow.remembered import stamps
 from headwater.compute.dataflow.task import Done
 from headwater.compute.hydration import RANGE_ROWS, SparkTasks, hydrated, ranges_for
 from headwater.compute.ir import plan as plans
@@ -132,6 +133,8 @@ class Stepper:
         self._rows_per_second = float(ROWS_PER_SECOND_GUESS)
         self._scheduled: dict[GlobalId, int | None] = {}
         """Of views that schedule: when they may change by themselves; never, if it is ``None``."""
+        self._stamps: dict[GlobalId, str] = {}
+        """Of states: what the step that wrote them last is remembered by."""
         self.range_rows = RANGE_ROWS
         """From twice as many rows on a first step is run by ranges of so many."""
         self.rows_read: dict[str, int] = {}
@@ -264,6 +267,11 @@ class Stepper:
         for number, step in enumerate(group.views):
             if step.view.schedules:
                 self._scheduled[step.view.id] = done.scheduled.get(number)
+            states = step.view.stored.values()
+            after = stamps(self._stamps, states, done.stamps, done.parts)
+            for state in states:
+                self._stamps.pop(state, None)
+            self._stamps.update(after)
 
     def _by_ranges(self, group: GroupStep, place: Place, into: Writing) -> Done | None:
         """Run a large first step in several tasks; ``None`` if it is not one, or cannot be."""
@@ -296,7 +304,7 @@ class Stepper:
         names = ", ".join(view.name for view in views)
         with _failing(names), or_ended(self._session):
             program = self._program(views, live)
-            task = group.task(place, into, program.views)
+            task = group.task(place, into, program.views, self._stamps)
             done = program.run(task, views[0].reader_id, f"step of {names}")
         known = {view.id: view.name for view in views}
         self.rows_read = {

@@ -46,6 +46,7 @@ from headwater.compute.dataflow.graph import (
     Versions,
     origins,
 )
+from headwater.compute.dataflow.memory import Memory
 from headwater.compute.dataflow.operator import Given, History, Outcome, update_schema
 from headwater.compute.dataflow.ops import (
     accumulate,
@@ -106,13 +107,17 @@ class _Kept:
     def __init__(self, key: Sequence[str], schema: pa.Schema, random: Random) -> None:
         self.key, self.schema, self._random = tuple(key), schema, random
         self._parts: list[tuple[pa.Table, Run]] = []
+        self.memory: Memory | None = None
+        self._forgets = Random(len(schema))  # Of its own: seeds say what histories are merged.
 
     def add(self, updates: pa.Table) -> None:
         if updates.num_rows:
             self._parts.append((updates, Run.open(write_run(updates, self.key))))
 
     def history(self, ignore_from: int, floor: int | None = None) -> History:
-        return History([run for _, run in self._parts], self.key, self.schema, ignore_from, floor)
+        runs = [run for _, run in self._parts]
+        memory = self.memory if self._forgets.random() < 0.8 else None
+        return History(runs, self.key, self.schema, ignore_from, floor, memory=memory)
 
     def compact(self, upper: int) -> None:
         if len(self._parts) > 1 and self._random.random() < 0.4:
@@ -247,6 +252,7 @@ class DataflowModel:
         for name, updates in outcome.states.items():
             _inside(updates, lower, upper)
             self._states[name].add(updates)
+            self._states[name].memory = outcome.memories.get(name)
         self.errors += outcome.errors.num_rows if outcome.errors is not None else 0
 
     def _delta(self, origin: Origin) -> pa.Table:

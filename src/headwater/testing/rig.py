@@ -7,7 +7,8 @@
 ``check`` asks the oracle, a function from the inputs' multisets at a time to the output's, at every
 time from the start to the upper. Between steps the rig does to histories what persist may do: it
 merges runs, and advances times to ``upper - 1``, never further, at random from its seed; and rows
-come and go again in the deltas that the operator is given.
+come and go again in the deltas that the operator is given. What it remembers of its states is held
+against them, and is given to the next step, mostly.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ import pyarrow.compute as pc
 from headwater.collection.order import row_key
 from headwater.collection.run import Run, write_run
 from headwater.compute.dataflow.graph import Arrangement, Operator, Origin, State, origins
+from headwater.compute.dataflow.memory import Memory, names_of
 from headwater.compute.dataflow.operator import Given, History, Outcome, update_schema
+from headwater.compute.dataflow.ops.groups import one_array
 from headwater.compute.ir.expression import Column
 from headwater.persist.consolidate import TIME, consolidate
 
@@ -91,6 +94,21 @@ def contents(
         yield [rows[key] for key in sorted(counts) for _ in range(counts[key])]
 
 
+def check_memory(memory: Memory, state: pa.Table, key: Sequence[str]) -> None:
+    """Hold what is remembered of a state against the updates of all its past."""
+    rows = consolidate(state.drop_columns([TIME]).append_column(TIME, pa.array([0] * len(state))))
+    names = names_of([one_array(rows.column(name)) for name in key], most=len(rows))
+    assert names is not None, f"a memory of groups by {rows.select(key).schema}"
+    found = dict(zip(names, rows.to_pylist(), strict=True))
+    assert len(found) == len(names), f"two rows of a group: {names}"
+    for name, place in memory.places.items():
+        there = {c: values[place].as_py() for c, values in memory.columns.items()}
+        kept = found.get(name)
+        wanted = kept and {column: kept[column] for column in there}
+        remembered = there if memory.present[place] else None
+        assert remembered == wanted, f"of {name} there is {wanted}, and remembered {remembered}"
+
+
 def check_at(output: pa.Table, time: int, expected: Rows) -> None:
     """Hold an output at a time against an oracle's answer."""
     found = rows_at(output, time)
@@ -115,6 +133,8 @@ class Rig:
         self.output_columns = tuple(output)
         self.arrangements, self.states = tuple(arrangements), tuple(states)
         self.start = self.upper = start
+        self.remembers = True
+        """Whether the operator is given memories; ``False``: it has to look everything up."""
         self.random = Random(seed)
         self.inputs = {o: [updates_table(o.columns, ())] for o in origins(operator)}
         self.output = update_schema(self.output_columns).empty_table()
@@ -124,6 +144,8 @@ class Rig:
             **{a.name: [] for a in self.arrangements},
             **{s.name: [] for s in self.states},
         }
+        self._memories: dict[str, Memory] = {}
+        self._forgets = Random(seed)
 
     def step(self, updates: Mapping[Origin, Sequence[Update]], upper: int) -> Outcome:
         """Step over ``[self.upper, upper)`` with these updates; the output comes consolidated."""
@@ -140,7 +162,13 @@ class Rig:
             self._histories[a.name].append(deltas[a.of])
             arranged[a.name] = History(self._runs(a.name, a.key), a.key, schema, upper)
         states = {
-            s.name: History(self._runs(s.name, s.key), s.key, update_schema(s.columns), lower)
+            s.name: History(
+                self._runs(s.name, s.key),
+                s.key,
+                update_schema(s.columns),
+                lower,
+                memory=self._recalled(s.name),
+            )
             for s in self.states
         }
         given = Given(
@@ -183,6 +211,13 @@ class Rig:
             assert name in given.state_schemas, f"{name} is no state of the operator"
             _fits(name, table, given.state_schemas[name], given)
             self._histories[name].append(consolidate(table))
+        for state in self.states:
+            memory = outcome.memories.get(state.name)
+            if memory is not None:
+                check_memory(memory, pa.concat_tables(self._histories[state.name]), state.key)
+                self._memories[state.name] = memory
+            elif state.name in outcome.states:
+                self._memories.pop(state.name, None)
         self.output = pa.concat_tables([self.output, outcome.output])
         if outcome.errors is not None:
             self.errors.append(outcome.errors)
@@ -196,6 +231,11 @@ class Rig:
             assert found == expected, (
                 f"at time {time}: missing {expected - found}, too many {found - expected}"
             )
+
+    def _recalled(self, state: str) -> Memory | None:
+        """Return what the step before left of a state, if no other process steps this time."""
+        same = self.remembers and self._forgets.random() < 0.8
+        return self._memories.get(state) if same else None
 
     def _runs(self, name: str, key: Sequence[str]) -> list[Run]:
         return [Run.open(write_run(t, key)) for t in self._histories[name] if t.num_rows]

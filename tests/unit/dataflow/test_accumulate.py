@@ -598,6 +598,7 @@ def test_bound_is_the_groups_that_change() -> None:
     read = []
     for groups in (200, 2000):
         rig, op = _rig(("c0_0",), calls, columns, 1)
+        rig.remembers = False
         rig.step({op.input: [((g, m, 0.5), 5, 1) for g in range(groups) for m in range(3)]}, 6)
         rig.step({op.input: [((g, 9, 0.5), 6, 1) for g in range(50)]}, 7)
         read.append(rig.rows_read)

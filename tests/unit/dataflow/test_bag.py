@@ -97,6 +97,7 @@ def test_bound_is_the_rows_that_change(kind: Literal["intersect", "except"]) -> 
     read = []
     for size in (100, 1000):
         rig, op = _rig(kind, ["int"], 0)
+        rig.remembers = False
         rig.step({op.left: [((n,), 3, 2) for n in range(size)]}, 4)
         rig.step({op.right: [((n,), 4, 1) for n in range(30)]}, 5)
         read.append(rig.rows_read)

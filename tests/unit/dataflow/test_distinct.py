@@ -125,6 +125,7 @@ def test_bound_is_the_rows_that_change() -> None:
     read = []
     for size in (100, 1000):
         rig, op = _rig(columns, 0)
+        rig.remembers = False
         rig.step({op.input: [((n, "x"), 3, 2) for n in range(size)]}, 4)
         rig.step({op.input: [((n, "x"), 4, -1) for n in range(40)]}, 5)
         read.append(rig.rows_read)

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from headwater.compute.dataflow.memory import Memory
 from headwater.compute.dataflow.operator import History
 from headwater.compute.dataflow.ops import accumulate
 from headwater.compute.dataflow.ops.changes import Changes
@@ -76,13 +77,19 @@ def _time_of_one_side(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(History, "probe", probe)
 
 
+def _remembered_from_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is remembered of a group is what it was before it changed again."""
+    monkeypatch.setattr(Memory, "with_rows", lambda self, *_: self)
+
+
 PLANTED: dict[Plant, int] = {
     _no_pairs_of_one_time: 18,
-    _held_at_upper: 99,
+    _held_at_upper: 50,
     _not_cut: 213,
     _retracted_out_of_order: 1,
     _without_count: 22,
     _time_of_one_side: 18,
+    _remembered_from_before: 103,
 }
 """Each defect with the seed of a plan that it is seen in."""
 

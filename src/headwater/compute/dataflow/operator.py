@@ -37,6 +37,7 @@ import pyarrow.compute as pc
 from headwater.collection.probe import probe
 from headwater.collection.run import Run
 from headwater.compute.dataflow.graph import Origin
+from headwater.compute.dataflow.memory import Memory
 from headwater.compute.ir.expression import Column
 from headwater.persist.consolidate import DIFF, TIME
 
@@ -69,6 +70,8 @@ class History:
     ignore_from: int | None = None
     floor: int | None = None
     rows_read: int = 0
+    memory: Memory | None = None
+    """Of a state: rows of it that need not be looked up."""
 
     def probe(
         self,
@@ -142,3 +145,5 @@ class Outcome:
     inputs change; ``None``: at no time at all."""
     consolidated: bool = False
     """Whether the output is known to be."""
+    memories: Mapping[str, Memory] = field(default_factory=dict)
+    """Of a state by name: rows of it after the step, for the next one."""

@@ -22,12 +22,11 @@ from importlib import import_module
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headwater.base.ids import GlobalId
 from headwater.collection.run import Run
 from headwater.compute.arrangement import RunsWhenProbed, open_runs
-from headwater.compute.dataflow import aside, joint
+from headwater.compute.dataflow import aside, joint, remembered
 from headwater.compute.dataflow.chain import Chain, Placed
 from headwater.compute.dataflow.exchange import Aside, cut_by_range
 from headwater.compute.dataflow.graph import (
@@ -43,6 +42,7 @@ from headwater.compute.dataflow.graph import (
     Read,
     Scanned,
     Sink,
+    State,
     Temporal,
     origins,
     used_names,
@@ -58,6 +58,7 @@ from headwater.compute.dataflow.lanes import (
 from headwater.compute.dataflow.operator import Given, History, Outcome, update_schema
 from headwater.compute.dataflow.ops import delta_join
 from headwater.compute.dataflow.phases import is_alone
+from headwater.compute.dataflow.renamed import RenamedHistory, named
 from headwater.compute.dataflow.task import (
     Delta,
     Note,
@@ -136,6 +137,9 @@ class _Stage:
     aside: dict[int, list[Aside]] = field(default_factory=dict)
     failures: list[bytes] = field(default_factory=list)
     """Payloads of the rows on which an edge of the stage failed."""
+    stamp: str = field(default_factory=remembered.new_stamp)
+    stamped: dict[int, str] = field(default_factory=dict)
+    """The states of which this process remembers something, by number."""
     _whole: dict[int, pa.Table] = field(default_factory=dict)
     _read: dict[int, pa.Table] = field(default_factory=dict)
     _shared: dict[GlobalId, Sequence[Run]] = field(default_factory=dict)
@@ -212,10 +216,8 @@ class _Stage:
                 arrangements[arrangement.name] = self._history(placed, arrangement, view)
         for state in flow.states:
             if state.name in names:
-                stored = view.stored[state.name]
                 schemas[state.name] = update_schema(state.columns)
-                runs = open_runs(stored.reading, stored.parts)
-                states[state.name] = History(runs, state.key, schemas[state.name], view.lower)
+                states[state.name] = self._state(state, view)
         given = Given(
             view.lower,
             view.upper,
@@ -230,6 +232,10 @@ class _Stage:
         self._emit(placed.view, operator.output, outcome.output, outcome.consolidated)
         for name, updates in outcome.states.items():
             self._keep(view.stored[name], updates)
+        for name, memory in outcome.memories.items() if not view.hydrating else ():
+            stored = view.stored[name]
+            remembered.leave(self.stamp, stored.id, memory, stored.stamp)
+            self.stamped[int(stored.id)] = self.stamp
         if outcome.errors is not None:
             self._raise(placed.view, outcome.errors)
         if outcome.scheduled is not None:
@@ -370,7 +376,7 @@ class _Stage:
     def _delta(self, view: int, origin: Origin, task: ViewTask) -> pa.Table:
         if isinstance(origin, Laned):
             return self._raw_lane(self._number(view, origin.lane))
-        return _named(origin, self._updates(task.inputs[origin.relation]))
+        return named(origin, self._updates(task.inputs[origin.relation]))
 
     def _updates(self, updates: Delta) -> pa.Table:
         known = self._read.get(id(updates))
@@ -379,6 +385,12 @@ class _Stage:
         return known
 
     # ---- histories -----------------------------------------------------------------------------
+
+    def _state(self, state: State, view: ViewTask) -> History:
+        stored = view.stored[state.name]
+        runs = RunsWhenProbed(lambda: open_runs(stored.reading, stored.parts))
+        memory = remembered.recall(stored.stamp, stored.id)
+        return History(runs, state.key, update_schema(state.columns), view.lower, memory=memory)
 
     def _history(self, placed: Placed, arrangement: Arrangement, view: ViewTask) -> History:
         if isinstance(arrangement.of, Scanned):
@@ -456,43 +468,4 @@ class _Stage:
         parts = self.written.finished()
         if not parts and not self.errors and not self.rows_read and not self.aside:
             return None
-        return Note(parts, self.errors, self.rows_read, self.scheduled, self.aside)
-
-
-@dataclass(slots=True)
-class RenamedHistory(History):
-    """A shared arrangement under the names by which an operator knows its columns."""
-
-    fields: Mapping[str, str] = field(default_factory=dict)
-
-    def probe(self, keys: Any, **options: Any) -> pa.Table:
-        """As :meth:`History.probe`."""
-        columns = options.pop("columns", None)
-        wanted = self.schema.names if columns is None else columns
-        stored = [self.fields.get(name, name) for name in wanted]
-        # One field may be known by two names; it is fetched once.
-        fetched = list(dict.fromkeys(stored))
-        raw = self._raw()
-        found = History.probe(raw, keys, columns=fetched, **options)
-        self.rows_read += found.num_rows
-        arrays = [found.column(0), *(found.column(name) for name in stored)]
-        return pa.table(arrays, names=[found.column_names[0], *wanted])
-
-    def _raw(self) -> History:
-        fields = [
-            pa.field(self.fields.get(field.name, field.name), field.type) for field in self.schema
-        ]
-        unique = {field.name: field for field in fields}
-        return History(
-            self.runs, self.key, pa.schema(list(unique.values())), self.ignore_from, self.floor
-        )
-
-
-def _named(origin: Scanned, raw: pa.Table) -> pa.Table:
-    schema = update_schema(origin.columns)
-    columns = [raw.column(field.field) for field in origin.fields]
-    cast = [
-        column if column.type == wanted.type else pc.cast(column, wanted.type)
-        for column, wanted in zip(columns, schema, strict=False)
-    ]
-    return pa.Table.from_arrays([*cast, raw.column(TIME), raw.column(DIFF)], schema=schema)
+        return Note(parts, self.errors, self.rows_read, self.scheduled, self.aside, self.stamped)

@@ -55,6 +55,8 @@ class Stored:
     reading: Reading
     parts: tuple[Part, ...]
     target: Target
+    stamp: str | None = None
+    """Of a state: that of the memory which the step before left of it (``remembered.py``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +139,8 @@ class Note(msgspec.Struct, frozen=True):
     """By view: the time before which none of its operators has output unless inputs change."""
     aside: dict[int, list[Aside]] = {}
     """By exchange: what was put aside for later phases."""
+    stamps: dict[int, str] = {}
+    """By the number of a state: under which stamp a worker remembers it."""
 
 
 @dataclass(slots=True)
@@ -148,6 +152,7 @@ class Done:
     rows_read: dict[str, int] = field(default_factory=dict)
     scheduled: dict[int, int] = field(default_factory=dict)
     aside: dict[int, list[Aside]] = field(default_factory=dict)
+    stamps: dict[int, str] = field(default_factory=dict)
 
     def add(self, note: Note | Done) -> None:
         """Take in what a stage did, or all stages of another task."""
@@ -160,6 +165,7 @@ class Done:
             self.scheduled[view] = min(time, self.scheduled.get(view, time))
         for exchange, aside in note.aside.items():
             self.aside.setdefault(exchange, []).extend(aside)
+        self.stamps.update(note.stamps)
 
     def renumbered(self, numbers: Mapping[int, int]) -> Done:
         """Return it with the views of a program numbered as those of its step."""

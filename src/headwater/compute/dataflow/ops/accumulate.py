@@ -25,7 +25,7 @@ Relied on by: the lowering of aggregates (:func:`is_accumulable`, :func:`state_c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -50,6 +50,7 @@ from headwater.compute.dataflow.ops.changes import (
     changes_of,
     is_distinguishable,
     keyed_by,
+    remembered,
     stored_states,
 )
 from headwater.compute.dataflow.ops.exact import Exact, prepared
@@ -100,20 +101,29 @@ def step(op: Accumulate, given: Given) -> Outcome:
     types = _types(op.input.columns)
     changes = changes_of(delta, op.groups)
     terms = distinct_terms(op.calls, types)
-    states = _states(changes, delta, terms, given.states[op.state])
+    history = given.states[op.state]
+    states = _states(changes, delta, terms, history)
     needed = terms_of(op.calls, types)
     answers = [answer(call, needed[call], types, states) for call in op.calls]
     present = _present(op, given, changes, states)
     overflow = [_overflow(one, present) for one in answers]
     shown = present & ~np.logical_or.reduce([np.zeros(len(present), np.bool_), *overflow])
+    kept = np.logical_or.reduce([states[term].nonzero for term in terms])
+    columns = {name: term.stored(states[term]) for name, term in _columns(terms)}
+    memory = remembered(changes, history, columns, kept)
     return Outcome(
         changes.replacements(
             changes.keys if op.groups else (), [a.values for a in answers], shown, given.output
         ),
-        {op.state: _state_updates(changes, terms, states, given.state_schemas[op.state])},
+        {
+            op.state: changes.replacements(
+                changes.keys, list(columns.values()), kept, given.state_schemas[op.state]
+            )
+        },
         _errors(op, changes, overflow),
         # A row of each group, and it has the group in it.
         consolidated=True,
+        memories={} if memory is None else {op.state: memory},
     )
 
 
@@ -134,11 +144,10 @@ def _states(
     changes: Changes, delta: pa.Table, terms: Sequence[Term], history: History
 ) -> dict[Term, Exact]:
     """Return every term in every state."""
-    names = [term.column(number).name for number, term in enumerate(terms)]
-    stored = stored_states(changes, history, names)
+    stored = stored_states(changes, history, [name for name, _ in _columns(terms)])
     diffs, rows = column_longs(delta, DIFF), Rows(delta)
     states: dict[Term, Exact] = {}
-    for name, term in zip(names, terms, strict=True):
+    for name, term in _columns(terms):
         were, added = term.loaded(stored.updates.column(name)), rows.added(term)
         if term.kind == "xor":
             xor, start = np.bitwise_xor, np.zeros(changes.size, np.int64)
@@ -152,6 +161,11 @@ def _states(
     return states
 
 
+def _columns(terms: Sequence[Term]) -> Iterator[tuple[str, Term]]:
+    """Yield the terms with the names of the state's columns that hold them."""
+    return ((term.column(number).name, term) for number, term in enumerate(terms))
+
+
 def _present(op: Accumulate, given: Given, changes: Changes, states: Mapping[Term, Exact]) -> Mask:
     """Return which states are shown, if they have an answer."""
     if op.groups:
@@ -159,14 +173,6 @@ def _present(op: Accumulate, given: Given, changes: Changes, states: Mapping[Ter
     present = np.ones(len(states[ROWS]), np.bool_)
     present[: changes.size] = not given.hydrating
     return present
-
-
-def _state_updates(
-    changes: Changes, terms: Sequence[Term], states: Mapping[Term, Exact], schema: pa.Schema
-) -> pa.Table:
-    kept = np.logical_or.reduce([states[term].nonzero for term in terms])
-    columns = [term.stored(states[term]) for term in terms]
-    return changes.replacements(changes.keys, columns, kept, schema)
 
 
 # ---- errors ----------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from headwater.compute.dataflow.ops.changes import (
     changes_of,
     is_distinguishable,
     keyed_by,
+    remembered,
     stored_states,
 )
 from headwater.compute.ir.expression import Column
@@ -61,20 +62,22 @@ def step(op: Bag, given: Given) -> Outcome:
     if not len(delta):
         return Outcome(given.output.empty_table())
     changes = changes_of(delta, names)
-    stored = stored_states(changes, given.states[op.counts], [LEFT.name, RIGHT.name])
+    history = given.states[op.counts]
+    stored = stored_states(changes, history, [LEFT.name, RIGHT.name])
     diffs, of_left = column_longs(delta, DIFF), np.arange(len(delta)) < len(left)
     sides: list[Longs] = []
     for column, added in ((LEFT, of_left), (RIGHT, ~of_left)):
         sides.append(changes.states(stored.longs(column.name), np.where(added, diffs, 0)))
+    columns = {LEFT.name: pa.array(sides[0]), RIGHT.name: pa.array(sides[1])}
+    some = (sides[0] != 0) | (sides[1] != 0)
     kept = changes.replacements(
-        changes.keys,
-        [pa.array(side) for side in sides],
-        (sides[0] != 0) | (sides[1] != 0),
-        given.state_schemas[op.counts],
+        changes.keys, list(columns.values()), some, given.state_schemas[op.counts]
     )
+    memory = remembered(changes, history, columns, some)
     shown = changes.keys if names else ()
     output = changes.recounts(shown, _multiplicity(op, *sides), given.output)
-    return Outcome(output, {op.counts: kept})
+    memories = {} if memory is None else {op.counts: memory}
+    return Outcome(output, {op.counts: kept}, memories=memories)
 
 
 def _multiplicity(op: Bag, left: Longs, right: Longs) -> Longs:

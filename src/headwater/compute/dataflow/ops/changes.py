@@ -18,7 +18,7 @@ Kept by: this module. Relied on by: ``accumulate.py``, ``distinct.py``, ``bag.py
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -33,6 +33,7 @@ from headwater.collection.key import NotAKey, key_form
 from headwater.collection.probe import PROBE_INDEX
 from headwater.collection.type_table import UnsupportedType
 from headwater.collection.types import by_spark
+from headwater.compute.dataflow.memory import UNKNOWN, Memory, begun, names_of
 from headwater.compute.dataflow.operator import History
 from headwater.compute.dataflow.ops.groups import normalised, numbered
 from headwater.compute.ir.expression import Column
@@ -99,6 +100,17 @@ class Changes:
     def group_of(self) -> Longs:
         """Of each state, its group."""
         return np.concatenate([np.arange(self.size), self.groups])
+
+    @cached_property
+    def last(self) -> Longs:
+        """Of each group, the state after its last change."""
+        ends = np.append(np.flatnonzero(self._leads)[1:], len(self.groups))
+        return self.size + ends - 1
+
+    @cached_property
+    def names(self) -> list[Hashable] | None:
+        """What each group is called in a memory; ``None``: there is to be none."""
+        return names_of(self.keys)
 
     @cached_property
     def _leads(self) -> Mask:
@@ -194,6 +206,15 @@ class Stored:
     size: int
     """How many groups there are."""
 
+    def with_(self, other: Stored) -> Stored:
+        """Return what both have, of groups that only one of them has."""
+        return Stored(
+            np.concatenate([self.places, other.places]),
+            np.concatenate([self.diffs, other.diffs]),
+            pa.concat_tables([self.updates, other.updates]),
+            self.size,
+        )
+
     def longs(self, column: str) -> Longs:
         """Return a number of each group; 0 where it has no row."""
         totals = np.zeros(self.size, np.int64)
@@ -202,14 +223,49 @@ class Stored:
 
 
 def stored_states(changes: Changes, history: History, columns: Sequence[str]) -> Stored:
-    """Look up the state's row of each group."""
-    found = history.probe(changes.keys, null_safe=True, columns=[*columns, DIFF])
-    places, diffs = column_longs(found, PROBE_INDEX), column_longs(found, DIFF)
+    """Remember, or look up, the state's row of each group."""
+    memory, names = history.memory, changes.names
+    if memory is None or names is None:
+        return _looked_up(changes, history, columns, np.arange(changes.size))
+    at = memory.places_of(names)
+    known = np.flatnonzero(at != UNKNOWN)
+    known = known[memory.present[at[known]]]
+    rows = pa.array(at[known])
+    recalled = pa.table([memory.columns[name].take(rows) for name in columns], names=columns)
+    stored = Stored(known, np.ones(len(known), np.int64), recalled, changes.size)
+    unknown = np.flatnonzero(at == UNKNOWN)
+    return stored.with_(_looked_up(changes, history, columns, unknown)) if len(unknown) else stored
+
+
+def _looked_up(changes: Changes, history: History, columns: Sequence[str], groups: Longs) -> Stored:
+    keys = changes.keys
+    if len(groups) < changes.size:
+        keys = tuple(key.take(pa.array(groups)) for key in keys)
+    found = history.probe(keys, null_safe=True, columns=[*columns, DIFF])
+    places, diffs = groups[column_longs(found, PROBE_INDEX)], column_longs(found, DIFF)
     rows = np.zeros(changes.size, np.int64)
     np.add.at(rows, places, diffs)
     if ((rows != 0) & (rows != 1)).any():
         raise HeadwaterError(f"a state has not one row per group: {history.schema.names}")
-    return Stored(places, diffs, found, changes.size)
+    return Stored(places, diffs, found.select(columns), changes.size)
+
+
+def remembered(
+    changes: Changes, history: History, columns: Mapping[str, Any], kept: Mask
+) -> Memory | None:
+    """Return what to remember of a state after a step; ``None``: nothing.
+
+    Of each state (as in the module's docstring) ``columns`` are the values that its row has, and
+    ``kept`` says whether it has one.
+    """
+    if changes.names is None:
+        return None
+    last = pa.array(changes.last)
+    rows = {name: column.take(last) for name, column in columns.items()}
+    present = kept[changes.last]
+    if history.memory is None:
+        return begun(changes.names, rows, present)
+    return history.memory.with_rows(changes.names, rows, present)
 
 
 def _identical(column: Any, before: Longs, after: Longs) -> Mask:

@@ -27,6 +27,7 @@ from headwater.compute.dataflow.ops.changes import (
     changes_of,
     is_distinguishable,
     keyed_by,
+    remembered,
     stored_states,
 )
 from headwater.compute.ir.expression import Column
@@ -52,11 +53,13 @@ def step(op: Distinct, given: Given) -> Outcome:
         return Outcome(given.output.empty_table())
     names = [column.name for column in op.input.columns]
     changes = changes_of(delta, names)
-    stored = stored_states(changes, given.states[op.counts], [COUNT.name])
+    history = given.states[op.counts]
+    stored = stored_states(changes, history, [COUNT.name])
     counts = changes.states(stored.longs(COUNT.name), column_longs(delta, DIFF))
-    kept = changes.replacements(
-        changes.keys, [pa.array(counts)], counts != 0, given.state_schemas[op.counts]
-    )
+    column = pa.array(counts)
+    kept = changes.replacements(changes.keys, [column], counts != 0, given.state_schemas[op.counts])
+    memory = remembered(changes, history, {COUNT.name: column}, counts != 0)
     shown = changes.keys if names else ()
     output = changes.recounts(shown, (counts > 0).astype(np.int64), given.output)
-    return Outcome(output, {op.counts: kept})
+    memories = {} if memory is None else {op.counts: memory}
+    return Outcome(output, {op.counts: kept}, memories=memories)
