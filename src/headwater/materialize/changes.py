@@ -106,7 +106,7 @@ def net_change(
     binding: int, key: Sequence[str], updates: pa.Table, upper: int, key_range: KeyRange
 ) -> Net:
     """Return the rows that went and came; of one key, what is gone comes first."""
-    net = _net_rows(key, updates, upper).combine_chunks()
+    net = _net_rows(key, updates, upper)
     packed = packed_keys(binding, key, net)
     if key_range != KeyRange.full():
         owned = owned_keys(packed, key_range)
@@ -143,8 +143,7 @@ def _order(keys: Sequence[pa.Array], packed: pa.LargeBinaryArray, diff: _Longs) 
 
 def _net_rows(key: Sequence[str], updates: pa.Table, upper: int) -> pa.Table:
     """Return the rows of updates and the sum of the diffs of each, none of which is 0."""
-    columns = [updates.column(column) for column in key]
-    if updates.num_rows and _may_ascend(columns) and _ascends(joined(columns[0])):
+    if in_order(key, updates):
         # No key is there twice, so no row is. So it is with snapshots, mostly; and to look is
         # far cheaper than to compare whole rows.
         alive = pc.not_equal(updates.column(DIFF), 0)
@@ -153,11 +152,12 @@ def _net_rows(key: Sequence[str], updates: pa.Table, upper: int) -> pa.Table:
     return consolidate(advance(updates, upper)).drop_columns([TIME])
 
 
-def _may_ascend(columns: Sequence[pa.ChunkedArray]) -> bool:
-    """Whether a look at the first column of a key can tell that its rows are all different."""
-    kind = columns[0].type
-    text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    return bool(text or pa.types.is_integer(kind))
+def in_order(key: Sequence[str], rows: pa.Table) -> bool:
+    """Whether rows ascend by key and are all different, as the first column of it can tell."""
+    first = rows.column(key[0])
+    text = pa.types.is_string(first.type) or pa.types.is_large_string(first.type)
+    may_tell = text or pa.types.is_integer(first.type)
+    return bool(rows.num_rows and may_tell and _ascends(joined(first)))
 
 
 def _ascends(keys: pa.Array) -> bool:

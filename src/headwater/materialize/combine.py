@@ -126,6 +126,11 @@ class Bound:
         """Whether keys are loaded before they are stored."""
         return self._reducing is not None and not self.binding.delta_updates
 
+    @property
+    def reduces(self) -> bool:
+        """Whether rows become documents, each of which is some objects."""
+        return self._reducing is not None
+
     def combined(self, updates: pa.Table, upper: int, key_range: KeyRange) -> Combined:
         """Combine the updates before ``upper``."""
         return self.piece(self.ordered(updates, upper, key_range))

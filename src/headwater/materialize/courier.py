@@ -15,8 +15,9 @@ Relied on by:   the runtime, which does not know where its transactions are carr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -144,16 +145,17 @@ class Here:
     def deliver(self, upper: int, taken: Sequence[Unread], *, with_others: bool) -> Carried:
         """Deliver what was taken of each binding."""
         runs = (
-            self._gathered(bound, interval, upper)
+            partial(self._gathered, bound, interval, upper)
             for bound, interval in zip(self._charge.bound, taken, strict=True)
         )
         return self._transact(Intent(Position(upper)), runs, with_others=with_others)
 
-    def _gathered(self, bound: Bound, interval: Unread, upper: int) -> Run:
+    def _gathered(self, bound: Bound, interval: Unread, upper: int, limit: int) -> Run:
         """Combine an interval: in tasks, where that is worth it, or here."""
-        own, limit = self._charge.key_range, self._charge.spill_bytes
+        own, whole = self._charge.key_range, self._charge.spill_bytes
         if self._combiner is not None and isinstance(interval, Interval):
-            run = self._combiner.run(bound, interval, upper, own, limit)
+            # All shards share what tasks make, so it is the same for each: on disk, in any case.
+            run = self._combiner.run(bound, interval, upper, own, whole)
             if run is not None:
                 return run
         return gather(bound, interval, upper, own, limit, self._check)
@@ -178,8 +180,8 @@ class Here:
             )
         chunk = next(self._first)
         runs = (
-            self._combined(index, updates, chunk.position.time)
-            for index, updates in chunk.updates.items()
+            partial(self._combined, index, chunk.updates, chunk.position.time)
+            for index in tuple(chunk.updates)
         )
         intent = Intent(chunk.position, first=True)
         carried = self._transact(intent, runs, with_others=chunk.is_last)
@@ -187,12 +189,16 @@ class Here:
             self._first = None
         return carried
 
-    def _combined(self, index: int, updates: pa.Table, upper: int) -> Run:
-        """Combine what is in memory of one binding."""
-        bound, limit = self._charge.bound[index], self._charge.spill_bytes
-        return Run.held(bound, bound.ordered(updates, upper, self._charge.key_range), limit)
+    def _combined(
+        self, index: int, given: MutableMapping[int, pa.Table], upper: int, limit: int
+    ) -> Run:
+        """Combine what is in hand of one binding; it is taken out, and need not be held longer."""
+        bound, own = self._charge.bound[index], self._charge.key_range
+        return Run.held(bound, bound.ordered(given.pop(index), upper, own), limit)
 
-    def _transact(self, intent: Intent, runs: Iterable[Run], *, with_others: bool) -> Carried:
+    def _transact(
+        self, intent: Intent, runs: Iterable[Callable[[int], Run]], *, with_others: bool
+    ) -> Carried:
         """Deliver some bindings in one transaction, unless it would be for nothing."""
         position, owed = intent.position, self._recovery.entry.intent
         assert owed is None or owed == intent, "what was begun comes first"

@@ -51,6 +51,8 @@ from headwater.materialize.reduction.merge_patch import updated_state
 
 ROWS_AT_ONCE: Final = 50_000
 """How many rows a Store has at most."""
+BYTES_AT_ONCE: Final = 8 << 20
+"""How many bytes of rows a Store has at most, about, unless one row has more."""
 
 _Expected = TypeVar("_Expected", bound=Response)
 
@@ -102,13 +104,15 @@ class Transaction:
 
 def _pieces(store: StoreMany) -> Iterator[StoreMany]:
     """Yield a run in pieces: a driver may need an object per value of what it has in hand."""
-    for start in range(0, store.rows.num_rows, ROWS_AT_ONCE):
+    count, nbytes = store.rows.num_rows, max(1, store.rows.nbytes)
+    step = max(1, min(ROWS_AT_ONCE, count * BYTES_AT_ONCE // nbytes))
+    for start in range(0, count, step):
         yield StoreMany(
             store.binding,
-            store.keys_packed.slice(start, ROWS_AT_ONCE),
-            store.rows.slice(start, ROWS_AT_ONCE),
-            store.exists.slice(start, ROWS_AT_ONCE),
-            store.delete.slice(start, ROWS_AT_ONCE),
+            store.keys_packed.slice(start, step),
+            store.rows.slice(start, step),
+            store.exists.slice(start, step),
+            store.delete.slice(start, step),
         )
 
 

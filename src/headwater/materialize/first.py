@@ -17,7 +17,7 @@ it was (``intent``) is therefore cut out by its positions, and then they go on a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -36,8 +36,8 @@ class Chunk:
     """What one transaction delivers of the snapshot."""
 
     position: Position
-    updates: Mapping[int, pa.Table]
-    """By number of the binding."""
+    updates: MutableMapping[int, pa.Table]
+    """By number of the binding. Who has combined some takes them out, so that they are not held."""
 
     @property
     def is_last(self) -> bool:
@@ -87,19 +87,22 @@ def chunks(
         after = done.get(part.state_key, b"")
         if after == ANY_KEY:
             continue
-        spill = Spill(part.key, limit_bytes)
+        held = sum(table.nbytes for table in waiting.values())
+        spill = Spill(part.key, max(limit_bytes - held, limit_bytes // 2))
         for updates in part.snapshot.updates():
             check()
             spill.add(owned(updates, part.key, key_range))
         for piece in spill.pieces(after):
             waiting[index] = piece.updates
-            if piece.last is not None:
-                done[part.state_key] = piece.last
+            last = piece.last
+            del piece
+            if last is not None:
+                done[part.state_key] = last
                 yield Chunk(Position(time, tuple(sorted(done.items()))), waiting)
                 waiting = {}
         done[part.state_key] = ANY_KEY
         # What is left of it goes with the next binding, unless that would be too much at once.
-        full = sum(table.nbytes for table in waiting.values()) >= limit_bytes
+        full = 2 * sum(table.nbytes for table in waiting.values()) >= limit_bytes
         if full and index + 1 < len(parts):
             yield Chunk(Position(time, tuple(sorted(done.items()))), waiting)
             waiting = {}

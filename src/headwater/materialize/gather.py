@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Protocol
+from typing import Final, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -34,8 +34,11 @@ from headwater.materialize.joined import joined
 from headwater.materialize.key_range import KeyRange
 from headwater.materialize.loaded import LoadedRows
 from headwater.materialize.protocol.messages import Loaded, LoadedMany, LoadMany, StoreMany
-from headwater.materialize.sorted_runs import PACKED, RunFile, SortedRuns
+from headwater.materialize.sorted_runs import PACKED, Piece, RunFile, SortedRuns
 from headwater.materialize.spill import Spill, pack_key
+
+_OBJECTS: Final = 16
+"""How many times the memory of a row its document takes, about."""
 
 
 class Unread(Protocol):
@@ -93,11 +96,17 @@ class Run:
         """The greatest key that will be stored, where that is worth knowing; else empty."""
         return b"" if self.empty or not self.bound.loads else self._runs.greatest
 
+    def _pieces(self) -> Iterator[Piece]:
+        """Yield ranges of keys; small ones, where rows become objects."""
+        if not self.asks and not self.bound.reduces:
+            return self._runs.pieces()
+        return SortedRuns(self._tables, self._limit_bytes // _OBJECTS).pieces()
+
     def loads(self, max_key: bytes) -> Iterator[LoadMany]:
         """Yield which keys to load, ascending, given the greatest that was ever stored."""
         if not self.asks:
             return
-        for piece in self._runs.pieces():
+        for piece in self._pieces():
             keys = joined(piece.rows[PACKED])
             keys = keys.filter(pa.array(~same_as_before(keys)))
             keys = keys.filter(pc.less_equal(keys, pa.scalar(max_key, keys.type)))
@@ -107,7 +116,7 @@ class Run:
     def stores(self, loaded: LoadedRows) -> Iterator[StoreMany]:
         """Yield what is stored, ascending."""
         after = b""
-        for piece in self._runs.pieces():
+        for piece in self._pieces():
             found = loaded.between(after, piece.last) if self.asks else {}
             store = self.bound.piece(piece.rows).reduced(found)
             yield store if self.bound.loads or not self.asks else _as_found(store, found)
@@ -174,18 +183,25 @@ def owned(updates: pa.Table, key: Sequence[str], key_range: KeyRange) -> pa.Tabl
 class Outgoing:
     """One transaction on its way: its runs, what was loaded for them, and how many rows moved."""
 
-    def __init__(self, runs: Iterable[Run], limit_bytes: int, *, repeated: bool = False) -> None:
-        """``repeated``: rows may be there that the collection knows nothing of, and the reverse."""
+    def __init__(
+        self, makes: Iterable[Callable[[int], Run]], limit_bytes: int, *, repeated: bool = False
+    ) -> None:
+        """Have each run made, with what others leave of the limit; never less than half of it.
+
+        ``repeated``: rows may be there that the collection knows nothing of, and the reverse.
+        """
         self.runs: list[Run] = []
         held = 0
-        for run in runs:
+        for make in makes:
+            run = make(max(limit_bytes - held, limit_bytes // 2))
             if held and held + run.held_bytes > limit_bytes and not run.empty:
-                run = run.on_disk()  # noqa: PLW2901 - the same rows, elsewhere
+                run = run.on_disk()
             held += run.held_bytes
             run.asks = run.bound.loads or (repeated and not run.bound.binding.delta_updates)
             self.runs.append(run)
         self._small = all(run.held_bytes or run.empty for run in self.runs)
-        self._loaded = {run.bound.index: LoadedRows(run.bound, limit_bytes) for run in self.runs}
+        each = limit_bytes // max(2, sum(run.asks for run in self.runs))
+        self._loaded = {run.bound.index: LoadedRows(run.bound, each) for run in self.runs}
         self.stored = self.deleted = 0
 
     @property

@@ -18,7 +18,8 @@ from headwater.materialize.reduction.value import Json
 from headwater.materialize.sorted_runs import PACKED, RunFile, SortedRuns
 
 _ROWS_AT_ONCE: Final = 10_000
-"""How many documents become rows at once: each is some objects."""
+_BYTES_AT_ONCE: Final = 4 << 20
+"""How many documents become rows at once, at most so large: each is some objects."""
 
 
 class LoadedRows:
@@ -28,22 +29,28 @@ class LoadedRows:
         self._bound = bound
         self._limit_bytes = limit_bytes
         self._messages: list[Loaded | LoadedMany] = []
-        self._unread = 0
+        self._unread = self._unread_bytes = 0
         self._rows: list[pa.Table] = []
         self._runs: list[pa.Table] = []
+        self._sorted: SortedRuns | None = None
         self.count = 0
         self.most_rows = 0
         """How many rows were held in memory at once, at most."""
 
     def add(self, message: Loaded | LoadedMany) -> None:
-        """Keep what came."""
-        rows = message.rows.num_rows if isinstance(message, LoadedMany) else 1
+        """Keep what came; nobody has asked for any of it yet."""
+        match message:
+            case LoadedMany():
+                rows, nbytes = message.rows.num_rows, message.rows.nbytes
+            case Loaded():
+                rows, nbytes = 1, len(message.doc_json)
         self.count += rows
+        self._unread_bytes += nbytes
         self._messages.append(message)
         self._unread += rows
         held = sum(table.num_rows for table in self._rows)
         self.most_rows = max(self.most_rows, self._unread + held)
-        if self._unread >= _ROWS_AT_ONCE:
+        if self._unread >= _ROWS_AT_ONCE or self._unread_bytes >= _BYTES_AT_ONCE:
             self._read()
             if sum(table.nbytes for table in self._rows) > self._limit_bytes:
                 self._write()
@@ -51,7 +58,7 @@ class LoadedRows:
     def _read(self) -> None:
         if self._messages:
             self._rows.append(self._bound.loaded_rows(self._messages))
-            self._messages, self._unread = [], 0
+            self._messages, self._unread, self._unread_bytes = [], 0, 0
 
     def _write(self) -> None:
         rows, self._rows = pa.concat_tables(self._rows), []
@@ -61,9 +68,11 @@ class LoadedRows:
 
     def between(self, after: bytes, through: bytes | None) -> Mapping[bytes, Json]:
         """Return the documents with keys in ``(after, through]``; all, if there are few."""
-        self._read()
-        if self._rows:
-            self._runs.append(pa.concat_tables(self._rows).sort_by(PACKED))
-            self._rows = []
-        found = SortedRuns(self._runs, self._limit_bytes).between(after, through)
+        if self._sorted is None:
+            self._read()
+            if self._rows:
+                self._runs.append(pa.concat_tables(self._rows).sort_by(PACKED))
+                self._rows = []
+            self._sorted = SortedRuns(self._runs, self._limit_bytes)
+        found = self._sorted.between(after, through)
         return {} if found is None else by_key(found)

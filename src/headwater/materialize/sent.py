@@ -19,8 +19,8 @@ import pyarrow as pa
 from headwater.collection.difference import Difference, difference
 from headwater.persist.compact import advance
 from headwater.persist.errors import CollectionHasErrors, PartCollected
-from headwater.persist.interval import PIECE_BYTES, Interval
-from headwater.persist.part import PartMissing, read_part_pieces
+from headwater.persist.interval import Interval
+from headwater.persist.part import PIECE_BYTES, PartMissing, read_part_pieces
 from headwater.persist.read import Snapshot
 from headwater.persist.spark_parts import Cut, Place, Reading
 

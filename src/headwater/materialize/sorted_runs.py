@@ -15,9 +15,10 @@ Relied on by:   ``spill`` (updates before they are combined), ``gather`` (after)
 from __future__ import annotations
 
 import bisect
+import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any, Final, Self
 
 import numpy as np
@@ -30,6 +31,8 @@ PACKED: Final = "__packed"
 """The column of packed keys."""
 
 ROWS_AT_ONCE: Final = 1 << 16
+_LOOKS: Final = 8
+"""How often we look at the keys of all runs, in as many rows as fit into memory."""
 _ORDER: Final = "__order"
 _BEYOND: Final = b"\xff"
 """Greater than every packed key."""
@@ -84,6 +87,11 @@ class _Keys(Sequence[bytes]):
         found: bytes = self._column[at].as_py()
         return found
 
+    def every(self, stride: int, passed: int) -> Iterator[bytes]:
+        """Yield the last of every so many keys, behind some."""
+        for at in range(passed + stride - 1, len(self), stride):
+            yield self[at]
+
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
@@ -117,10 +125,9 @@ class SortedRuns:
         """
         if not self._runs:
             return
-        cuts = self._cuts(after)
-        for number, (begin, end) in enumerate(pairwise(cuts)):
+        for begin, end in pairwise(self._cuts(after)):
             rows = self._slice(begin.rows, end.rows)
-            final = number + 2 == len(cuts)
+            final = end.key == _BEYOND
             if rows.num_rows or final:
                 yield Piece(rows, None if final else end.key)
 
@@ -148,20 +155,30 @@ class SortedRuns:
         ascending = [(PACKED, "ascending"), (_ORDER, "ascending")]
         return rows.take(pc.sort_indices(numbered, ascending))
 
-    def _cuts(self, after: bytes) -> list[_Cut]:
-        """Return where to cut all runs, so that what lies between two cuts fits into memory."""
+    def _cuts(self, after: bytes) -> Iterator[_Cut]:
+        """Yield where to cut all runs, so that what lies between two cuts fits into memory.
+
+        Every so many rows of each run we look at its key. Between two keys that were seen, the runs
+        together have as many rows as were passed over, and less than a stride each beyond that.
+        """
         at_once = max(1, self.rows * self._limit_bytes // max(1, self.nbytes))
-        # Between two neighbours of these no run has more than its share.
-        stride = max(1, at_once // (2 * len(self._keys)))
-        candidates = sorted(
-            {keys[at] for keys in self._keys for at in range(stride - 1, len(keys), stride)}
-        )
-        places = [self._place(key) for key in (after, *(key for key in candidates if key > after))]
-        places.append(_Cut(_BEYOND, tuple(map(len, self._keys))))
-        totals = np.array([sum(place.rows) for place in places])
-        cuts, at = [places[0]], 0
-        while at + 1 < len(places):
-            reach = int(np.searchsorted(totals, totals[at] + at_once, "right")) - 1
-            at = max(at + 1, reach)
-            cuts.append(places[at])
-        return cuts
+        stride = max(1, at_once // (_LOOKS * len(self._keys)))
+        reach = at_once // stride
+        surely = max(1, reach - len(self._keys))
+        cut, end = self._place(after), _Cut(_BEYOND, tuple(map(len, self._keys)))
+        runs = zip(self._keys, cut.rows, strict=True)
+        seen = heapq.merge(*(keys.every(stride, passed) for keys, passed in runs))
+        ahead: list[bytes] = []
+        yield cut
+        while (room := sum(cut.rows) + at_once) < sum(end.rows):
+            ahead = [key for key in ahead if key > cut.key]
+            ahead.extend(islice(seen, reach - len(ahead)))
+            fits = min(surely, len(ahead))
+            if 2 * surely < reach:
+                # So many runs that what each may have beyond would be most of it: count it.
+                fits = bisect.bisect_right(ahead, room, key=lambda key: sum(self._place(key).rows))
+            key = ahead[max(0, fits - 1)]
+            if key > cut.key:
+                cut = self._place(key)
+                yield cut
+        yield end

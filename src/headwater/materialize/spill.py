@@ -1,14 +1,20 @@
 """Updates ordered by key with bounded memory: sorted runs on disk, read back by ranges of keys.
 
-    add, add, …   ─▶ buffer ─(full)─▶ sorted by packed key ─▶ a run in a temporary file
+    add, add, …   ─▶ buffer ─(full)─▶ each share of it sorted by packed key ─▶ a run on disk
     pieces        ◀─ of all runs, the rows with keys in ``(a, b]``; then ``(b, c]``; and so on
 
-A buffer that never was full is the only piece, and nothing is written (``sorted_runs``).
+A buffer that never was full is the only piece, and nothing is written (``sorted_runs``); unless it
+is more than half full and out of order: whoever brings its rows into order needs a copy of them.
+
+**Memory.** With a limit of ``L``: rows in the buffer have ``L``, a share that is being sorted
+``L / 8`` twice, with its keys; later a piece has ``L / 2``, the same rows combined once more so
+much, with their keys. So it is about ``1.5 L``, whatever was added. Runs are mapped: what is in the
+memory of the machine of them the system takes back when it likes.
 
 Invariant:      all updates of a key are in one piece; pieces ascend by packed key. Together they
                 are what was added, with updates that add up to nothing perhaps left out.
-                At most about :attr:`Spill.limit_bytes` of rows are in the buffer, and at most so
-                many in a piece, unless one key alone has more.
+                At most about :attr:`Spill.limit_bytes` of rows are in the buffer, and at most half
+                of that in a piece, unless one key alone has more, or the rows are in order.
 Relied on by:   the first snapshot of a materialization (``first``), and every interval after it
                 (``gather``).
 """
@@ -21,6 +27,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from headwater.materialize.changes import in_order
 from headwater.materialize.joined import joined
 from headwater.materialize.projections import packable
 from headwater.materialize.sorted_runs import PACKED, ROWS_AT_ONCE, RunFile, SortedRuns
@@ -29,6 +36,12 @@ from headwater.persist.consolidate import consolidate
 
 SPILL_BYTES: Final = 64 << 20
 """How much of a collection a transaction holds at once."""
+
+SHARES: Final = 8
+"""In how many shares a full buffer is sorted and written: each is a copy while that lasts."""
+
+RUNS_MAX: Final = 64
+"""How many runs become one, so that there are never many, however much is added."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +66,8 @@ class Spill:
         self._key = tuple(key)
         self._buffer: list[pa.Table] = []
         self._held = 0
-        self._runs: list[pa.Table] = []
+        self._levels: list[list[pa.Table]] = []
+        """Runs of shares; runs of so many of those; and so on."""
         self.most_rows = 0
         """How many rows were held in memory at once, at most."""
 
@@ -82,22 +96,52 @@ class Spill:
         return rows
 
     def _write(self) -> None:
-        rows = consolidate(self._taken())  # What adds up to nothing need not be written.
-        if not rows.num_rows:
-            return
+        """Write what is in the buffer: runs."""
+        rows = self._taken()
+        step = max(1, rows.num_rows * self.limit_bytes // (SHARES * max(1, rows.nbytes)))
+        for start in range(0, rows.num_rows, step):
+            # What adds up to nothing need not be written.
+            share = consolidate(rows.slice(start, step))
+            if share.num_rows:
+                self._write_run(iter([self._sorted(share)]), 0)
+
+    def _write_run(self, ascending: Iterator[pa.Table], level: int) -> None:
         with RunFile() as file:
-            file.write(rows.append_column(PACKED, pack_key(rows, self._key)).sort_by(PACKED))
-            self._runs.append(file.mapped())
+            for rows in ascending:
+                file.write(rows)
+            if level == len(self._levels):
+                self._levels.append([])
+            self._levels[level].append(file.mapped())
+        if len(self._levels[level]) == RUNS_MAX:
+            runs, self._levels[level] = self._levels[level], []
+            merged = SortedRuns(runs, self.limit_bytes // SHARES).pieces()
+            self._write_run((piece.rows for piece in merged if piece.rows.num_rows), level + 1)
+
+    @property
+    def _runs(self) -> list[pa.Table]:
+        # The older ones are on the higher levels.
+        return [run for level in reversed(self._levels) for run in level]
+
+    def _sorted(self, rows: pa.Table) -> pa.Table:
+        keyed = rows.append_column(PACKED, pack_key(rows, self._key))
+        return keyed if in_order(self._key, rows) else keyed.sort_by(PACKED)
+
+    def _stays(self) -> bool:
+        """Whether nothing need be written: what is in the buffer is all, and can be combined."""
+        if self._runs or 2 * self._held <= self.limit_bytes:
+            return not self._runs
+        return in_order(self._key, pa.concat_tables(self._buffer, promote_options="default"))
 
     def pieces(self, after: bytes = b"") -> Iterator[Piece]:
         """Yield the updates of all keys greater than ``after``, range by range."""
-        if not self._runs and not after:
+        if not after and self._stays():
             if self._buffer:
                 yield Piece(self._taken(), None)
             return
         if self._buffer:
             self._write()
-        runs = SortedRuns(self._runs, self.limit_bytes, merging=False)
+        pa.default_memory_pool().release_unused()  # A good deal: the buffer was in it.
+        runs = SortedRuns(self._runs, self.limit_bytes // 2, merging=False)
         for piece in runs.pieces(after):
             self.most_rows = max(self.most_rows, piece.rows.num_rows)
             yield Piece(piece.rows.drop_columns([PACKED]), piece.last)

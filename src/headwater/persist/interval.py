@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Iterator
-from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,12 +32,9 @@ from headwater.persist.core import Core
 from headwater.persist.decision import collection_of
 from headwater.persist.evolution import ERROR_SCHEMA, TIME
 from headwater.persist.narrow import read_rows
-from headwater.persist.part import PartMissing, read_part_pieces
+from headwater.persist.part import PIECE_BYTES, PartMissing, read_part_pieces
 from headwater.persist.read import not_there
 from headwater.persist.spark_parts import cut
-
-PIECE_BYTES: Final = 8 << 20
-"""About how many bytes of a part are read at once, where its layout lets us."""
 
 
 class Interval:

@@ -110,12 +110,8 @@ class ParquetLayout:
         """Yield the rows of a Parquet file, about so many bytes at once, every page verified."""
         try:
             file = self._open(data, schema, what)
-            groups = [file.metadata.row_group(n) for n in range(file.metadata.num_row_groups)]
-            bytes_each = sum(group.total_byte_size for group in groups) / max(
-                1, file.metadata.num_rows
-            )
-            rows = max(1, min(PIECE_ROWS_MAX, int(piece_bytes / max(1.0, bytes_each))))
-            for batch in file.iter_batches(batch_size=rows, use_threads=False):
+            rows = min(PIECE_ROWS_MAX, int(piece_bytes / _bytes_each(file)))
+            for batch in file.iter_batches(batch_size=max(1, rows), use_threads=False):
                 table = pa.Table.from_batches([batch])
                 yield table if table.schema.equals(schema) else table.cast(schema)
         except (pa.ArrowInvalid, OSError) as error:
@@ -129,8 +125,21 @@ class ParquetLayout:
         return file
 
 
+def _bytes_each(file: Any) -> float:
+    """Return how much a row has, about: in the file, or in memory, where what repeats is larger."""
+    metadata = file.metadata
+    groups = [metadata.row_group(n).total_byte_size for n in range(metadata.num_row_groups)]
+    first = next(file.iter_batches(batch_size=SAMPLE_ROWS, use_threads=False), None)
+    sampled: float = 0.0 if first is None else first.nbytes / max(1, first.num_rows)
+    stored: float = sum(groups) / max(1, metadata.num_rows)
+    return max(1.0, sampled, stored)
+
+
 PIECE_ROWS_MAX: Final = 1 << 16
 """How many rows of a part are in a piece of it at most."""
+
+SAMPLE_ROWS: Final = 256
+"""How many rows of a part are looked at to know how large they are."""
 
 DICTIONARY_ROWS_MIN: Final = 100_000
 """Parts of fewer rows have a dictionary only of times and diffs."""

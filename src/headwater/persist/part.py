@@ -36,6 +36,8 @@ from headwater.persist.location import Blob
 from headwater.persist.state import CollectionState, State
 
 INLINE_BYTES_MAX: Final = 8 * 1024
+PIECE_BYTES: Final = 8 << 20
+"""About how many bytes of a part are read at once, where its layout lets us."""
 PART_ROWS_TARGET: Final = 1_000_000
 
 Share = tuple[int, int]

@@ -41,8 +41,8 @@ from headwater.persist.errors import (
     TimeOutOfBounds,
 )
 from headwater.persist.evolution import DIFF, ERROR_SCHEMA, TIME
-from headwater.persist.narrow import Narrowing, read_rows
-from headwater.persist.part import PartMissing
+from headwater.persist.narrow import Narrowing, is_upgraded, read_rows
+from headwater.persist.part import PIECE_BYTES, PartMissing, read_part_pieces
 from headwater.persist.state import CollectionState, State, bound
 from headwater.persist.stats import Predicate
 from headwater.persist.volatile import check_here
@@ -154,7 +154,7 @@ class Snapshot:
         return Snapshot(self._core, self._collection, self.as_of, parts, narrowing, self._codec)
 
     def updates(self) -> Iterator[pa.Table]:
-        """Yield the updates part by part, times advanced to ``as_of``; memory is one part's.
+        """Yield the updates piece by piece, times advanced to ``as_of``; memory is that of one.
 
         Not consolidated across parts. Raises :class:`PartCollected` if an object vanished under
         an independent reader; nothing that was yielded before is to be used then.
@@ -163,7 +163,7 @@ class Snapshot:
             self._check_errors()
             for part in self._parts:
                 if not part.errors:
-                    yield self._read(part)
+                    yield from self._pieces(part)
         except PartMissing as missing:
             raise not_there(self._core, self.name, missing.key) from missing
 
@@ -238,6 +238,20 @@ class Snapshot:
     def _read(self, part: Part) -> pa.Table:
         """Return what a part has at ``as_of``, its times advanced to it."""
         return advance(self._stored(part), self.as_of)
+
+    def _pieces(self, part: Part) -> Iterator[pa.Table]:
+        """Yield the same, a piece at a time; whole, where a codec must see all of it."""
+        core, collection = self._core, self._collection
+        if is_upgraded(part, collection, self._codec):
+            yield self._read(part)
+            return
+        if self._narrowing.skips(core, collection, part, self._codec):
+            return
+        for piece in read_part_pieces(
+            part, collection, fetch=core.fetch, layouts=core.layouts, piece_bytes=PIECE_BYTES
+        ):
+            yield advance(self._narrowing.rows(piece), self.as_of)
+        core.metrics.parts_read.inc()
 
     def _stored(self, part: Part) -> pa.Table:
         """Return what a part has at ``as_of``, at the times that are stored."""

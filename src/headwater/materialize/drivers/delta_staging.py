@@ -95,12 +95,13 @@ class Staging:
         """Add rows; ``merge``: their keys may be in the table, or some are to go."""
         if merge and not self.merge:
             # So far all were new; now it must be said of each what is to become of it.
-            before = pq.read_table(pa.BufferReader(self.content()))
+            before = pq.ParquetFile(pa.BufferReader(self.content()))
             self.discard()
             self.merge, self.name, self._path = True, "", None
             self._begin(self._schema.append(_GONE))
-            marks = pa.repeat(pa.scalar(False), before.num_rows)
-            self._hold(before.append_column(_GONE, marks))
+            for batch in before.iter_batches():
+                marks = pa.repeat(pa.scalar(False), batch.num_rows)
+                self._hold(pa.Table.from_batches([batch]).append_column(_GONE, marks))
         self._hold(rows.append_column(_GONE, gone) if self.merge else rows)
 
     def _hold(self, rows: pa.Table) -> None:

@@ -28,8 +28,9 @@ from headwater.materialize.drivers.columns import (
 )
 from headwater.materialize.drivers.sql import KeyTaken, backfilled
 from headwater.materialize.drivers.typed_rows import stored, typed
+from headwater.materialize.joined import joined
 from headwater.materialize.projections import OP, packable
-from headwater.materialize.protocol.messages import Applied, Apply
+from headwater.materialize.protocol.messages import Applied, Apply, StoreMany
 from headwater.materialize.protocol.specs import (
     BindingSpec,
     CollectionSpec,
@@ -173,10 +174,14 @@ def found_rows(
     keys: Sequence[Column],
     packed: pa.LargeBinaryArray,
     columns: Sequence[str],
+    first: pa.Array | None = None,
 ) -> Iterator[pa.Table]:
-    """Yield some columns of the rows of some keys, as far as they are there."""
+    """Yield some columns of the rows of some keys, as far as they are there.
+
+    ``first``: the first column of the keys, for who has it: to unpack it takes an object for each.
+    """
     # Of the first column alone an engine knows where its values are.
-    first = pa.array([unpack(key)[0] for key in packed.to_pylist()])
+    first = pa.array([unpack(key)[0] for key in packed.to_pylist()]) if first is None else first
     plain = pa.types.is_integer(first.type) or pa.types.is_string(first.type)
     kind = tables.types(table)[keys[0].name]
     bounds = None
@@ -199,16 +204,19 @@ def refuse_taken(
     dialect: Dialect,
     table: str,
     keys: Sequence[Column],
-    new: pa.LargeBinaryArray,
+    store: StoreMany,
+    new: pa.BooleanArray,
     *,
     hard_delete: bool,
 ) -> None:
-    """Refuse new keys that are there already; a row that was deleted softly is none."""
+    """Refuse those that are new of keys that are there; a row that was deleted softly is none."""
     if not tables.has_files(table):
         return
+    packed = store.keys_packed.filter(new)
+    first = joined(store.rows.column(keys[0].name)).filter(new)
     names = [column.name for column in keys]
     marks = [] if hard_delete else [OP]
-    for found in found_rows(tables, dialect, table, keys, new, [*names, *marks]):
+    for found in found_rows(tables, dialect, table, keys, packed, [*names, *marks], first):
         live = found if hard_delete else found.filter(pc.not_equal(found[OP], "d"))
         if live.num_rows:
             raise KeyTaken((table,), live.select(names).slice(0, 1).to_pylist()[0])

@@ -262,7 +262,8 @@ class LakeDriver(ABC, Generic[Work, Staging]):
                 self.dialect,
                 table,
                 self._keys(index),
-                request.keys_packed.filter(new),
+                request,
+                new,
                 hard_delete=self._hard_delete,
             )
         schema = self._tables.schema(table)
