@@ -103,7 +103,7 @@ def answering(
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    serving = Thread(target=server.serve_forever)
+    serving = Thread(target=server.serve_forever, args=(0.02,))
     serving.start()
     try:
         yield S3Blob.open(

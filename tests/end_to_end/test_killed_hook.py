@@ -98,7 +98,7 @@ def received() -> Iterator[tuple[Receiver, str]]:
             return
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     yield into, f"http://127.0.0.1:{server.server_address[1]}/hooks"
     server.shutdown()

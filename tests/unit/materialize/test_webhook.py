@@ -65,7 +65,7 @@ def received() -> Iterator[Received]:
 
     server = HTTPServer(("127.0.0.1", 0), Handler)
     into.url = f"http://127.0.0.1:{server.server_address[1]}/hooks"
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     yield into
     server.shutdown()
