@@ -92,11 +92,11 @@ class Combined:
             return self.stored
         return self.reduced(by_key(self.binding.loaded_rows(loaded)))
 
-    def reduced(self, loaded: Mapping[bytes, Json]) -> StoreMany:
+    def reduced(self, loaded: Mapping[bytes, Json], *, drifts: bool = False) -> StoreMany:
         """Return what is stored, given the documents that were there."""
         if self.stored is not None:
             return self.stored
-        return self.binding.reduced(self.documents, loaded)
+        return self.binding.reduced(self.documents, loaded, drifts=drifts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,11 +207,15 @@ class Bound:
         return Combined(self, self._marked(StoreMany(self.index, packed, rows, exists, delete)))
 
     def reduced(
-        self, documents: Sequence[tuple[bytes, Json]], loaded: Mapping[bytes, Json]
+        self,
+        documents: Sequence[tuple[bytes, Json]],
+        loaded: Mapping[bytes, Json],
+        *,
+        drifts: bool = False,
     ) -> StoreMany:
         """Reduce documents into what was loaded of their keys."""
         assert self._reducing is not None
-        return self._marked(self._reducing.stores(documents, loaded))
+        return self._marked(self._reducing.stores(documents, loaded, drifts=drifts))
 
     def _marked(self, store: StoreMany) -> StoreMany:
         """Say what became of each row, where that is delivered and was not said yet."""

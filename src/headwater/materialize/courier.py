@@ -202,7 +202,8 @@ class Here:
         """Deliver some bindings in one transaction, unless it would be for nothing."""
         position, owed = intent.position, self._recovery.entry.intent
         assert owed is None or owed == intent, "what was begun comes first"
-        out = Outgoing(runs, self._charge.spill_bytes, repeated=owed is not None)
+        limit, drifts = self._charge.spill_bytes, self._delivery.repeats
+        out = Outgoing(runs, limit, repeated=owed is not None, drifts=drifts)
         # Where others commit we do, too, be it nothing: then all stand at one checkpoint. And that
         # a snapshot is whole is worth a transaction if it was begun.
         begun = self.position is not None and bool(self.position.snapshot)

@@ -142,7 +142,8 @@ class Delivery:
         opened = self._expect(Opened)
         self._source = source or materialization.name
         self._loads_all = opened.disable_load_optimization
-        self._repeats = repeats and opened.runtime_checkpoint is None
+        self.repeats = repeats and opened.runtime_checkpoint is None
+        """Whether the endpoint may keep what a failed attempt told it."""
         self.position = (
             recovery.entry.position
             if opened.runtime_checkpoint is None
@@ -246,7 +247,7 @@ class Delivery:
             entry,
             state_json=updated_state(entry.state_json, update),
             max_keys=tuple(sorted(greatest.items())),
-            intent=intent if intent is not None and self._repeats else entry.intent,
+            intent=intent if intent is not None and self.repeats else entry.intent,
         )
         if kept != entry:
             self._recovery.commit(kept, None)

@@ -71,6 +71,8 @@ class Run:
         """How much of it is in memory."""
         self.asks = bound.loads
         """Whether keys are loaded: to reduce into their rows, or to learn which are there."""
+        self.drifts = False
+        """Whether what is loaded may hold some of it already, from an attempt that failed."""
 
     @classmethod
     def held(cls, bound: Bound, ordered: pa.Table, limit_bytes: int) -> Run:
@@ -118,7 +120,7 @@ class Run:
         after = b""
         for piece in self._pieces():
             found = loaded.between(after, piece.last) if self.asks else {}
-            store = self.bound.piece(piece.rows).reduced(found)
+            store = self.bound.piece(piece.rows).reduced(found, drifts=self.drifts)
             yield store if self.bound.loads or not self.asks else _as_found(store, found)
             after = piece.last or after
 
@@ -184,11 +186,17 @@ class Outgoing:
     """One transaction on its way: its runs, what was loaded for them, and how many rows moved."""
 
     def __init__(
-        self, makes: Iterable[Callable[[int], Run]], limit_bytes: int, *, repeated: bool = False
+        self,
+        makes: Iterable[Callable[[int], Run]],
+        limit_bytes: int,
+        *,
+        repeated: bool = False,
+        drifts: bool = False,
     ) -> None:
         """Have each run made, with what others leave of the limit; never less than half of it.
 
         ``repeated``: rows may be there that the collection knows nothing of, and the reverse.
+        ``drifts``: that may have been so before.
         """
         self.runs: list[Run] = []
         held = 0
@@ -198,6 +206,7 @@ class Outgoing:
                 run = run.on_disk()
             held += run.held_bytes
             run.asks = run.bound.loads or (repeated and not run.bound.binding.delta_updates)
+            run.drifts = drifts
             self.runs.append(run)
         self._small = all(run.held_bytes or run.empty for run in self.runs)
         each = limit_bytes // max(2, sum(run.asks for run in self.runs))

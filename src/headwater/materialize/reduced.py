@@ -13,8 +13,12 @@ A snapshot is at one time, so what is delivered first is in the order of packed 
 In delta mode nothing is loaded: documents are combined among themselves, and there is no counter.
 
 A column with ``lastWriteWins`` has a meaning only where its key has one row, so a key that has more
-is refused, by name. Retractions under a strategy that cannot absorb them are refused at Validate,
-unless the user promised that there are none; then they are refused here.
+is refused, by name. So is one that would have fewer rows than none: somebody else changed it. Where
+a failed attempt may have been counted already (*drifts*: at least once, with a sum) neither can be
+told from a repetition; the counter is then kept within what is possible, instead of stalling.
+
+Retractions under a strategy that cannot absorb them are refused at Validate, unless the user
+promised that there are none; then they are refused here.
 """
 
 from __future__ import annotations
@@ -139,9 +143,13 @@ class Reducing:
         return [document]
 
     def stores(
-        self, documents: Sequence[tuple[bytes, Json]], loaded: Mapping[bytes, Json]
+        self,
+        documents: Sequence[tuple[bytes, Json]],
+        loaded: Mapping[bytes, Json],
+        *,
+        drifts: bool = False,
     ) -> StoreMany:
-        """Return what is stored, given what was loaded."""
+        """Return what is stored, given what was loaded; ``drifts``: it may be counted in there."""
         kept: list[tuple[bytes, Json, bool, bool]] = []
         for packed, group in groupby(documents, key=lambda document: document[_KEY]):
             updates = [document for _, document in group]
@@ -151,6 +159,8 @@ class Reducing:
                 continue
             base = loaded.get(packed, ABSENT)
             reduced = reduce_all(base, updates, lambda _: self._strategies).document
+            if drifts:
+                reduced = {**reduced, ROWS: self._possible(reduced[ROWS], updates)}
             self._check_rows(packed, reduced[ROWS])
             gone, there = reduced[ROWS] == 0, base is not ABSENT
             if (gone and not there) or reduced == base:
@@ -163,6 +173,11 @@ class Reducing:
             exists=pa.array([there for _, _, there, _ in kept], pa.bool_()),
             delete=pa.array([gone for _, _, _, gone in kept], pa.bool_()),
         )
+
+    def _possible(self, rows: int, updates: Sequence[Json]) -> int:
+        """Return how many rows a key may have, where some may have been counted before."""
+        most = max(1, sum(update[ROWS] for update in updates)) if self._single else rows
+        return max(0, min(rows, most))
 
     def _check_rows(self, packed: bytes, rows: int) -> None:
         if rows < 0:
