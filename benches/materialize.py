@@ -493,7 +493,7 @@ def main() -> None:
             print(f"{peak_mib(makes[asked.only](), folder, asked.rows):.0f}")
         return
     if asked.memory:
-        rows_of = (200_000, 1_000_000) if asked.quick else (200_000, 1_000_000, 4_000_000)
+        rows_of = (1_000_000, 4_000_000) if asked.quick else (1_000_000, 4_000_000, 16_000_000)
         begin(f"Materializations: MiB of an initial load; the spill limit is {SPILL_BYTES >> 20}")
         kinds = [asked.only] if asked.only else ["sqlite", "postgres", "delta"]
         lines = [[name, *(_peak_elsewhere(name, rows) for rows in rows_of)] for name in kinds]
