@@ -217,6 +217,7 @@ def killed_hydration(story: Story, roots: Sequence[int]) -> dict[str, Any]:
     assert victim is not None, "the views were hydrated before they were in the middle"
     os.kill(executors(roots)[victim], signal.SIGKILL)
     stepped.join()
+    assert not story.controller.failures(), story.controller.failures()
     listed = story.session._jsc.sc().statusStore().executorList(False)
     every = [listed.apply(number) for number in range(listed.size())]
     worked = {str(one.id()) for one in every if one.id() != "driver" and one.totalTasks()}
