@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from headwater.adapter.errors import AdapterError
 from headwater.adapter.sql import text
 from headwater.adapter.sql.parse import parse
-from headwater.adapter.sql.statements import Insert, Value
+from headwater.adapter.sql.statements import Calculated, Insert, Value
 from headwater.adapter.sql.types import wire_type
 from headwater.adapter.sql.values import as_batch, assign
 
@@ -175,6 +175,13 @@ def test_rows_become_a_batch_of_the_table() -> None:
         {"k": 1, "v": None, "n": Decimal("1.50")},
         {"k": 2, "v": None, "n": None},
     ]
+
+
+def test_a_default_is_not_looked_at_where_every_row_has_a_value() -> None:
+    (insert,) = parse("INSERT INTO t (a) VALUES (1), (2)")
+    assert isinstance(insert, Insert)
+    drawn = {"a": Calculated("random()", is_steady=False)}
+    assert as_batch(insert, pa.schema([("a", INT32)]), drawn).to_pydict() == {"a": [1, 2]}
 
 
 def test_a_short_row_fills_the_first_columns() -> None:

@@ -272,15 +272,17 @@ def stored_columns(
 
     columns: list[list[Value]] = []
     for field in schema:
-        default = _known(defaults.get(field.name))
+        default = defaults.get(field.name)
         if field.name in named:
             index, form = named.index(field.name), form_of(field)
             stored = [
-                default if isinstance(given, Keyword) else assign(_known(given), field.type, form)
+                _known(default)
+                if isinstance(given, Keyword)
+                else assign(_known(given), field.type, form)
                 for given in (row[index] for row in insert.rows)
             ]
         else:
-            stored = [default] * len(insert.rows)
+            stored = [_known(default)] * len(insert.rows)
         if not field.nullable and None in stored:
             raise NotNullViolation(field.name, insert.table)
         columns.append(stored)
