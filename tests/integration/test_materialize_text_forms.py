@@ -150,10 +150,11 @@ def test_rows_come_change_and_go(place: Place, table: str) -> None:
 
 
 def test_text_does_not_go_into_a_column_of_uuids(place: Place) -> None:
-    if place.driver == "sqlite":
-        pytest.skip("it has no other type")
     prepared(place, [BINDING], [SCHEMA])
     told = pa.schema([SCHEMA.field("k"), SCHEMA.field("j"), pa.field("u", pa.string())])
+    if place.driver == "sqlite":  # There it is one of texts.
+        prepared(place, [BINDING], [told])
+        return
     with pytest.raises(FieldRefused, match=r"'u'.*not text"):
         prepared(place, [BINDING], [told])
 
