@@ -33,6 +33,7 @@ from measure import (
 from headwater.persist.client import WriteHandle, open_location
 from headwater.persist.commands import Done, Outcome
 from headwater.persist.core import Core, Settings
+from headwater.persist.maintenance import Maintenance
 from headwater.persist.trace import next_merge
 
 BATCH_ROWS = 10_000
@@ -127,6 +128,8 @@ def settle(core: Core) -> None:
         due = any(next_merge(collection) for collection in state.collections.values())
         if not due and not state.garbage:
             return
+        if not due:
+            Maintenance(core).collect()  # It would wait a few seconds for more.
         time.sleep(0.02)
 
 

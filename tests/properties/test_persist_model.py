@@ -64,7 +64,9 @@ batches = st.lists(
     st.tuples(rows, st.integers(0, 4), st.sampled_from([-1, 1])), min_size=1, max_size=4
 )
 collections = st.sampled_from(NAMES)
-disturbances = st.sampled_from(["nothing", "maintain", "maintain", "roll up", "crash", "restart"])
+disturbances = st.sampled_from(
+    ["nothing", "maintain", "collect", "collect", "roll up", "crash", "restart"]
+)
 """What happens right after a change, before anybody looks."""
 
 
@@ -373,6 +375,9 @@ class PersistModel(RuleBasedStateMachine):
                 return
             case "maintain":
                 self.maintenance.once()
+            case "collect":
+                self.maintenance.once()
+                self.maintenance.collect()  # what waits for more otherwise
             case "roll up":
                 self.maintenance.roll_up(force=True)
             case "restart":

@@ -9,7 +9,9 @@ One thread looks after commits at what they touched, and does one thing at a tim
   log up to it. The larger the state, the rarer: what rollups write stays in proportion to what the
   log writes, and the log stays in proportion to the state;
 - **collect** objects that nobody refers to any more: delete them, then forget them in the log (in
-  this order, so that a crash in between only deletes again);
+  this order, so that a crash in between only deletes again). Not after every merge, for each time
+  costs an entry: when many have gathered, or many bytes, or when the first of them has waited a few
+  seconds. Meanwhile the log knows them, so that a successor finds them, and begins with them;
 - **sweep** after opening, and every now and then: objects under part names of a stale epoch, or of
   a closed step of ours, that the log does not know. Those of open steps are somebody's work in
   progress.
@@ -52,6 +54,9 @@ from headwater.persist.state import CollectionState, State
 LOG: Final = logging.getLogger(__name__)
 
 GARBAGE_BATCH_MAX: Final = 256
+GARBAGE_OBJECTS: Final = 64
+GARBAGE_BYTES: Final = 32 * 1024 * 1024
+GARBAGE_MS: Final = 5_000
 IDLE_SECONDS: Final = 1.0
 SWEEP_MS: Final = 10 * 60 * 1000
 
@@ -96,6 +101,16 @@ def _is_due(entries: int, written: int, last_size: int, settings: Settings) -> b
     return many or written >= max(settings.rollup_bytes, last_size)
 
 
+def is_worth_collecting(objects: int, size: int, waited_ms: int) -> bool:
+    """Whether garbage is worth the log entry that forgets it (pure).
+
+    ``size`` is what merges let go; of the rest nobody knows it, so that it only waits its time.
+    """
+    return objects > 0 and (
+        objects >= GARBAGE_OBJECTS or size >= GARBAGE_BYTES or waited_ms >= GARBAGE_MS
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _Merge:
     """A merge to be done: adjacent batches of a collection, and how far their times advance."""
@@ -107,6 +122,10 @@ class _Merge:
     @property
     def rows(self) -> int:
         return sum(batch.rows for batch in self.inputs)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(part.size_bytes for batch in self.inputs for part in batch.parts)
 
     def command(self, parts: tuple[Part, ...]) -> ApplyMerge:
         numbers = tuple(batch.no for batch in self.inputs)
@@ -144,6 +163,10 @@ class Maintenance:
         """Collections to look at; one stays here while something of it is left undone."""
         self._let_go: set[str] = set()
         """What merges took from volatile collections: objects that no log ever knew."""
+        self._let_go_bytes = 0
+        """What merges have let go since garbage was last collected, at most."""
+        self._no_garbage_ms: int | None = None
+        """When there was none, or it was last collected; ``None``: we have not looked yet."""
         self._swept_ms: int | None = None
         self._thread = threading.Thread(target=self._run, name="headwater-maintain", daemon=True)
 
@@ -205,7 +228,7 @@ class Maintenance:
             # In turn: while writers keep the merges busy for hours, the log must not grow.
             merging = self._merge_round()
             self._quietly(self.roll_up)
-            self._quietly(self.collect)
+            self._quietly(self._collect_when_due)
 
     # ---- merging -----------------------------------------------------------------------------
 
@@ -296,6 +319,7 @@ class Maintenance:
             if isinstance(outcome.result(), Done):
                 core.metrics.merges.inc()
                 core.metrics.merged_rows.inc(each.rows)
+                self._let_go_bytes += each.size_bytes
                 applied.append(each.collection.id)
                 if each.collection.volatile_from is not None:
                     self._let_go.update(objects_of(p for b in each.inputs for p in b.parts))
@@ -360,6 +384,17 @@ class Maintenance:
 
     # ---- garbage -----------------------------------------------------------------------------
 
+    def _collect_when_due(self) -> None:
+        now_ms, since_ms = self._core.clock.now_ms(), self._no_garbage_ms
+        objects = len(self._core.state.garbage) + len(self._let_go)
+        # What a predecessor left has waited long enough. Clocks may be set back.
+        waited_ms = GARBAGE_MS if since_ms is None else abs(now_ms - since_ms)
+        due = is_worth_collecting(objects, self._let_go_bytes, waited_ms)
+        if due:
+            self.collect()
+        if due or not objects:
+            self._no_garbage_ms = now_ms
+
     def collect(self) -> None:
         """Delete unreferenced objects, then forget them in the log."""
         core, state = self._core, self._core.state
@@ -370,6 +405,7 @@ class Maintenance:
         self._let_go -= {k for k in self._let_go if k in state.references or k in state.garbage}
         free = (k for k in self._let_go if k not in kept and self._is_done_with(k))
         self._let_go -= self._delete(islice(free, GARBAGE_BATCH_MAX), forget=False)
+        self._let_go_bytes = 0
 
     def _delete(self, keys: Iterable[str], *, forget: bool) -> set[str]:
         """Delete objects that nobody here reads, then forget them in the log; return which."""

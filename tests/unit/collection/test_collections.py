@@ -509,13 +509,14 @@ def test_unreadable_data_is_dropped_and_its_objects_collected(
     assert len(list(client.core.blob.list())) == 4  # Somebody here still reads.
     subscription.close()
     maintenance.once()
-    maintenance.once()
+    maintenance.collect()
     assert len(list(client.core.blob.list())) == 1
     # It may still be written, for nobody; that goes as well, and so does the rest at the end.
     write = collections.update_and_downgrade(write, _large(3), 4)
     maintenance.once()
     collections.drop(write)
     maintenance.once()
+    maintenance.collect()
     assert len(list(client.core.blob.list())) == 1
     assert not any(batch.parts for batch in client.core.state.collections[gid].batches)
     assert contents(collections, kept.id, 0) == list(range(5_000))
