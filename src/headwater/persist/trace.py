@@ -4,6 +4,9 @@ Rule: the sizes of batches fall at least by half from each one to the next newer
 batch has grown to more than half of its elder, the two are merged; a run of such neighbours is
 merged at once. So n appended batches leave O(log n), and every update is rewritten O(log n) times.
 
+Small ones wait for each other: what a merge of up to a few thousand updates costs is the merge, not
+the updates. So the rule asks for four batches, or for more updates than that.
+
 Where merges lag behind, more small batches wait before large newer ones than one merge can take.
 They are merged among themselves first: the large ones would be rewritten for every handful of them.
 
@@ -33,6 +36,9 @@ FAN_IN_MAX: Final = 64
 MERGE_AT_LEAST: Final = 4
 """Wait for a few small batches, so that one merge pays for several commits."""
 
+SMALL_ROWS: Final = 4_096
+"""As long as they are no more updates than this together."""
+
 
 def _weight(batch: Batch) -> int:
     return max(FLOOR_ROWS, batch.rows)
@@ -59,9 +65,7 @@ def next_merge(collection: CollectionState, since: Times | None = None) -> tuple
             total += _weight(batches[start])
         if end - start == FAN_IN_MAX and _is_top_heavy(batches[start:end], total):
             continue
-        if end - start > 1 and (
-            end - start >= MERGE_AT_LEAST or total > FLOOR_ROWS * MERGE_AT_LEAST
-        ):
+        if end - start > 1 and (end - start >= MERGE_AT_LEAST or total > SMALL_ROWS):
             return batches[start:end]
     for batch in batches:
         if _shrinks(batch, since):

@@ -9,7 +9,7 @@ from headwater.base.ids import GlobalId
 from headwater.persist.batch import Batch, Inline, Part
 from headwater.persist.changes import Codec
 from headwater.persist.state import CollectionState
-from headwater.persist.trace import next_merge
+from headwater.persist.trace import SMALL_ROWS, next_merge
 
 
 def _part(rows: int, diff_sum: int) -> Part:
@@ -61,6 +61,17 @@ def test_appending_leaves_logarithmically_many_batches_and_rewrites_each_row_a_f
     assert sum(sizes) == appended * rows
     assert most <= 16
     assert rewritten <= 16 * appended * rows
+
+
+def test_small_batches_wait_for_each_other_and_large_ones_do_not() -> None:
+    for rows in (1, 100, 1_000):
+        few = [_batch(no, rows) for no in range(3)]
+        assert next_merge(_collection(*few)) == (), rows
+        assert next_merge(_collection(*few, _batch(3, rows))) == (*few, _batch(3, rows)), rows
+    large = [_batch(no, SMALL_ROWS // 2 + 1) for no in range(2)]
+    assert next_merge(_collection(*large)) == tuple(large)
+    # What waits is not more for a larger elder.
+    assert next_merge(_collection(_batch(0, 10**6), _batch(1, 1_000), _batch(2, 900))) == ()
 
 
 def test_a_batch_is_rewritten_once_its_history_is_over_and_would_mostly_cancel() -> None:
