@@ -35,7 +35,6 @@ from tests.simulation.materialize_bank import (
     Shard,
     SharedLog,
     StagingDriver,
-    Wrong,
     judge,
     spec_of,
 )
@@ -304,12 +303,25 @@ def count_run(found: Iterator[Scenario]) -> int:
     return count
 
 
-def is_seen(found: Iterator[Scenario]) -> bool:
+class Judged(Protocol):
+    """A run that ends with an error if its judge sees something wrong."""
+
+    @property
+    def fault(self) -> object:
+        """What strikes."""
+        ...
+
+    def run(self) -> object:
+        """Run it to its end."""
+        ...
+
+
+def is_seen(found: Iterator[Judged]) -> bool:
     """Whether the judge, or anything else, sees that something is wrong."""
     for scenario in found:
         try:
             scenario.run()
-        except (Wrong, HeadwaterError, AssertionError) as seen:
+        except (HeadwaterError, AssertionError) as seen:
             print(f"seen by {scenario.fault}: {seen}")
             return True
     return False

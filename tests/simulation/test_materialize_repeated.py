@@ -22,7 +22,6 @@ from itertools import count
 import msgspec
 import pytest
 
-from headwater.base.errors import HeadwaterError
 from headwater.materialize.agreement import Agreement
 from headwater.materialize.checkpoint import Position
 from headwater.materialize.drivers import webhook
@@ -47,9 +46,9 @@ from tests.simulation.materialize_receivers import (
     Request,
     Strict,
     Told,
-    Wrong,
     defined,
 )
+from tests.simulation.materialize_scenarios import is_seen
 
 _NUMBERS = count()
 
@@ -207,17 +206,6 @@ def scenarios(
             event += stride
             if not scenario.struck or event >= scenario.events:
                 break  # There are not so many events.
-
-
-def is_seen(found: Iterator[Scenario]) -> bool:
-    """Whether the judge, or anything else, sees that something is wrong."""
-    for scenario in found:
-        try:
-            scenario.run()
-        except (Wrong, HeadwaterError, AssertionError) as seen:
-            print(f"seen by {scenario.fault}: {seen}")
-            return True
-    return False
 
 
 @pytest.fixture
