@@ -433,6 +433,19 @@ def test_nothing_is_no_statement(sql: str) -> None:
     assert parse(sql) == ()
 
 
+@pytest.mark.parametrize(
+    ("into", "option", "value"),
+    [
+        ("mysql (host 'h', user 'u', port 3306)", "PORT", "3306"),
+        ("redis (url 'redis://h', guarded false)", "GUARDED", "false"),
+    ],
+)
+def test_options_of_an_endpoint_need_no_quotes(into: str, option: str, value: str) -> None:
+    (statement,) = parse(f"create materialization m into {into} (a as b key (k))")
+    assert isinstance(statement, CreateMaterialization)
+    assert statement.options[option] == value
+
+
 def test_a_statement_cannot_be_changed_through_its_options() -> None:
     (statement,) = parse("create materialization m into sqlite (path 'x') (a as b key (k))")
     assert isinstance(statement, CreateMaterialization)

@@ -94,8 +94,7 @@ def settings(
         if name in given:
             raise InvalidDefinition(f"setting {name} is given twice")
         cursor.accept("=")
-        number = cursor.accept_type(TokenType.NUMBER)
-        given[name] = cursor.string() if number is None else number
+        given[name] = _text(cursor)
         if not cursor.accept(","):
             break
     cursor.expect(")")
@@ -107,7 +106,7 @@ def settings(
 
 
 def _options(cursor: Cursor) -> dict[str, str | SecretName]:
-    """``(NAME 'value' | NAME SECRET name, …)``."""
+    """``(NAME value | NAME SECRET name, …)``."""
     options: dict[str, str | SecretName] = {}
     cursor.expect("(")
     while True:
@@ -115,11 +114,19 @@ def _options(cursor: Cursor) -> dict[str, str | SecretName]:
         if name in options:
             raise InvalidDefinition(f"option {name} is given twice")
         secret = cursor.accept("SECRET")
-        options[name] = SecretName(cursor.relation()) if secret else cursor.string()
+        options[name] = SecretName(cursor.relation()) if secret else _text(cursor)
         if not cursor.accept(","):
             break
     cursor.expect(")")
     return options
+
+
+def _text(cursor: Cursor) -> str:
+    """Read a value, quoted or not: a string, a number, TRUE or FALSE."""
+    for word in ("true", "false"):
+        if cursor.accept(word.upper()):
+            return word
+    return cursor.accept_type(TokenType.NUMBER) or cursor.string()
 
 
 def _binding(cursor: Cursor) -> Binding:
