@@ -54,7 +54,7 @@ from headwater.testing.duck_views import DuckViews
 
 Rows = list[tuple[Any, ...]]
 
-PROMISE_SECONDS: Final = 60.0
+PROMISE_SECONDS: Final = 20.0
 """After which a promise is taken for forgotten."""
 
 

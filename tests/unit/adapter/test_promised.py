@@ -14,7 +14,7 @@ from headwater.adapter.pgwire.backend import Result
 from headwater.base import tracing
 from headwater.base.clock import SystemClock
 from headwater.persist.errors import Fenced
-from headwater.testing.sql_server import Rows, SqlServer
+from headwater.testing.sql_server import PROMISE_SECONDS, Rows, SqlServer
 
 TABLES = """
     CREATE TABLE t (k bigint PRIMARY KEY, v text NOT NULL DEFAULT 'none', n smallint);
@@ -241,10 +241,13 @@ def test_promises_and_transactions_take_turns(server: SqlServer) -> None:
             failures.append(error)
             raise
 
-    threads = [threading.Thread(target=client, args=(number,)) for number in range(1, 7)]
+    threads = [
+        threading.Thread(target=client, args=(number,), daemon=True) for number in range(1, 7)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(PROMISE_SECONDS)
+        assert not thread.is_alive(), "a client waits for ever"
     assert not failures
     assert server.session()("SELECT count(*) FROM t") == [(121,)]

@@ -1,10 +1,15 @@
-"""Turns: every write is committed once, one group at a time, and gates keep others off."""
+"""Turns: every write is committed once, one group at a time, and gates keep others off.
+
+Nothing here waits without a bound: what never comes is named, and not waited for to the end of the
+run.
+"""
 
 from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 import pytest
@@ -17,12 +22,30 @@ from headwater.base.ids import GlobalId
 from tests.seeds import seeds
 
 ROWS = pa.table({"k": pa.array([], pa.int64())})
-WAIT_SECONDS = 60
+WAIT_SECONDS = 20
+"""How long is waited for what may come from another thread."""
 TABLES = 3
 
 
 def write_of(table: int) -> Write:
     return Write((TableWrite(GlobalId(table), f"t{table}", (), ROWS, []),))
+
+
+def join_all(threads: Sequence[threading.Thread], turns: Turns) -> None:
+    """Wait for all of them, together no longer than for one."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    waiting = [thread.name for thread in threads if thread.is_alive()]
+    assert not waiting, f"{waiting} wait for ever, with {turns.waiting} writes in no group"
+
+
+def until(holds: Callable[[], bool], what: str) -> None:
+    """Wait until something can be seen."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not holds():
+        assert time.monotonic() < deadline, f"never seen: {what}"
+        time.sleep(0.001)
 
 
 class Committer:
@@ -80,7 +103,7 @@ def test_every_write_has_its_turn(
                 elif chance.random() < 0.5:
                     told = threading.Event()
                     turns.offer(write, number, told.set)
-                    assert told.wait(WAIT_SECONDS)
+                    assert told.wait(WAIT_SECONDS), "it was left here, and never told"
                     assert write.outcome is not None, "it is told when it is done"
                 else:
                     turns.take(write)
@@ -92,9 +115,7 @@ def test_every_write_has_its_turn(
     threads = [threading.Thread(target=client, args=(number,), daemon=True) for number in range(8)]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join(WAIT_SECONDS)
-        assert not thread.is_alive(), "nobody waits for ever"
+    join_all(threads, turns)
     assert not failures, failures
     committed = [each for group in committer.groups for each in group]
     assert sorted(map(id, committed)) == sorted(map(id, done))
@@ -115,10 +136,8 @@ def test_who_was_answered_together_is_waited_for() -> None:
     with turns.exclusive(frozenset((GlobalId(1),))):
         for thread in threads:
             thread.start()
-        while turns.waiting < clients:
-            threading.Event().wait(0.001)
-    for thread in threads:
-        thread.join(2 * WAIT_SECONDS)
+        until(lambda: turns.waiting == clients, "that all of them wait")
+    join_all(threads, turns)
     assert [len(group) for group in committer.groups] == [clients] * 3
 
 
@@ -136,7 +155,7 @@ def test_who_does_not_come_is_not_waited_for() -> None:
     for _ in range(3):  # Each expected again by the next, and gone.
         thread = threading.Thread(target=turns.take, args=(write_of(1),), daemon=True)
         thread.start()
-        thread.join(WAIT_SECONDS)
+        join_all([thread], turns)
     assert [len(group) for group in committer.groups] == [1, 1, 1]
 
 
@@ -154,7 +173,7 @@ def test_who_is_kept_off_is_not_tried_and_who_was_too_late_waits_on() -> None:
 
     turns = Turns(commit, kept_off=lambda _: barred.is_set())
     write = write_of(0)
-    taking = threading.Thread(target=lambda: turns.take(write))
+    taking = threading.Thread(target=lambda: turns.take(write), daemon=True)
     taking.start()
     assert barred.wait(WAIT_SECONDS)
     taking.join(0.1)
@@ -163,7 +182,7 @@ def test_who_is_kept_off_is_not_tried_and_who_was_too_late_waits_on() -> None:
     assert turns.waiting == 1
     barred.clear()
     turns.wake()
-    taking.join(WAIT_SECONDS)
+    join_all([taking], turns)
     assert tried == [write, write]
 
 
@@ -242,3 +261,38 @@ def test_whatever_a_commit_raises_the_next_has_its_turn(monkeypatch: pytest.Monk
         assert told.wait(WAIT_SECONDS)
     assert not outcomes
     assert ended.wait(WAIT_SECONDS)
+
+
+class LeavingStandby(threading.Condition):
+    """Its thread is called at the very moment at which it has waited long enough."""
+
+    def __init__(self, lock: threading.Lock, call: Callable[[], None]) -> None:
+        super().__init__(lock)
+        self._lock_of_turns = lock
+        self._call = call
+        self.calls = 0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if self.calls:
+            return super().wait(timeout)
+        self.calls += 1
+        self._lock_of_turns.release()
+        try:
+            self._call()
+        finally:
+            self._lock_of_turns.acquire()
+        return False  # Nobody notified it in time.
+
+
+def test_who_is_called_while_it_is_about_to_go_leads_nevertheless() -> None:
+    committer = Committer()
+    turns = Turns(committer, lambda _: 0.0)
+    first, second = write_of(1), write_of(1)
+    told, told_too = threading.Event(), threading.Event()
+    leaving = LeavingStandby(turns._lock, lambda: turns.offer(second, 2, told_too.set))
+    turns._standby = leaving
+    turns.offer(first, 1, told.set)
+    assert told.wait(WAIT_SECONDS), "the first write was never told"
+    assert told_too.wait(WAIT_SECONDS), "what came while the thread was leaving has no leader"
+    assert leaving.calls == 1
+    assert committer.groups == [[first], [second]]
