@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from materialize import Place, measure
+from endpoints import Place
+from materialize import measure
 from measure import SCHEMA, arguments, begin, scratch, show
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table

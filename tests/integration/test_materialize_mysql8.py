@@ -9,6 +9,8 @@ import pytest
 from headwater.testing import mysql
 from tests.integration import (
     test_materialize_drivers,
+    test_materialize_drivers_killed,
+    test_materialize_drivers_types,
     test_materialize_mysql,
     test_materialize_text_forms,
 )
@@ -24,7 +26,13 @@ def database(place: MySqlPlace) -> MySqlPlace:
     return place
 
 
-for tests in (test_materialize_drivers, test_materialize_mysql, test_materialize_text_forms):
+for tests in (
+    test_materialize_drivers,
+    test_materialize_drivers_killed,
+    test_materialize_drivers_types,
+    test_materialize_mysql,
+    test_materialize_text_forms,
+):
     globals().update({name: t for name, t in vars(tests).items() if name.startswith("test_")})
 
 

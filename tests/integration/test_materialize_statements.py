@@ -1,7 +1,7 @@
 """A driver that dies at its n-th statement, for every n: the rows are those of the checkpoint.
 
-``test_materialize_drivers`` lets things die between messages. One message is several statements
-here, and what commits too early, or in two steps, shows only in between.
+``test_materialize_drivers_killed`` lets things die between messages. One message is several
+statements here, and what commits too early, or in two steps, shows only in between.
 """
 
 from __future__ import annotations

@@ -1,16 +1,10 @@
-"""The shadow PostgreSQL, run: its life, what it shows, and what no client can do there."""
+"""The shadow PostgreSQL, run: what it shows, and what no client can do there."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import signal
 import subprocess
-import sys
-import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,9 +16,9 @@ import pytest
 from headwater.adapter.shadow import bootstrap
 from headwater.adapter.shadow.catalog_names import PG_CATALOG
 from headwater.adapter.shadow.errors import AnswerTooLarge, PostgresRejected
-from headwater.adapter.shadow.instance import Instance
-from headwater.adapter.shadow.objects import Column, Index, Mirrored, Relation, Schema
+from headwater.adapter.shadow.objects import Column, Relation, Schema
 from headwater.adapter.shadow.shadow import Shadow
+from tests.integration.shadow_world import OBJECTS, SPARK, M, T, V, oid, place, rows
 
 pytestmark = pytest.mark.server
 
@@ -32,143 +26,12 @@ RECORDED: list[dict[str, Any]] = json.loads(
     (Path(__file__).parents[1] / "unit/adapter_shadow/recorded_queries.json").read_text()
 )
 
-T = Relation(
-    "public",
-    "t",
-    "table",
-    (
-        Column("a", "integer", not_null=True, comment="the key"),
-        Column("b", "text"),
-        Column("n", "numeric(12,2)"),
-        Column("at", "timestamp with time zone"),
-    ),
-    primary_key=("a",),
-    unique_keys=(("b", "n"),),
-    indexes=(Index("t_b", ("b",)),),
-    comment="it's a table",
-)
-V = Relation(
-    "public",
-    "v",
-    "view",
-    (Column("a", "integer"), Column("b", "text")),
-    definition="SELECT a, b FROM t",
-)
-M = Relation(
-    "public",
-    "m",
-    "materialized view",
-    (Column("b", "text"), Column("c", "bigint")),
-    definition="SELECT b, count(*) AS c FROM v GROUP BY b",
-    indexes=(Index("m_b", ("b",), unique=True),),
-)
-SPARK = Relation(
-    "sales", "Odd Name", "view", (Column("x", "bigint"),), definition="SELECT mz_now()"
-)
-OBJECTS: tuple[Mirrored, ...] = (Schema("public"), Schema("sales", "of sales"), T, V, M, SPARK)
-
-
-@contextlib.contextmanager
-def place() -> Iterator[Path]:
-    """A directory that the server's user may enter, if the tests run as root."""
-    with tempfile.TemporaryDirectory(prefix="headwater-") as name:
-        Path(name).chmod(0o755)
-        yield Path(name) / "shadow"
-
 
 @pytest.fixture(scope="module")
 def shadow() -> Iterator[Shadow]:
     with place() as directory, Shadow(directory) as running:
         running.mirror(OBJECTS)
         yield running
-
-
-USERS = "select rolname from pg_roles where rolname !~ '^pg_' order by 1"
-
-
-def rows(shadow: Shadow, sql: str, *parameters: str | None) -> list[tuple[str | None, ...]]:
-    return list(shadow.run_catalog_query(sql, parameters).rows)
-
-
-def oid(shadow: Shadow, name: str) -> str | None:
-    return rows(shadow, "select to_regclass($1)::oid::text", name)[0][0]
-
-
-# --- life -----------------------------------------------------------------------------------------
-
-
-def test_its_life() -> None:
-    """One directory through everything that can befall it."""
-    with place() as directory:
-        odd = [
-            "ada",
-            'Odd "One"',
-            "headwater",
-            "headwater_reader",
-            "pg_monitor",
-            "public",
-            "x" * 64,
-        ]
-        with Shadow(directory, odd) as first:
-            first.mirror(OBJECTS)
-            known = oid(first, "t")
-            assert rows(first, USERS) == [('Odd "One"',), ("ada",), ("headwater",)]
-
-        # Stopped and started, it shows what it showed; killed, its lock files stay.
-        again = Shadow(directory)
-        assert again.start() is False
-        assert again.mirror(OBJECTS) == ()
-        assert oid(again, "t") == known
-        assert rows(again, USERS) == [("headwater",)]
-        pid = again.instance.postmaster_pid
-        assert pid is not None
-        os.kill(pid, signal.SIGKILL)
-        again.stop()
-
-        # A lock with the number of a living stranger (us) is stale all the same.
-        (directory / "data" / "postmaster.pid").write_text(f"{os.getpid()}\n{directory}/data\n")
-        (directory / ".s.PGSQL.5432.lock").write_text(f"{os.getpid()}\n")
-        third = Shadow(directory, ["eve"])
-        assert third.start() is False
-        assert rows(third, USERS) == [("eve",), ("headwater",)]
-        assert third.mirror(OBJECTS) == ()
-        third.stop()
-
-        # Of before the machine's last start, or damaged: made again, and filled again.
-        marker = json.loads((directory / "shadow.json").read_text())
-        assert marker["boot"]
-        (directory / "shadow.json").write_text(json.dumps({**marker, "boot": "another"}))
-        fourth = Shadow(directory)
-        assert fourth.start() is True
-        assert len(fourth.mirror(OBJECTS)) == len(OBJECTS)
-        fourth.stop()
-        (directory / "data" / "global" / "pg_control").write_bytes(b"")
-        fifth = Shadow(directory)
-        assert fifth.start() is True
-        assert len(fifth.mirror(OBJECTS)) == len(OBJECTS)
-        fifth.stop()
-
-
-def test_it_ends_with_a_server_that_is_killed() -> None:
-    program = (
-        "import sys, time; from pathlib import Path;"
-        "from headwater.adapter.shadow.instance import Instance;"
-        "i = Instance(Path(sys.argv[1])); i.start(); print(i.postmaster_pid, flush=True);"
-        "time.sleep(600)"
-    )
-    with place() as directory:
-        server = subprocess.Popen(
-            [sys.executable, "-c", program, str(directory)], stdout=subprocess.PIPE, text=True
-        )
-        assert server.stdout is not None
-        pid = int(server.stdout.readline())
-        server.kill()
-        server.communicate()
-        while Path(f"/proc/{pid}").exists():  # pytest's timeout is the limit
-            time.sleep(0.05)
-        instance = Instance(directory)
-        assert instance.start() is False
-        instance.stop()
 
 
 def test_it_listens_on_no_port(shadow: Shadow) -> None:
@@ -257,23 +120,6 @@ def test_clients_see_the_catalog_before_or_after_a_change_and_never_between(
         reader.join()
     assert seen
     assert set(seen) <= {"0", "2"}
-
-
-def test_a_process_that_died_is_started_again_by_whoever_asks() -> None:
-    with place() as directory, Shadow(directory) as own:
-        own.mirror(OBJECTS)
-        for ask in (
-            lambda: rows(own, "select 1"),
-            lambda: own.analyse("select a from t"),
-            lambda: own.mirror(OBJECTS),
-        ):
-            pid = own.instance.postmaster_pid
-            assert pid is not None
-            os.kill(pid, signal.SIGKILL)
-            while Path(f"/proc/{pid}").exists():
-                time.sleep(0.02)
-            ask()
-            assert oid(own, "t") is not None
 
 
 def test_keys_comments_and_types_are_there(shadow: Shadow) -> None:

@@ -1,4 +1,4 @@
-"""Passages: lanes survive the JVM bit for bit, edges mean what their plans mean, errors are data.
+"""Passages: lanes survive the JVM bit for bit, and edges mean what their plans mean.
 
 The edges are plans that the front end made of SQL, and some made by hand where it would simplify
 them away. What they must yield is what ``render.execute`` yields for the same plan and rows.
@@ -16,22 +16,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark import TaskContext
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from headwater.compute.catalyst import render, try_eval
+from headwater.compute.catalyst import render
 from headwater.compute.catalyst.compiler import Workspace
 from headwater.compute.dataflow import passage
 from headwater.compute.dataflow.graph import LANE, Lane, lane_scan
-from headwater.compute.dataflow.lanes import (
-    FAILED,
-    NOTE,
-    Stream,
-    contents,
-    payloads,
-    read_failure,
-    split_failures,
-)
+from headwater.compute.dataflow.lanes import NOTE, Stream, contents, payloads
 from headwater.compute.dataflow.passage import (
     NumberedEdge,
     passage_sql,
@@ -43,45 +34,12 @@ from headwater.compute.ir.node import Expand, Filter, Generate, Node, Project, S
 from headwater.compute.ir.plan import VERSION, OutputColumn, Plan
 from headwater.compute.session import MEANING
 from headwater.persist.consolidate import DIFF, TIME
+from tests.spark import passage_rows
+from tests.spark.passage_rows import XS, A, B, bits, columns, expression, ran, rows_of, with_times
 
 pytestmark = pytest.mark.spark
 
-PROPERTY = "headwater.test.input"
-
-
-@pytest.fixture(scope="module")
-def session(spark: Any) -> Any:
-    return try_eval.passage_session(spark)
-
-
-def columns(types: Mapping[str, str]) -> tuple[Column, ...]:
-    return tuple(Column(name, type_, True) for name, type_ in types.items())
-
-
-def expression(text: str, type_: str, *mentioned: str) -> Expression:
-    return Expression(text, type_, True, mentioned)
-
-
-def with_times(data: pa.Table) -> pa.Table:
-    n = data.num_rows
-    data = data.append_column(TIME, pa.array(range(100, 100 + n), pa.int64()))
-    return data.append_column(DIFF, pa.array([(-1) ** i * (i + 1) for i in range(n)], pa.int64()))
-
-
-def bits(value: Any) -> Any:
-    if isinstance(value, float):
-        return struct.pack("d", value)
-    if isinstance(value, dict):
-        return tuple((k, bits(v)) for k, v in value.items())
-    if isinstance(value, list | tuple):
-        return tuple(bits(v) for v in value)
-    return value
-
-
-def rows_of(table: pa.Table) -> list[Any]:
-    """Return rows as tuples of bits; names are dropped."""
-    values = [column.to_pylist() for column in table.columns]
-    return [tuple(map(bits, row)) for row in zip(*values, strict=True)]
+session = passage_rows.session
 
 
 # ---- every type survives ---------------------------------------------------------------------
@@ -318,20 +276,6 @@ def is_chain(node: Node) -> bool:
     return True
 
 
-def ran(
-    session: Any, edges: Sequence[NumberedEdge], lane: Lane, rows: pa.Table
-) -> dict[int, pa.Table]:
-    """Return what a passage of these edges makes of rows of lane 0."""
-    before = Stream({0: lane})
-    lanes = {0: lane, **{e.target: Lane(e.node.columns) for e in edges}}
-    after = passage_stream(edges, lanes)
-    frame = session.createDataFrame(before.pack(0, rows), before.spark_schema())
-    # Not over a LocalRelation, which Spark would evaluate while it optimises.
-    frame = frame.mapInArrow(lambda batches: batches, before.spark_schema())
-    frame = frame.selectExpr(*passage_sql(edges, before, after))
-    return after.unpack(frame.toArrow().to_batches())
-
-
 def counted(table: pa.Table) -> Counter[Any]:
     return Counter(rows_of(table.drop_columns([TIME, DIFF])))
 
@@ -369,14 +313,6 @@ def test_edges_yield_what_their_plans_yield(session: Any, monkeypatch: pytest.Mo
 
 def _ddl(lane: Lane, source: Mapping[str, Column]) -> str:
     return ", ".join(f"{label} {c.type}" for label, c in source.items())
-
-
-A, B, XS = (
-    Column("a_1", "int", True),
-    Column("b_1", "int", True),
-    Column("xs_1", "array<int>", True),
-)
-"""Columns of chains made by hand."""
 
 
 def handmade() -> list[Node]:
@@ -462,190 +398,6 @@ def test_an_edge_of_one_lane_is_not_evaluated_for_rows_of_another(session: Any) 
         1: ["one", "two", "three"],
         2: [1, 2],
     }
-
-
-# ---- errors are data -------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("generated", [False, True], ids=["interpreted", "generated"])
-def test_rows_that_fail_come_back_and_their_neighbours_survive(
-    spark: Any, session: Any, generated: bool
-) -> None:
-    if generated:
-        try_eval.register(spark)
-        session = spark
-    lane = Lane(columns({"a_1": "int", "b_1": "int", "s_1": "string", "xs_1": "array<int>"}))
-    scan = lane_scan(lane.columns)
-    quotient = expression("(a_1 div b_1)", "bigint", "a_1", "b_1")
-    number = expression("CAST(s_1 AS INT)", "int", "s_1")
-    raised = "IF((s_1 = 'bad'), raise_error('no ' || s_1), s_1)"
-    made = "explode(transform(xs_1, v1 -> (v1 div b_1)))"
-    nodes: dict[str, Node] = {
-        "project": Project(scan, (Named("q_1", quotient), Named("q_2", quotient))),
-        "filter": Filter(scan, expression("((a_1 div b_1) > 0)", "boolean", "a_1", "b_1")),
-        "cast": Project(
-            scan, (Named("n_1", number), Named("a_1", expression("a_1", "int", "a_1")))
-        ),
-        "raise": Project(scan, (Named("r_1", expression(raised, "string", "s_1")),)),
-        "between": Filter(
-            scan, expression("((a_1 div b_1) BETWEEN 0 AND 9)", "boolean", "a_1", "b_1")
-        ),
-        "lambda": Generate(
-            scan,
-            expression(made, "array<struct<col:bigint>>", "xs_1", "b_1"),
-            columns({"x_1": "bigint"}),
-        ),
-        "element": Project(scan, (Named("x_1", expression("xs_1[a_1]", "int", "xs_1", "a_1")),)),
-    }
-    edges = [NumberedEdge(n, 0, node, n + 1) for n, node in enumerate(nodes.values())]
-    data = pa.table(
-        {
-            "a_1": pa.array([4, 4, 1, None, 0], pa.int32()),
-            "b_1": pa.array([2, 0, 1, 0, 1], pa.int32()),
-            "s_1": ["1", "x", "bad", None, "5"],
-            "xs_1": pa.array([[1, 2, 3, 4, 5], [1], [6, 7], [2], []], pa.list_(pa.int32())),
-        }
-    )
-    kept, failures = split_failures(ran(session, edges, lane, with_times(data)))
-    values = {name: kept[e.target] for name, e in zip(nodes, edges, strict=True)}
-    assert values["project"].column("q_1").to_pylist() == [2, 1, None, 0]
-    assert values["filter"].column("a_1").to_pylist() == [4, 1]
-    assert values["cast"].to_pylist() == [
-        {"n_1": 1, "a_1": 4, TIME: 100, DIFF: 1},
-        {"n_1": None, "a_1": None, TIME: 103, DIFF: -4},
-        {"n_1": 5, "a_1": 0, TIME: 104, DIFF: 5},
-    ]
-    assert values["raise"].column("r_1").to_pylist() == ["1", "x", None, "5"]
-    assert values["between"].column("a_1").to_pylist() == [4, 1, 0]
-    assert values["lambda"].column("x_1").to_pylist() == [0, 1, 1, 2, 2, 6, 7]
-    assert values["element"].column("x_1").to_pylist() == [5, 7, None]
-
-    said: dict[str, list[Any]] = {}
-    for failure in map(read_failure, failures):
-        rows = failure.table()
-        messages = try_eval.failure_messages(session, edges[failure.edge], rows)
-        assert messages == try_eval.failure_messages(session, edges[failure.edge], rows)
-        name = list(nodes)[failure.edge]
-        said[name] = list(zip(rows.column(TIME).to_pylist(), messages, strict=True))
-        assert rows.drop_columns([TIME, DIFF]).to_pylist() == [
-            data.to_pylist()[at - 100] for at in rows.column(TIME).to_pylist()
-        ]
-    zero = (
-        "DIVIDE_BY_ZERO",
-        "Division by zero. Use `try_divide` to tolerate divisor being 0 and return NULL instead.",
-    )
-    assert said["project"] == [(101, zero)]
-    assert said["filter"] == said["between"] == [(101, zero)]
-    assert said["lambda"] == [(101, zero), (103, zero)]
-    assert [(at, condition) for at, (condition, _) in said["cast"]] == [
-        (101, "CAST_INVALID_INPUT"),
-        (102, "CAST_INVALID_INPUT"),
-    ]
-    assert "'x'" in said["cast"][0][1].message
-    assert "'bad'" in said["cast"][1][1].message
-    assert said["raise"] == [(102, ("USER_RAISED_EXCEPTION", "no bad"))]
-    assert [(at, condition) for at, (condition, _) in said["element"]] == [
-        (101, "INVALID_ARRAY_INDEX"),
-        (104, "INVALID_ARRAY_INDEX"),
-    ]
-    for _, (_, message) in (one for group in said.values() for one in group):
-        assert "==" not in message
-        assert "s_0" not in message
-        assert "ansi" not in message
-
-
-def test_messages_of_rows_that_do_not_fail_are_refused(session: Any) -> None:
-    node = Project(lane_scan((A,)), (Named("x_1", expression("(1 div a_1)", "bigint", "a_1")),))
-    rows = with_times(pa.table({"a_1": pa.array([1], pa.int32())}))
-    with pytest.raises(try_eval.DoesNotFail):
-        try_eval.failure_messages(session, NumberedEdge(0, 0, node, 1), rows)
-
-
-def test_messages_of_rows_that_come_in_pieces(session: Any) -> None:
-    node = Project(lane_scan((A,)), (Named("x_1", expression("(1 div a_1)", "bigint", "a_1")),))
-    rows = with_times(pa.table({"a_1": pa.array([0, 0], pa.int32())}))
-    nothing = rows.slice(0, 0)
-    pieces = pa.concat_tables([nothing, nothing, rows.slice(0, 1), nothing, rows.slice(1)])
-    said = try_eval.failure_messages(session, NumberedEdge(0, 0, node, 1), pieces)
-    assert [failed.condition for failed in said] == ["DIVIDE_BY_ZERO"] * 2
-
-
-# ---- a planned chain is run again ------------------------------------------------------------
-
-NUMBERS = Lane(columns({"n_1": "bigint"}))
-
-
-def chain(session: Any, stages: int) -> tuple[Any, Stream]:
-    """Return leaf → (passage → Python), so often; each passage adds one to each number.
-
-    The leaf reads which numbers there are from a local property of the job.
-    """
-    plus = expression("(n_1 + 1)", "bigint", "n_1")
-    node = Project(lane_scan(NUMBERS.columns), (Named("n_1", plus),))
-    edges = [NumberedEdge(0, 0, node, 1)]
-    lanes = {0: NUMBERS, 1: NUMBERS}
-    stream = Stream({**lanes, **passage_stream(edges, lanes).lanes})
-
-    def leaf(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
-        assert context is not None
-        told = context.getLocalProperty(PROPERTY)
-        assert told is not None
-        if told == "fail":
-            raise ValueError("told to fail")
-        numbers = pa.array(map(int, told.split()), pa.int64())
-        yield from stream.batches({0: with_times(pa.table({"n_1": numbers}))})
-
-    def again(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        kept, failures = split_failures(stream.unpack(batches))
-        going = {
-            NOTE: payloads([b"seen"]),
-            FAILED: payloads([*contents(kept.get(FAILED)), *failures]),
-        }
-        if 1 in kept:
-            going[0] = kept[1]
-        yield from stream.batches(going)
-
-    schema = stream.spark_schema()
-    frame = session.range(0, 1, 1, 1).mapInArrow(leaf, schema)
-    for _ in range(stages):
-        frame = frame.selectExpr(*passage_sql(edges, stream, stream)).mapInArrow(again, schema)
-    return frame, stream
-
-
-def given(session: Any, frame: Any, stream: Stream, told: str) -> dict[int, pa.Table]:
-    session.sparkContext.setLocalProperty(PROPERTY, told)
-    try:
-        return stream.unpack(frame.toArrow().to_batches())
-    finally:
-        session.sparkContext.setLocalProperty(PROPERTY, None)
-
-
-def test_a_planned_chain_sees_its_second_input_and_outlives_a_failure(session: Any) -> None:
-    frame, stream = chain(session, 2)
-    plan = frame._jdf.queryExecution().executedPlan().toString()
-    assert "Exchange" not in plan
-    assert plan.count("MapInArrow") == 3
-    assert given(session, frame, stream, "1 2 3")[0].column("n_1").to_pylist() == [3, 4, 5]
-
-    context = session.sparkContext
-    context.setJobGroup("second", "the second run")
-    found = given(session, frame, stream, "10 20")
-    context.setLocalProperty("session.jobGroup.id", None)
-    assert found[0].column("n_1").to_pylist() == [12, 22]
-    assert contents(found[NOTE]) == [b"seen"]
-    (job,) = context.statusTracker().getJobIdsForGroup("second")
-    (stage,) = context.statusTracker().getJobInfo(job).stageIds
-    assert context.statusTracker().getStageInfo(stage).numTasks == 1
-
-    with pytest.raises(Exception, match="told to fail"):
-        given(session, frame, stream, "fail")
-    found = given(session, frame, stream, f"5 {2**63 - 2} {2**63 - 1}")
-    assert found[0].column("n_1").to_pylist() == [7]
-    failures = [read_failure(payload) for payload in contents(found[FAILED])]
-    # One fails in the first passage, one in the second; the first passes the second as a payload.
-    assert sorted(f.table().column("n_1").to_pylist() for f in failures) == [[2**63 - 1]] * 2
-    assert given(session, frame, stream, "6")[0].column("n_1").to_pylist() == [8]
 
 
 # ---- what there can be -----------------------------------------------------------------------

@@ -42,11 +42,6 @@ def client() -> Iterator[Client]:
 
 
 @pytest.fixture
-def collections(client: Client) -> Collections:
-    return Collections(client)
-
-
-@pytest.fixture
 def both(collections: Collections) -> tuple[ReadCapability, WriteCapability]:
     return collections.create(collections.new_id(), Description(SCHEMA))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -14,25 +13,13 @@ from headwater.base.ids import GlobalId
 from headwater.collection import succession
 from headwater.collection.subscription import OtherColumns, Subscription
 from headwater.collection.succession import Succession
-from headwater.persist.blob import MemoryBlob
-from headwater.persist.client import Client, open_location
-from headwater.persist.consensus import MemoryConsensus
-from headwater.persist.core import Settings
+from headwater.persist.client import Client
 from headwater.persist.evolution import ERROR_SCHEMA, updates_schema
 from headwater.persist.narrow import Narrowing
 from headwater.persist.read import Updates
 
 SCHEMA = pa.schema([pa.field("k", pa.int64())])
 History = dict[int, list[tuple[int, int]]]
-
-
-@pytest.fixture
-def client() -> Iterator[Client]:
-    opened = open_location(
-        blob=MemoryBlob(), consensus=MemoryConsensus(), settings=Settings(maintenance=False)
-    )
-    with opened as client:
-        yield client
 
 
 def made(client: Client, name: str, history: History, upper: int | None) -> GlobalId:

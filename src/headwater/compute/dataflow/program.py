@@ -4,7 +4,7 @@ The plan and the Python functions in it depend on the views alone; what a step r
 writes is in a local property of the job (``task.py``), which every task sees. So Catalyst plans a
 set of views once, and a step may be of some of them: the others are not in its task. There is no
 exchange in the plan: one with an exchange, run a second time, would silently answer from the first
-run's shuffle files (``tests/spark/test_passages.py``).
+run's shuffle files (``tests/spark/test_planned_chain.py``).
 
 Kept by: this module. Relied on by: the stepper.
 """

@@ -10,7 +10,7 @@ Deletion takes effect only in a full one: in a partial one the mark must live on
 deletes is not there yet. What cannot be combined before it meets the document raises
 :class:`NotAssociative`.
 
-Law (``test_reduction.py``), where partial reduction does not raise and nothing is deleted:
+Law (``test_reduction_strategies.py``), where partial reduction does not raise and deletes nothing:
 
     full(full(base, a), b) = full(base, partial(a, b))
 

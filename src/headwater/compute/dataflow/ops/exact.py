@@ -12,7 +12,7 @@ unit of the finest of them: every finite double is a multiple of 2**-1074.
 the number; where it may be a fraction, a word with the exponent comes first and the digits are odd
 (or it is 0 · 2**0). So equal numbers are equal bytes: a retracted state meets the row it retracts.
 
-Kept by: this module, against Python's fractions in ``tests/unit/dataflow/test_accumulate.py``.
+Kept by: this module, against Python's fractions in ``tests/unit/dataflow/test_exact.py``.
 Relied on by: ``accumulators.py``. The stored form is that of durable states: never changed.
 """
 
