@@ -27,6 +27,7 @@ import pyarrow as pa
 
 from headwater.base.errors import InvalidUsage
 from headwater.base.ids import GlobalId
+from headwater.collection.schema import type_of
 from headwater.materialize.pace import Tuning
 from headwater.materialize.projections import DOCUMENT, OP, as_text, collection_spec
 from headwater.materialize.protocol.messages import (
@@ -47,8 +48,10 @@ from headwater.materialize.reduction.strategy import (
     Retraction,
     Strategy,
     Sum,
+    name_of,
     parse,
     retraction,
+    takes,
 )
 from headwater.materialize.selection import check_selected
 from headwater.materialize.wire.protobuf import encode_value
@@ -112,6 +115,17 @@ class CannotSum(InvalidUsage):
 
     def __init__(self, binding: str, column: str, kind: object) -> None:
         super().__init__(f"binding {binding!r}: {column!r} is {kind}, and only numbers have a sum")
+
+
+class CannotReduce(InvalidUsage):
+    """A strategy that puts arrays or objects together, of what is neither."""
+
+    def __init__(self, binding: str, field: pa.Field, strategy: Strategy) -> None:
+        super().__init__(
+            f"binding {binding!r}: {field.name!r} is {type_of(field)}, and {name_of(strategy)} "
+            f"reduces {' and '.join(takes(strategy))} only; make one of it in a view, or say "
+            "lastWriteWins"
+        )
 
 
 class Endpoint(msgspec.Struct, frozen=True):
@@ -238,9 +252,11 @@ def delivered_schema(binding: Binding, schema: pa.Schema, *, hard_delete: bool) 
 def _reduced_field(binding: Binding, field: pa.Field, strategy: Strategy) -> pa.Field:
     if isinstance(strategy, LastWriteWins):
         return field
-    if not isinstance(strategy, Sum):
-        return field.with_nullable(True)
     kind = field.type
+    if not isinstance(strategy, Sum):
+        if takes(strategy) and _nested(kind) not in takes(strategy):
+            raise CannotReduce(binding.name, field, strategy)
+        return field.with_nullable(True)
     if pa.types.is_integer(kind):
         return pa.field(field.name, pa.int64(), nullable=False)
     if pa.types.is_floating(kind):
@@ -249,6 +265,13 @@ def _reduced_field(binding: Binding, field: pa.Field, strategy: Strategy) -> pa.
         summed = pa.decimal128(_DECIMAL_DIGITS_MAX, kind.scale)
         return pa.field(field.name, summed, nullable=False)
     raise CannotSum(binding.name, field.name, kind)
+
+
+def _nested(kind: pa.DataType) -> str:
+    """Return what values are in a document, of those that others are in; else nothing."""
+    if pa.types.is_struct(kind) or pa.types.is_map(kind):
+        return "structs"
+    return "arrays" if pa.types.is_list(kind) or pa.types.is_large_list(kind) else ""
 
 
 def state_key(resource_path: Sequence[str], backfill: int = 0) -> str:

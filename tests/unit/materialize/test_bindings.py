@@ -21,11 +21,15 @@ import pytest
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import GlobalId
 from headwater.collection.collections import Collections
+from headwater.collection.schema import Column as SqlColumn
+from headwater.collection.schema import arrow_schema
+from headwater.collection.types import SqlType, by_spark
 from headwater.materialize import delivery
 from headwater.materialize.changes import NotUnique
 from headwater.materialize.definition import (
     ROWS,
     Binding,
+    CannotReduce,
     CannotSum,
     Definition,
     Endpoint,
@@ -299,6 +303,23 @@ def test_what_cannot_absorb_a_deletion_is_refused_with_the_remedy(
             story.deliver()
     with pytest.raises(CannotSum, match="only numbers"):
         Story(client, tmp_path, reduce=(("l", "sum"),)).deliver()
+
+
+@pytest.mark.parametrize("strategy", ["append", "merge", "set", "jsonSchemaMerge"])
+def test_what_is_no_array_or_struct_is_refused_where_these_are_put_together(strategy: str) -> None:
+    """A jsonb is a text to us: no row of it could ever have been reduced."""
+    jsonb = arrow_schema([SqlColumn("k", by_spark("string")), SqlColumn("j", SqlType("jsonb"))])
+    binding = Binding("c", GlobalId(1), "target", ("k",), reduce=(("j", strategy),))
+    with pytest.raises(CannotRetract):
+        delivered_schema(binding, jsonb, hard_delete=True)
+    promised = msgspec.structs.replace(binding, append_only=True)
+    with pytest.raises(CannotReduce, match=rf"'j' is jsonb, and {strategy} .* make one of it in"):
+        delivered_schema(promised, jsonb, hard_delete=True)
+    struct = pa.schema(
+        [jsonb.field("k"), pa.field("j", pa.struct([("add", pa.list_(pa.int64()))]))]
+    )
+    if strategy != "append":
+        assert delivered_schema(promised, struct, hard_delete=True).names[:2] == ["k", "j"]
 
 
 def test_append_only_collections_may_use_every_strategy(client: Client, tmp_path: Path) -> None:

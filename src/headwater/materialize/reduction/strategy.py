@@ -113,6 +113,27 @@ class UnknownStrategy(InvalidUsage):
         )
 
 
+def name_of(strategy: Strategy) -> str:
+    """Return what a strategy is called."""
+    return next(name for name, kind in NAMES.items() if isinstance(strategy, kind))
+
+
+def takes(strategy: Strategy) -> tuple[str, ...]:
+    """Return what a strategy puts together, of arrays and structs; nothing: values of any kind.
+
+    A text of JSON is neither: it is not looked into.
+    """
+    match strategy:
+        case Append():
+            return ("arrays",)
+        case Merge():
+            return ("arrays", "structs")
+        case Set() | JsonSchemaMerge():
+            return ("structs",)
+        case _:
+            return ()
+
+
 def parse(annotation: object) -> Strategy:
     """Return the strategy of a ``reduce`` annotation.
 
@@ -169,9 +190,8 @@ class CannotRetract(InvalidUsage):
     """A collection with retractions into a strategy that cannot absorb them."""
 
     def __init__(self, column: str, strategy: Strategy) -> None:
-        name = next(name for name, kind in NAMES.items() if isinstance(strategy, kind))
         super().__init__(
-            f"column {column!r} is reduced by {name}, which cannot absorb rows that are deleted "
-            f"or updated: {Retraction.REFUSED.value}; compute it in a view and deliver the view "
-            "without REDUCE, or deliver an append-only collection"
+            f"column {column!r} is reduced by {name_of(strategy)}, which cannot absorb rows that "
+            f"are deleted or updated: {Retraction.REFUSED.value}; compute it in a view and "
+            "deliver the view without REDUCE, or deliver an append-only collection"
         )
