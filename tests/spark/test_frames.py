@@ -205,5 +205,6 @@ def test_rows_behind_an_empty_piece_are_in_the_frame(spark: Any, pieces: list[li
 
 
 def test_an_empty_table_keeps_its_columns(spark: Any) -> None:
-    table = pa.table({"n": pa.chunked_array([[], []], pa.int64())})
-    assert edge.arrow_frame(spark, table).toArrow().to_pydict() == {"n": []}
+    for kind in (pa.int64(), pa.list_(pa.int32()), pa.struct([("x", pa.int32())])):
+        table = pa.table({"n": pa.chunked_array([[], []], kind)})
+        assert edge.arrow_frame(spark, table).toArrow().to_pydict() == {"n": []}

@@ -112,6 +112,8 @@ def without_gaps(table: pa.Table) -> pa.Table:
     >>> [piece.num_rows for piece in without_gaps(gaps).to_batches()]
     [1, 1]
     """
+    if not table.num_rows:
+        return table.schema.empty_table()  # One empty piece: PySpark does not take none at all.
     pieces = (piece for piece in table.to_batches() if piece.num_rows)
     return pa.Table.from_batches(pieces, table.schema)
 
