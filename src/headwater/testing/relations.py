@@ -62,13 +62,20 @@ class Histories:
 
     def rows_at(self, relation: str, time: int) -> Counter[Row]:
         """Return what a relation holds at a time."""
+        return +self._counts_at(relation, time)
+
+    def owes_at(self, time: int) -> bool:
+        """Whether some row has gone that is yet to come: nothing is said of such a time."""
+        return any(-self._counts_at(relation, time) for relation in self.past)
+
+    def _counts_at(self, relation: str, time: int) -> Counter[Row]:
         rows: Counter[Row] = Counter()
         every = [self.past, *(updates for _, updates in self.steps)]
         for updates in every:
             for row, at, diff in updates[relation]:
                 if at <= time:
                     rows[row] += diff
-        return +rows
+        return rows
 
 
 def random_history(random: Random, *, steps: int = 3, changes: int = 5) -> Histories:
@@ -85,6 +92,26 @@ def random_history(random: Random, *, steps: int = 3, changes: int = 5) -> Histo
         made.append((upper, _changes(random, held, lower, upper, random.randint(0, changes))))
         lower = upper
     return Histories(past, start, made)
+
+
+def with_debts(random: Random, histories: Histories, debts: int) -> Histories:
+    """Return the histories with rows that go before they come, at other times, in other steps."""
+    steps = [
+        (upper, {r: list(u) for r, u in updates.items()}) for upper, updates in histories.steps
+    ]
+    first, end = histories.start, steps[-1][0]
+    for _ in range(debts):
+        goes = random.randrange(first, end)
+        comes = random.randrange(goes, end)
+        relation = random.choice(list(RELATIONS))
+        row = tuple(random.choice(DOMAINS[type_]) for type_ in RELATIONS[relation].values())
+        there = [row for _, updates in steps for row, _, _ in updates[relation]]
+        if there and random.random() < 0.6:
+            row = random.choice(there)
+        for time, diff in ((goes, -1), (comes, 1)):
+            updates = next(updates for upper, updates in steps if time < upper)
+            updates[relation].append((row, time, diff))
+    return Histories(histories.past, histories.start, steps)
 
 
 def _changes(

@@ -344,6 +344,15 @@ def test_a_row_that_is_retracted_before_it_comes_is_not_there(uppers: Sequence[i
     case.check()
 
 
+def test_a_value_that_goes_before_it_comes_is_no_extreme() -> None:
+    case = Case(("g_1",), [call("max", "int", "i_3")], state=True, seed=2)
+    early, other = ({"one_0": 1, "g_1": "a", "i_3": value} for value in (5, 1))
+    case.step([(early, 0, -1), (other, 0, 2)], 1)
+    case.step([(early, 1, 1)], 2)
+    case.step([(early, 2, 1)], 3)
+    case.check()
+
+
 # ---- bounds ----------------------------------------------------------------------------------
 
 

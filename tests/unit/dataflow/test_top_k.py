@@ -190,6 +190,17 @@ def test_duplicates_occupy_several_places() -> None:
     assert rows_at(case.rig.output, 2) == multiset([(1, 2), (2, 3), (2, 4)])
 
 
+@pytest.mark.parametrize("state", [False, True])
+def test_a_row_that_goes_before_it_comes_is_not_there(state: bool) -> None:
+    case = Case(["i_3"], (), [Sort("i_3")], 2, state=state)
+    case.step([({"i_3": 2}, 0, 1), ({"i_3": 3}, 0, 1), ({"i_3": 1}, 0, -1)], 1)
+    case.step([({"i_3": 4}, 1, 1)], 2)
+    case.step([({"i_3": 1}, 2, 1)], 3)
+    case.step([({"i_3": 1}, 3, 1)], 4)
+    case.check()
+    assert rows_at(case.rig.output, 3) == multiset([(1,), (2,)])
+
+
 # ---- bounds ----------------------------------------------------------------------------------
 
 

@@ -267,7 +267,7 @@ class Members:
     row: Longs
     version: Longs
     count: Longs
-    """How many of the row the version has: 1 or more."""
+    """How many of the row the version has: 1 or more, or what it owes (:func:`members`)."""
     versions: int
 
     @cached_property
@@ -295,8 +295,12 @@ class Members:
         return self.version[start], start
 
 
-def members(updates: pa.Table, at: Versions, order: Sequence[Any] | None = None) -> Members:
+def members(
+    updates: pa.Table, at: Versions, order: Sequence[Any] | None = None, *, owed: bool = False
+) -> Members:
     """Return the members of each version, given all updates of its group.
+
+    A row that has gone before it came is none of them; with ``owed`` it is, with a negative count.
 
     ``updates`` has :data:`GROUP`, times and diffs. ``order`` are columns beside it: rows of a group
     follow their canonical order (and its ties last); without it they have no order.
@@ -315,7 +319,7 @@ def members(updates: pa.Table, at: Versions, order: Sequence[Any] | None = None)
     group = rows.column(GROUP).to_numpy()
     version = at.at(updates.column(GROUP).to_numpy(), updates.column(TIME).to_numpy())
     counts = _counts(group, place[number], version, updates.column(DIFF).to_numpy(), at)
-    return _listed(rows, group, counts, at)
+    return _listed(rows, group, counts, at, owed)
 
 
 def _counts(group: Longs, row: Longs, version: Longs, diff: Longs, at: Versions) -> Longs:
@@ -330,8 +334,8 @@ def _counts(group: Longs, row: Longs, version: Longs, diff: Longs, at: Versions)
     return counts
 
 
-def _listed(rows: pa.Table, group: Longs, counts: Longs, at: Versions) -> Members:
-    """Return the counts version by version, without those that are not positive."""
+def _listed(rows: pa.Table, group: Longs, counts: Longs, at: Versions, owed: bool) -> Members:
+    """Return the counts version by version, without zeros and, unless asked for, negative ones."""
     width = np.diff(at.start)
     bounds = np.searchsorted(group, np.arange(at.groups + 1))
     first_row, height = bounds[:-1], np.diff(bounds)
@@ -341,7 +345,7 @@ def _listed(rows: pa.Table, group: Longs, counts: Longs, at: Versions) -> Member
     place = np.arange(len(version)) - np.repeat(np.cumsum(size) - size, size)
     of_group = at.group[version]
     count = counts[offset[of_group] + place * width[of_group] + version - at.start[of_group]]
-    alive = count > 0
+    alive = count != 0 if owed else count > 0
     row = first_row[of_group] + place
     return Members(rows, row[alive], version[alive], count[alive], at.count)
 

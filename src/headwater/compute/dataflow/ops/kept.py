@@ -7,6 +7,9 @@ Of each group, in the order its operator has for rows, a state keeps
 
     complete  =  kept are all the rows there are: total is the sum of their counts
 
+A row that has gone before it came is *owed*: it is in no answer, but kept among the others with its
+negative count, so that it is not taken for there when it comes.
+
 Rows that come before the last kept row are *known*: the group has none that is not kept. So, after
 a step's delta is added, an operator that asks for the first ``need`` rows of each version finds
 them among the known rows, unless so many were retracted that fewer than ``need`` are left while the
@@ -58,17 +61,20 @@ class Known:
     totals: Longs
     """Of each version, how many rows it has."""
     at: Versions
+    _counted: Members
+    """The members, and what is owed."""
 
     def kept(self, slack: int) -> pa.Table:
         """Return what is to be kept after the step: rows with :data:`GROUP` and their counts."""
         last = np.zeros(self.at.count, np.bool_)
         last[self.at.start[1:] - 1] = True
-        final = self.members.where(last[self.members.version])
-        end = np.cumsum(final.count)
+        final = self._counted.where(last[self._counted.version])
+        there = np.maximum(final.count, 0)
+        end = np.cumsum(there)
         _, start = final.segments()
-        first = np.repeat((end - final.count)[start], np.diff(np.append(start, len(final.version))))
-        place = end - final.count - first
-        large = final.sizes[final.version] > 2 * slack
+        first = np.repeat((end - there)[start], np.diff(np.append(start, len(final.version))))
+        place = end - there - first
+        large = self.members.sizes[final.version] > 2 * slack
         final = final.where(~large | (place < slack))
         rows = final.rows.take(pa.array(final.row))
         return rows.append_column(DIFF, pa.array(final.count))
@@ -92,16 +98,22 @@ def known(
     after = totals_at(at, totals, delta)
     complete = _sums(at.groups, kept) == totals
     updates = pa.concat_tables([before.select(delta.column_names), delta])
-    found = _without_unknown(members(updates, at, order(updates)), at, complete)
-    short = found.sizes < np.minimum(need, after)
+    found = _found(updates, at, order, complete)
+    there = found.where(found.count > 0)
+    short = there.sizes < np.minimum(need, after)
     if short.any():
         dry = np.zeros(at.groups, np.bool_)
         dry[at.group[short]] = True
         old = ~dry[updates.column(GROUP).to_numpy()]
         again = reread(np.flatnonzero(dry)).select(delta.column_names)
         updates = pa.concat_tables([updates.filter(pa.array(old)), again])
-        found = _without_unknown(members(updates, at, order(updates)), at, complete | dry)
-    return Known(found, after, at)
+        found = _found(updates, at, order, complete | dry)
+        there = found.where(found.count > 0)
+    return Known(there, after, at, found)
+
+
+def _found(updates: pa.Table, at: Versions, order: Order, complete: Mask) -> Members:
+    return _without_unknown(members(updates, at, order(updates), owed=True), at, complete)
 
 
 def _sums(groups: int, rows: pa.Table) -> Longs:
