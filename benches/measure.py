@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from headwater.testing.process_tree import anonymous_mib, descendants
+from headwater.testing.process_tree import anonymous_mib, descendants, threads_cpu_s
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
@@ -74,25 +74,36 @@ def scrambled(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 # ---- cost ------------------------------------------------------------------------------------
 
 
-_seen: dict[tuple[str, str], float] = {}
-"""The CPU of every descendant but our own children when it was last seen, by number and start."""
+_seen: dict[tuple[str, str], dict[str, float]] = {}
+"""The CPU of every thread of a descendant when it was last seen, by number and start of each."""
 
 
-def tree_cpu_s() -> float:
-    """Return user and system time of this process and all its descendants, dead or alive.
+def _own_cpu_s() -> float:
+    """Return the time of this process, and of its children that have ended."""
+    own = os.times()
+    return time.process_time() + own.children_user + own.children_system
+
+
+def _others_cpu_s() -> float:
+    """Return the time of all descendants, dead or alive, but of our own children that have ended.
 
     Spark's Python daemon does not wait for its workers, so nobody inherits the time of one that
-    ends: it is remembered here. Our own children's is inherited by us.
+    ends: it is remembered here. Our own children's is inherited by us. Threads are summed up one by
+    one: of a process Linux tells hundredths of a second, and a step takes a few.
     """
-    own, me = os.times(), str(os.getpid())
-    total = time.process_time() + own.children_user + own.children_system
-    for pid, fields in descendants().items():
-        used = (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+    alive, me = descendants(), str(os.getpid())
+    for pid, fields in alive.items():
+        _seen.setdefault((pid, fields[19]), {}).update(threads_cpu_s(pid))
         if fields[1] == me:
-            total += used
-        else:
-            _seen[pid, fields[19]] = used
-    return total + sum(_seen.values())
+            _children.add((pid, fields[19]))
+    for gone in [child for child in _children if child[0] not in alive]:
+        _children.remove(gone)
+        del _seen[gone]
+    return sum(sum(threads.values()) for threads in _seen.values())
+
+
+_children: set[tuple[str, str]] = set()
+"""Those of :data:`_seen` whose time we inherit."""
 
 
 @dataclass(slots=True)
@@ -105,12 +116,13 @@ class Cost:
 
 @contextmanager
 def cost() -> Iterator[Cost]:
-    """Measure a block."""
+    """Measure a block, without what it takes to look at the others."""
     found = Cost()
-    cpu, wall = tree_cpu_s(), time.perf_counter()
+    others = _others_cpu_s()
+    own, wall = _own_cpu_s(), time.perf_counter()
     yield found
     found.wall_s = time.perf_counter() - wall
-    found.cpu_s = tree_cpu_s() - cpu
+    found.cpu_s = _own_cpu_s() - own + _others_cpu_s() - others
 
 
 def percentile(samples: Sequence[float], share: float) -> float:
