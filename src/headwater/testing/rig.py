@@ -28,6 +28,7 @@ from headwater.collection.run import Run, write_run
 from headwater.compute.dataflow.graph import Arrangement, Operator, Origin, State, origins
 from headwater.compute.dataflow.memory import Memory, names_of
 from headwater.compute.dataflow.operator import Given, History, Outcome, update_schema
+from headwater.compute.dataflow.ops.exact import Exact, encoded
 from headwater.compute.dataflow.ops.groups import one_array
 from headwater.compute.ir.expression import Column
 from headwater.persist.consolidate import TIME, consolidate
@@ -102,11 +103,27 @@ def check_memory(memory: Memory, state: pa.Table, key: Sequence[str]) -> None:
     found = dict(zip(names, rows.to_pylist(), strict=True))
     assert len(found) == len(names), f"two rows of a group: {names}"
     for name, place in memory.places.items():
-        there = {c: values[place].as_py() for c, values in memory.columns.items()}
+        there = _stored_row(memory, place, rows.schema)
         kept = found.get(name)
         wanted = kept and {column: kept[column] for column in there}
         remembered = there if memory.present[place] else None
         assert remembered == wanted, f"of {name} there is {wanted}, and remembered {remembered}"
+
+
+def _stored_row(memory: Memory, place: int, schema: pa.Schema) -> dict[str, Any]:
+    """Return a row as it is stored, of the numbers that are remembered of it."""
+    row: dict[str, Any] = {}
+    for name, numbers in memory.columns.items():
+        if name not in schema.names:
+            continue  # The exponents of another one.
+        row[name] = int(numbers[place])
+        if pa.types.is_binary(schema.field(name).type):
+            exponents = memory.columns.get(f"{name}.exponents")
+            exponent = 0 if exponents is None else int(exponents[place])
+            digits = np.array([row[name]], object)
+            number = encoded(Exact(digits, exponent), fractional=exponents is not None)
+            row[name] = number[0].as_py()
+    return row
 
 
 def check_at(output: pa.Table, time: int, expected: Rows) -> None:

@@ -7,9 +7,10 @@ its groups back, beside the updates that say the same, and is given them in its 
 
     memory  =  of some groups, the row that the state has for each, or that it has none
 
-It is a value: nobody changes one, and the rows are those that a lookup would find, in the form in
-which they are stored. A group that is not in it is looked up. So a memory that is lost costs time
-and nothing else; **which** memory is that of a state is said by who commits it (``remembered.py``).
+It is a value: nobody changes one, and the rows are those that a lookup would find, as the numbers
+that the operator computes with. A group that is not in it is looked up. So a memory that is lost
+costs time and nothing else; **which** memory is that of a state is said by who commits it
+(``remembered.py``).
 
 Bounded: a step that names more than :data:`NAMED_MAX` groups leaves none, for so many are seldom
 the same again; one of more than :data:`GROUPS_MAX` groups is given up, and begins anew.
@@ -31,6 +32,8 @@ import pyarrow as pa
 
 Longs = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+Numbers = npt.NDArray[Any]
+"""``int64``, or Python's integers."""
 
 NAMED_MAX: Final = 512
 GROUPS_MAX: Final = 2048
@@ -86,8 +89,8 @@ class Memory:
     """Of each group by its name, where its row is."""
     present: Mask
     """Of each place, whether the state has the row; else the group is known to have none."""
-    columns: Mapping[str, Any]
-    """Of each place, the row's values, without those of the key."""
+    columns: Mapping[str, Numbers]
+    """Of each place, the row's numbers."""
 
     def __len__(self) -> int:
         return len(self.present)
@@ -98,7 +101,7 @@ class Memory:
         return np.fromiter((get(name, UNKNOWN) for name in names), np.int64, len(names))
 
     def with_rows(
-        self, names: Sequence[Hashable], columns: Mapping[str, Any], present: Mask
+        self, names: Sequence[Hashable], columns: Mapping[str, Numbers], present: Mask
     ) -> Memory | None:
         """Return it after these groups, each named once, got these rows; ``None``: too many."""
         at = self.places_of(names)
@@ -112,13 +115,11 @@ class Memory:
             places = {**places, **zip_names(names, fresh, known)}
         taken = np.arange(size)
         taken[at] = np.arange(known, known + len(names))
-        rows = pa.array(taken)
-        there = np.concatenate([self.present, present])[taken]
         return Memory(
             places,
-            there,
+            np.concatenate([self.present, present])[taken],
             {
-                name: pa.concat_arrays([column, columns[name]]).take(rows)
+                name: np.concatenate([column, columns[name]])[taken]
                 for name, column in self.columns.items()
             },
         )
@@ -129,6 +130,6 @@ def zip_names(names: Sequence[Hashable], picked: Longs, first: int) -> dict[Hash
     return dict(zip((names[n] for n in picked.tolist()), count(first), strict=False))
 
 
-def begun(names: Sequence[Hashable], columns: Mapping[str, Any], present: Mask) -> Memory:
+def begun(names: Sequence[Hashable], columns: Mapping[str, Numbers], present: Mask) -> Memory:
     """Return the memory of just these groups, each named once."""
     return Memory(dict(zip(names, count(), strict=False)), present, columns)

@@ -25,7 +25,9 @@ Relied on by: the lowering of aggregates (:func:`is_accumulable`, :func:`state_c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -33,6 +35,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headwater.compute.dataflow.graph import Accumulate, AccumulateCall
+from headwater.compute.dataflow.memory import Memory, Numbers
 from headwater.compute.dataflow.operator import Given, History, Outcome
 from headwater.compute.dataflow.ops.accumulators import (
     ROWS,
@@ -47,6 +50,7 @@ from headwater.compute.dataflow.ops.accumulators import (
 )
 from headwater.compute.dataflow.ops.changes import (
     Changes,
+    Stored,
     changes_of,
     is_distinguishable,
     keyed_by,
@@ -98,26 +102,34 @@ def step(op: Accumulate, given: Given) -> Outcome:
         delta = pa.concat_tables([delta, _nothing_at(given.lower, delta.schema)])
     if not len(delta):
         return Outcome(given.output.empty_table())
-    types = _types(op.input.columns)
+    plan = _planned(op)
     changes = changes_of(delta, op.groups)
-    terms = distinct_terms(op.calls, types)
     history = given.states[op.state]
-    states = _states(changes, delta, terms, history)
-    needed = terms_of(op.calls, types)
-    answers = [answer(call, needed[call], types, states) for call in op.calls]
-    present = _present(op, given, changes, states)
+    states = _states(changes, delta, plan, history)
+    answers = [
+        answer(call, terms, plan.types, states)
+        for call, terms in zip(op.calls, plan.needed, strict=True)
+    ]
+    shown = present = _present(op, given, changes, states)
     overflow = [_overflow(one, present) for one in answers]
-    shown = present & ~np.logical_or.reduce([np.zeros(len(present), np.bool_), *overflow])
-    kept = np.logical_or.reduce([states[term].nonzero for term in terms])
-    columns = {name: term.stored(states[term]) for name, term in _columns(terms)}
-    memory = remembered(changes, history, columns, kept)
+    for wrong in overflow:
+        shown = shown if wrong is None else shown & ~wrong
+    kept = np.zeros(len(present), np.bool_)
+    for term in plan.terms.values():
+        kept = kept | states[term].nonzero
+    memory = _remembered(changes, history, plan, states, kept)
     return Outcome(
         changes.replacements(
             changes.keys if op.groups else (), [a.values for a in answers], shown, given.output
         ),
         {
-            op.state: changes.replacements(
-                changes.keys, list(columns.values()), kept, given.state_schemas[op.state]
+            op.state: changes.state_replacements(
+                [states[term].digits for term in plan.terms.values()],
+                lambda rows: [
+                    term.stored(states[term].at_rows(rows)) for term in plan.terms.values()
+                ],
+                kept,
+                given.state_schemas[op.state],
             )
         },
         _errors(op, changes, overflow),
@@ -131,6 +143,26 @@ def _types(columns: Sequence[Column]) -> Mapping[str, str]:
     return {column.name: column.type for column in columns}
 
 
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What an operator says of every step."""
+
+    types: Mapping[str, str]
+    """Of the input's columns."""
+    terms: Mapping[str, Term]
+    """By the columns of the state that hold them."""
+    needed: tuple[tuple[Term, ...], ...]
+    """Of each call."""
+
+
+@lru_cache(maxsize=1024)
+def _planned(op: Accumulate) -> _Plan:
+    types = _types(op.input.columns)
+    terms = enumerate(distinct_terms(op.calls, types))
+    by_column = {term.column(number).name: term for number, term in terms}
+    return _Plan(types, by_column, terms_of(op.calls, types))
+
+
 def _nothing_at(time: int, schema: pa.Schema) -> pa.Table:
     values = {TIME: pa.array([time]), DIFF: pa.array([0])}
     columns = [values.get(field.name, pa.nulls(1, field.type)) for field in schema]
@@ -140,30 +172,50 @@ def _nothing_at(time: int, schema: pa.Schema) -> pa.Table:
 # ---- states ----------------------------------------------------------------------------------
 
 
-def _states(
-    changes: Changes, delta: pa.Table, terms: Sequence[Term], history: History
-) -> dict[Term, Exact]:
+def _states(changes: Changes, delta: pa.Table, plan: _Plan, history: History) -> dict[Term, Exact]:
     """Return every term in every state."""
-    stored = stored_states(changes, history, [name for name, _ in _columns(terms)])
+    stored = stored_states(changes, history, list(plan.terms))
     diffs, rows = column_longs(delta, DIFF), Rows(delta)
+    all_rows = changes.totals(diffs)
     states: dict[Term, Exact] = {}
-    for name, term in _columns(terms):
-        were, added = term.loaded(stored.updates.column(name)), rows.added(term)
+    for name, term in plan.terms.items():
         if term.kind == "xor":
-            xor, start = np.bitwise_xor, np.zeros(changes.size, np.int64)
-            xor.at(start, stored.places, np.where(stored.diffs % 2 != 0, were.digits, 0))
-            odd = np.where(diffs % 2 != 0, added.digits, 0)
-            states[term] = Exact(changes.states(start, odd, plus=xor, minus=xor))
+            states[term] = _xored(
+                changes, stored, name, np.where(diffs % 2, rows.added(term).digits, 0)
+            )
+        elif term.is_number:
+            sums, start, exponent = prepared(rows.added(term), diffs, term.before(name, stored))
+            states[term] = Exact(changes.states(start, changes.totals(sums)), exponent)
         else:
-            base = were.summed(stored.diffs, stored.places, changes.size)
-            sums, start, exponent = prepared(added, diffs, base)
-            states[term] = Exact(changes.states(start, sums), exponent)
+            counted = rows.counted(term)
+            change = all_rows
+            if counted is not None:
+                change = (
+                    changes.totals(np.where(counted, diffs, 0)) if counted.any() else 0 * change
+                )
+            states[term] = Exact(changes.states(stored.longs(name), change))
     return states
 
 
-def _columns(terms: Sequence[Term]) -> Iterator[tuple[str, Term]]:
-    """Yield the terms with the names of the state's columns that hold them."""
-    return ((term.column(number).name, term) for number, term in enumerate(terms))
+def _xored(changes: Changes, stored: Stored, name: str, odd: Longs) -> Exact:
+    xor, start = np.bitwise_xor, np.zeros(changes.size, np.int64)
+    if len(stored.known):
+        start[stored.known] = stored.recalled[name]
+    if stored.updates is not None:
+        were = column_longs(stored.updates.table, name)
+        xor.at(start, stored.updates.places, np.where(stored.updates.diffs % 2, were, 0))
+    return Exact(changes.states(start, changes.totals(odd, xor), plus=xor, minus=xor))
+
+
+def _remembered(
+    changes: Changes, history: History, plan: _Plan, states: Mapping[Term, Exact], kept: Mask
+) -> Memory | None:
+    if changes.names is None:
+        return None
+    columns: dict[str, Numbers] = {}
+    for name, term in plan.terms.items():
+        columns |= term.remembered(name, states[term].at_rows(changes.last))
+    return remembered(changes, history, columns, kept)
 
 
 def _present(op: Accumulate, given: Given, changes: Changes, states: Mapping[Term, Exact]) -> Mask:
@@ -178,17 +230,22 @@ def _present(op: Accumulate, given: Given, changes: Changes, states: Mapping[Ter
 # ---- errors ----------------------------------------------------------------------------------
 
 
-def _overflow(one: Answer, present: Mask) -> Mask:
-    return np.zeros(len(present), np.bool_) if one.overflow is None else one.overflow & present
+def _overflow(one: Answer, present: Mask) -> Mask | None:
+    """Return where an answer that is shown does not fit; ``None``: it does everywhere."""
+    if one.overflow is None or not one.overflow.any():
+        return None
+    return one.overflow & present
 
 
-def _errors(op: Accumulate, changes: Changes, overflow: Sequence[Mask]) -> pa.Table | None:
+def _errors(op: Accumulate, changes: Changes, overflow: Sequence[Mask | None]) -> pa.Table | None:
     """Return which errors come and go; a group has one for each call that does not fit."""
     before, after = changes.before, changes.after
     messages: list[str] = []
     times: list[int] = []
     diffs: list[int] = []
     for call, wrong in zip(op.calls, overflow, strict=True):
+        if wrong is None:
+            continue
         for change in np.flatnonzero(wrong[before] != wrong[after]).tolist():
             messages.append(_message(op, call, changes, int(changes.groups[change])))
             times.append(int(changes.times[change]))

@@ -34,8 +34,9 @@ from headwater.collection.type_table import UnsupportedType
 from headwater.collection.types import by_spark
 from headwater.compute.catalyst import rounding
 from headwater.compute.dataflow.graph import AccumulateCall
+from headwater.compute.dataflow.memory import Numbers
 from headwater.compute.dataflow.ops import exact
-from headwater.compute.dataflow.ops.changes import COUNT
+from headwater.compute.dataflow.ops.changes import COUNT, Stored
 from headwater.compute.dataflow.ops.exact import Exact
 from headwater.compute.dataflow.ops.moments import moments
 from headwater.compute.ir.expression import Column
@@ -129,8 +130,22 @@ class Term:
             return COUNT
         return Column(f"_{self.kind}{number}_0", "binary" if self.is_number else "bigint", False)
 
-    def loaded(self, stored: Any) -> Exact:
-        """Return what a column of the state holds."""
+    def before(self, name: str, of: Stored) -> Exact:
+        """Return what the state has in a column for each group."""
+        found = []
+        if len(of.known):
+            digits = of.recalled[name]
+            exponents = of.recalled.get(_exponents(name))
+            known = Exact(digits) if exponents is None else exact.one_unit(digits, exponents)
+            found.append(known.scattered(of.known, of.size))
+        if of.updates is not None:
+            updates = self._loaded(of.updates.table.column(name))
+            found.append(updates.summed(of.updates.diffs, of.updates.places, of.size))
+        if not found:
+            return Exact(np.zeros(of.size, np.int64))
+        return found[0] if len(found) == 1 else found[0] + found[1]
+
+    def _loaded(self, stored: Any) -> Exact:
         if self.is_number:
             return exact.decoded(stored, fractional=self.kind == "product")
         return Exact(stored.to_numpy())
@@ -141,21 +156,32 @@ class Term:
             return exact.encoded(numbers, fractional=self.kind == "product")
         return pa.array(numbers.digits.astype(np.int64))
 
+    def remembered(self, name: str, numbers: Exact) -> dict[str, Numbers]:
+        """Return what a memory has instead of a column of the state."""
+        if self.kind != "product":
+            return {name: numbers.digits}
+        digits, exponents = exact.odds(numbers)
+        return {name: digits, _exponents(name): exponents}
+
 
 ROWS: Final = Term("count")
 """How many rows there are, whatever is in them."""
 
 
+def _exponents(name: str) -> str:
+    return f"{name}.exponents"
+
+
 def terms_of(
     calls: Iterable[AccumulateCall], types: Mapping[str, str]
-) -> dict[AccumulateCall, tuple[Term, ...]]:
+) -> tuple[tuple[Term, ...], ...]:
     """Return the terms of each call, given the types of the input's columns."""
-    return {call: tuple(_terms(call, types)) for call in calls}
+    return tuple(tuple(_terms(call, types)) for call in calls)
 
 
 def distinct_terms(calls: Iterable[AccumulateCall], types: Mapping[str, str]) -> tuple[Term, ...]:
     """Return what is kept for these calls, in the order of the state's columns."""
-    needed = (term for terms in terms_of(calls, types).values() for term in terms)
+    needed = (term for terms in terms_of(calls, types) for term in terms)
     return tuple(dict.fromkeys([ROWS, *needed]))
 
 
@@ -224,43 +250,48 @@ class Rows:
     _doubles: dict[str, Doubles] = field(default_factory=dict)
 
     def added(self, term: Term) -> Exact:
-        """Return what one of each row adds to a term."""
+        """Return what one of each row adds to a number, or to a bitwise one."""
+        counts = self._counts(term)
+        if term.kind in ("sum", "xor"):
+            numbers = exact.whole_numbers(self.table.column(term.factors[0]))
+            return numbers if counts is None else Exact(np.where(counts, numbers.digits, 0))
+        assert term.kind == "product", f"a {term.kind} is counted"
+        counts = _both(counts, self._finite(term))
+        first, *others = (self._as_doubles(name) for name in term.factors)
+        product = exact.from_doubles(np.where(counts, first, 0.0))
+        for other in others:
+            product = product * exact.from_doubles(np.where(counts, other, 0.0))
+        return product
+
+    def counted(self, term: Term) -> Mask | None:
+        """Return which rows a count counts; ``None``: all of them."""
         counts = self._counts(term)
         match term.kind:
             case "count":
-                pass
-            case "sum" | "xor":
-                numbers = exact.whole_numbers(self.table.column(term.factors[0]))
-                return Exact(np.where(counts, numbers.digits, 0))
-            case "product":
-                counts = counts & self._finite(term)
-                first, *others = (self._as_doubles(name) for name in term.factors)
-                product = exact.from_doubles(np.where(counts, first, 0.0))
-                for other in others:
-                    product = product * exact.from_doubles(np.where(counts, other, 0.0))
-                return product
+                return counts
             case "true":
                 column = self.table.column(term.factors[0]).fill_null(False)
-                counts = counts & np.asarray(column, dtype=np.bool_)
+                return _both(counts, np.asarray(column, dtype=np.bool_))
             case "nan":
-                counts = counts & np.isnan(self._as_doubles(term.factors[0]))
+                return _both(counts, np.isnan(self._as_doubles(term.factors[0])))
             case "up":
-                counts = counts & np.isposinf(self._as_doubles(term.factors[0]))
+                return _both(counts, np.isposinf(self._as_doubles(term.factors[0])))
             case "down":
-                counts = counts & np.isneginf(self._as_doubles(term.factors[0]))
-            case "unbounded":
-                counts = counts & ~self._finite(term)
-        return Exact(counts.astype(np.int64))
+                return _both(counts, np.isneginf(self._as_doubles(term.factors[0])))
+            case _:
+                assert term.kind == "unbounded", f"a {term.kind} is added up"
+                return _both(counts, ~self._finite(term))
 
-    def _counts(self, term: Term) -> Mask:
-        counts = np.ones(len(self.table), np.bool_)
+    def _counts(self, term: Term) -> Mask | None:
+        """Return which rows the filter keeps and nothing is NULL in; ``None``: all of them."""
+        counts = None
         if term.filter is not None:
             column = self.table.column(term.filter).fill_null(False)
-            counts &= np.asarray(column, dtype=np.bool_)
+            counts = np.asarray(column, dtype=np.bool_)
         for name in term.present:
             column = self.table.column(name)
             if column.null_count:
-                counts &= np.asarray(column.is_valid(), dtype=np.bool_)
+                counts = _both(counts, np.asarray(column.is_valid(), dtype=np.bool_))
         return counts
 
     def _finite(self, term: Term) -> Mask:
@@ -273,6 +304,10 @@ class Rows:
         if name not in self._doubles:
             self._doubles[name] = exact.doubles(self.table.column(name))
         return self._doubles[name]
+
+
+def _both(counts: Mask | None, others: Mask) -> Mask:
+    return others if counts is None else counts & others
 
 
 # ---- answers ---------------------------------------------------------------------------------

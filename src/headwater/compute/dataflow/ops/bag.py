@@ -67,13 +67,17 @@ def step(op: Bag, given: Given) -> Outcome:
     diffs, of_left = column_longs(delta, DIFF), np.arange(len(delta)) < len(left)
     sides: list[Longs] = []
     for column, added in ((LEFT, of_left), (RIGHT, ~of_left)):
-        sides.append(changes.states(stored.longs(column.name), np.where(added, diffs, 0)))
-    columns = {LEFT.name: pa.array(sides[0]), RIGHT.name: pa.array(sides[1])}
+        change = changes.totals(np.where(added, diffs, 0))
+        sides.append(changes.states(stored.longs(column.name), change))
     some = (sides[0] != 0) | (sides[1] != 0)
-    kept = changes.replacements(
-        changes.keys, list(columns.values()), some, given.state_schemas[op.counts]
+    kept = changes.state_replacements(
+        sides,
+        lambda states: [pa.array(side[states]) for side in sides],
+        some,
+        given.state_schemas[op.counts],
     )
-    memory = remembered(changes, history, columns, some)
+    last = {LEFT.name: sides[0][changes.last], RIGHT.name: sides[1][changes.last]}
+    memory = remembered(changes, history, last, some)
     shown = changes.keys if names else ()
     output = changes.recounts(shown, _multiplicity(op, *sides), given.output)
     memories = {} if memory is None else {op.counts: memory}

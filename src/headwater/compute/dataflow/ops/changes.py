@@ -18,7 +18,7 @@ Kept by: this module. Relied on by: ``accumulate.py``, ``distinct.py``, ``bag.py
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -33,7 +33,7 @@ from headwater.collection.key import NotAKey, key_form
 from headwater.collection.probe import PROBE_INDEX
 from headwater.collection.type_table import UnsupportedType
 from headwater.collection.types import by_spark
-from headwater.compute.dataflow.memory import UNKNOWN, Memory, begun, names_of
+from headwater.compute.dataflow.memory import UNKNOWN, Memory, Numbers, begun, names_of
 from headwater.compute.dataflow.operator import History
 from headwater.compute.dataflow.ops.groups import normalised, numbered
 from headwater.compute.ir.expression import Column
@@ -41,6 +41,8 @@ from headwater.persist.consolidate import DIFF, TIME, column_longs
 
 Longs = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+Stores = Callable[[Longs], Sequence[Any]]
+"""Makes columns of what some states have."""
 
 ALL: Final = Column("_all_0", "int", False)
 """The key of a state that has no group columns: 0 in its only row."""
@@ -49,6 +51,7 @@ COUNT: Final = Column("_count_0", "bigint", False)
 """Of a state: how many rows the group has."""
 
 _BITS: Final = {32: pa.int32(), 64: pa.int64()}
+_SHORT: Final = 2**16
 
 
 def is_distinguishable(types: Sequence[str]) -> bool:
@@ -119,11 +122,16 @@ class Changes:
         leads[1:] = self.groups[1:] != self.groups[:-1]
         return leads
 
-    def states(self, base: Any, added: Any, *, plus: Any = np.add, minus: Any = np.subtract) -> Any:
-        """Return every state, given those of the groups and what each row of the delta adds."""
-        if not len(added):
-            return base
-        change = plus.reduceat(added[self.order], self.starts)
+    def totals(self, added: Any, plus: Any = np.add) -> Any:
+        """Return what each change adds, given what each row of the delta does."""
+        return plus.reduceat(added[self.order], self.starts)
+
+    def states(
+        self, base: Any, change: Any, *, plus: Any = np.add, minus: Any = np.subtract
+    ) -> Any:
+        """Return every state, given those of the groups and what each change adds."""
+        if len(change) == self.size:  # One of each group.
+            return np.concatenate([base, plus(change, base)])
         total = plus.accumulate(change)
         firsts = np.flatnonzero(self._leads)
         # What has come before a group's first change is not its own.
@@ -141,12 +149,38 @@ class Changes:
         same = np.ones(len(before), np.bool_)
         for column in values:
             same &= _identical(column, before, after)
-        gone = present[before] & ~(present[after] & same)
-        come = present[after] & ~(present[before] & same)
+
+        def picked(states: Longs) -> list[Any]:
+            rows = pa.array(states)
+            return [value.take(rows) for value in values]
+
+        return self._replaced(keys, picked, present, same, schema)
+
+    def state_replacements(
+        self, numbers: Sequence[Numbers], stored: Stores, present: Mask, schema: pa.Schema
+    ) -> pa.Table:
+        """Return those of the state itself, whose rows are these ``numbers``, one for each state.
+
+        ``stored`` makes columns of them, for the states that it is given.
+        """
+        before, after = self.before, self.after
+        same = np.ones(len(before), np.bool_)
+        for each in numbers:
+            same &= each[before] == each[after]
+        return self._replaced(self.keys, stored, present, same, schema)
+
+    def _replaced(
+        self, keys: Sequence[Any], values: Stores, present: Mask, same: Mask, schema: pa.Schema
+    ) -> pa.Table:
+        before, after = self.before, self.after
+        was, is_ = present[before], present[after]
+        kept = was & is_ & same
+        gone, come = was & ~kept, is_ & ~kept
         states = np.concatenate([before[gone], after[come]])
         times = np.concatenate([self.times[gone], self.times[come]])
-        diffs = np.repeat(np.array([-1, 1]), [gone.sum(), come.sum()])
-        return self._updates(keys, values, states, times, diffs, schema)
+        diffs = np.ones(len(states), np.int64)
+        diffs[: np.count_nonzero(gone)] = -1
+        return self._updates(keys, values(states), states, times, diffs, schema)
 
     def recounts(self, keys: Sequence[Any], counts: Longs, schema: pa.Schema) -> pa.Table:
         """Return the updates of a collection that has the ``keys`` of a group this many times."""
@@ -165,9 +199,7 @@ class Changes:
         schema: pa.Schema,
     ) -> pa.Table:
         groups = pa.array(self.group_of[states])
-        columns = [key.take(groups) for key in keys]
-        columns += [value.take(pa.array(states)) for value in values]
-        arrays = [*columns, pa.array(times), pa.array(diffs)]
+        arrays = [*(key.take(groups) for key in keys), *values, pa.array(times), pa.array(diffs)]
         # Arrow would cast what is of another type, and round.
         assert [array.type for array in arrays] == schema.types, f"updates of {schema}"
         return pa.Table.from_arrays(arrays, schema=schema)
@@ -182,7 +214,7 @@ def changes_of(delta: pa.Table, groups: Sequence[str]) -> Changes:
         columns = [pa.array(np.zeros(rows, np.int32))]
     number, first = numbered(columns, rows)
     times = column_longs(delta, TIME)
-    order = np.lexsort((times, number))
+    order = _order(number, len(first), times)
     number, times = number[order], times[order]
     opens = np.ones(rows, np.bool_)
     opens[1:] = (number[1:] != number[:-1]) | (times[1:] != times[:-1])
@@ -191,9 +223,17 @@ def changes_of(delta: pa.Table, groups: Sequence[str]) -> Changes:
     return Changes(keys, number[starts], times[starts], order, starts)
 
 
+def _order(number: Longs, numbers: int, times: Longs) -> Longs:
+    """Return the rows by number, then time."""
+    if (times != times[0]).any():
+        return np.lexsort((times, number))
+    # Of short numbers there is a sort that compares none.
+    return np.argsort(number.astype(np.uint16) if numbers <= _SHORT else number, kind="stable")
+
+
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """What a state has for the groups of some changes: their rows, with all that became of them.
+class Updates:
+    """What was looked up in a state: the rows of some groups, with all that became of them.
 
     A group has one row or none, and what it had before cancels out. So a number of the row is the
     sum of all it ever was, each with its diff, and nothing has to be compared.
@@ -202,42 +242,56 @@ class Stored:
     places: Longs
     """Of each of these updates, the group."""
     diffs: Longs
-    updates: pa.Table
+    table: pa.Table
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a state has for the groups of some changes: as far as possible, what is remembered."""
+
     size: int
     """How many groups there are."""
-
-    def with_(self, other: Stored) -> Stored:
-        """Return what both have, of groups that only one of them has."""
-        return Stored(
-            np.concatenate([self.places, other.places]),
-            np.concatenate([self.diffs, other.diffs]),
-            pa.concat_tables([self.updates, other.updates]),
-            self.size,
-        )
+    known: Longs
+    """The groups that are remembered to have a row …"""
+    recalled: Mapping[str, Numbers]
+    """… and the numbers of these rows."""
+    updates: Updates | None
+    """Of the groups that are not remembered."""
 
     def longs(self, column: str) -> Longs:
         """Return a number of each group; 0 where it has no row."""
         totals = np.zeros(self.size, np.int64)
-        np.add.at(totals, self.places, column_longs(self.updates, column) * self.diffs)
+        if len(self.known):
+            totals[self.known] = self.recalled[column]
+        if self.updates is not None:
+            found, diffs = column_longs(self.updates.table, column), self.updates.diffs
+            np.add.at(totals, self.updates.places, found * diffs)
         return totals
 
 
 def stored_states(changes: Changes, history: History, columns: Sequence[str]) -> Stored:
     """Remember, or look up, the state's row of each group."""
     memory, names = history.memory, changes.names
+    none = np.zeros(0, np.int64)
     if memory is None or names is None:
-        return _looked_up(changes, history, columns, np.arange(changes.size))
+        found = _looked_up(changes, history, columns, np.arange(changes.size))
+        return Stored(changes.size, none, {}, found)
     at = memory.places_of(names)
     known = np.flatnonzero(at != UNKNOWN)
+    unknown = np.flatnonzero(at == UNKNOWN) if len(known) < len(at) else none
     known = known[memory.present[at[known]]]
-    rows = pa.array(at[known])
-    recalled = pa.table([memory.columns[name].take(rows) for name in columns], names=columns)
-    stored = Stored(known, np.ones(len(known), np.int64), recalled, changes.size)
-    unknown = np.flatnonzero(at == UNKNOWN)
-    return stored.with_(_looked_up(changes, history, columns, unknown)) if len(unknown) else stored
+    rows = at[known]
+    return Stored(
+        changes.size,
+        known,
+        {name: numbers[rows] for name, numbers in memory.columns.items()},
+        _looked_up(changes, history, columns, unknown) if len(unknown) else None,
+    )
 
 
-def _looked_up(changes: Changes, history: History, columns: Sequence[str], groups: Longs) -> Stored:
+def _looked_up(
+    changes: Changes, history: History, columns: Sequence[str], groups: Longs
+) -> Updates:
     keys = changes.keys
     if len(groups) < changes.size:
         keys = tuple(key.take(pa.array(groups)) for key in keys)
@@ -247,25 +301,23 @@ def _looked_up(changes: Changes, history: History, columns: Sequence[str], group
     np.add.at(rows, places, diffs)
     if ((rows != 0) & (rows != 1)).any():
         raise HeadwaterError(f"a state has not one row per group: {history.schema.names}")
-    return Stored(places, diffs, found.select(columns), changes.size)
+    return Updates(places, diffs, found.select(columns))
 
 
 def remembered(
-    changes: Changes, history: History, columns: Mapping[str, Any], kept: Mask
+    changes: Changes, history: History, columns: Mapping[str, Numbers], kept: Mask
 ) -> Memory | None:
     """Return what to remember of a state after a step; ``None``: nothing.
 
-    Of each state (as in the module's docstring) ``columns`` are the values that its row has, and
-    ``kept`` says whether it has one.
+    Of each group ``columns`` are the numbers that its row has at last; of each state (as in the
+    module's docstring) ``kept`` says whether it has one.
     """
     if changes.names is None:
         return None
-    last = pa.array(changes.last)
-    rows = {name: column.take(last) for name, column in columns.items()}
     present = kept[changes.last]
     if history.memory is None:
-        return begun(changes.names, rows, present)
-    return history.memory.with_rows(changes.names, rows, present)
+        return begun(changes.names, columns, present)
+    return history.memory.with_rows(changes.names, columns, present)
 
 
 def _identical(column: Any, before: Longs, after: Longs) -> Mask:

@@ -55,10 +55,13 @@ def step(op: Distinct, given: Given) -> Outcome:
     changes = changes_of(delta, names)
     history = given.states[op.counts]
     stored = stored_states(changes, history, [COUNT.name])
-    counts = changes.states(stored.longs(COUNT.name), column_longs(delta, DIFF))
-    column = pa.array(counts)
-    kept = changes.replacements(changes.keys, [column], counts != 0, given.state_schemas[op.counts])
-    memory = remembered(changes, history, {COUNT.name: column}, counts != 0)
+    added = changes.totals(column_longs(delta, DIFF))
+    counts = changes.states(stored.longs(COUNT.name), added)
+    some = counts != 0
+    kept = changes.state_replacements(
+        [counts], lambda states: [pa.array(counts[states])], some, given.state_schemas[op.counts]
+    )
+    memory = remembered(changes, history, {COUNT.name: counts[changes.last]}, some)
     shown = changes.keys if names else ()
     output = changes.recounts(shown, (counts > 0).astype(np.int64), given.output)
     memories = {} if memory is None else {op.counts: memory}

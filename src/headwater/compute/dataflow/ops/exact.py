@@ -57,6 +57,10 @@ class Exact:
         """Which of them are not 0."""
         return np.asarray(self.digits != 0, dtype=np.bool_)
 
+    def at_rows(self, rows: Longs) -> Exact:
+        """Return some of them."""
+        return Exact(self.digits[rows], self.exponent)
+
     def at(self, exponent: int) -> Exact:
         """Return the same numbers in a finer unit."""
         shift = self.exponent - exponent
@@ -168,7 +172,18 @@ def from_doubles(values: Doubles) -> Exact:
     """Return finite doubles as they are."""
     fractions, exponents = np.frexp(values)
     digits = (fractions * 2.0**_MANTISSA_BITS).astype(np.int64)
-    return _one_unit(*_odd(digits, exponents.astype(np.int64) - _MANTISSA_BITS))
+    return one_unit(*_odd(digits, exponents.astype(np.int64) - _MANTISSA_BITS))
+
+
+def odds(numbers: Exact) -> tuple[Digits, Longs]:
+    """Return the same numbers as odd digits, each with an exponent; 0 as 0 · 2**0."""
+    digits = narrowed(numbers.digits)
+    if digits.dtype != object:
+        return _odd(digits, np.full(len(digits), numbers.exponent))
+    zeros = [(number & -number).bit_length() - 1 if number else 0 for number in map(int, digits)]
+    shifts = np.array(zeros, np.int64)
+    odd = digits >> shifts.astype(object)
+    return odd, np.where(digits == 0, 0, numbers.exponent + shifts)
 
 
 def _odd(digits: Longs, exponents: Longs) -> tuple[Longs, Longs]:
@@ -178,7 +193,8 @@ def _odd(digits: Longs, exponents: Longs) -> tuple[Longs, Longs]:
     return digits >> zeros, np.where(digits == 0, 0, exponents + zeros)
 
 
-def _one_unit(digits: Digits, exponents: Longs) -> Exact:
+def one_unit(digits: Digits, exponents: Longs) -> Exact:
+    """Return numbers of different exponents in the finest of their units."""
     there = digits != 0
     if not there.any():
         return Exact(np.zeros(len(digits), np.int64))
@@ -222,19 +238,15 @@ def quotient(numerator: int, denominator: int, exponent: int = 0) -> float:
 
 def encoded(numbers: Exact, *, fractional: bool) -> Any:
     """Return the numbers as a ``binary`` column."""
-    digits = narrowed(numbers.digits)
-    if digits.dtype != object:
-        if not fractional:
-            return _fixed(digits)
-        odd, exponents = _odd(digits, np.full(len(digits), numbers.exponent))
-        return _fixed(np.column_stack([exponents, odd]))
     if not fractional:
+        digits = narrowed(numbers.digits)
+        if digits.dtype != object:
+            return _fixed(digits)
         return pa.array([_words(int(n)) for n in digits], pa.binary())
-    cells = []
-    for number in map(int, digits):
-        zeros = (number & -number).bit_length() - 1 if number else 0
-        exponent = numbers.exponent + zeros if number else 0
-        cells.append(_words(exponent) + _words(number >> zeros))
+    odd, exponents = odds(numbers)
+    if odd.dtype != object:
+        return _fixed(np.column_stack([exponents, odd]))
+    cells = [_words(int(e)) + _words(int(n)) for n, e in zip(odd, exponents, strict=True)]
     return pa.array(cells, pa.binary())
 
 
@@ -246,13 +258,13 @@ def decoded(column: Any, *, fractional: bool) -> Exact:
     if len(array) and (np.diff(offsets) == 8 * width).all():
         words = np.frombuffer(array.buffers()[2], np.uint8)[offsets[0] : offsets[-1]]
         table = np.frombuffer(words.tobytes(), "<i8").reshape(-1, width)
-        return _one_unit(table[:, 1], table[:, 0]) if fractional else Exact(table[:, 0])
+        return one_unit(table[:, 1], table[:, 0]) if fractional else Exact(table[:, 0])
     cells = array.to_pylist()
     if not fractional:
         return Exact(_objects([int.from_bytes(cell, "little", signed=True) for cell in cells]))
     digits = _objects([int.from_bytes(cell[8:], "little", signed=True) for cell in cells])
     exponents = [int.from_bytes(cell[:8], "little", signed=True) for cell in cells]
-    return _one_unit(digits, np.array(exponents, np.int64))
+    return one_unit(digits, np.array(exponents, np.int64))
 
 
 def narrowed(digits: Digits) -> Digits:
