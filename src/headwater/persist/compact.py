@@ -43,6 +43,9 @@ from headwater.persist.state import CollectionState
 PASS_ROWS_MAX: Final = 4_000_000
 PASS_BYTES_MAX: Final = 128 * 1024 * 1024
 
+ONE_CHUNK_ROWS_MAX: Final = 64 * 1024
+"""Up to here it costs less to join the rows of all parts than to look at each part's for itself."""
+
 
 def advance(updates: pa.Table, since: int) -> pa.Table:
     """Return the updates with times before ``since`` moved to it."""
@@ -94,6 +97,8 @@ def passes(
                 for part in parts
             ]
             merged = pa.concat_tables(tables)
+            if merged.num_rows <= ONE_CHUNK_ROWS_MAX:
+                merged = merged.combine_chunks()
             before = pc.sum(merged.column(DIFF)).as_py() or 0
             merged = consolidate(advance(merged, since.only()))
             after = pc.sum(merged.column(DIFF)).as_py() or 0

@@ -131,7 +131,7 @@ def _atomic(state: State, command: c.Atomic, now_ms: int) -> Decision:
         for change in decision.changes:
             state = apply_change(state, change)
             changes.append(change)
-    return Decision(c.All(tuple(outcomes)), tuple(changes))
+    return Decision(c.All(tuple(outcomes)), tuple(changes), state)
 
 
 # ---- life cycle ------------------------------------------------------------------------------

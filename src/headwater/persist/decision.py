@@ -25,6 +25,8 @@ class Decision:
 
     outcome: c.Outcome
     changes: tuple[Change, ...] = ()
+    after: State | None = None
+    """The state after the changes, where it had to be known to decide."""
 
 
 DONE = Decision(c.Done())

@@ -67,10 +67,12 @@ def _since_changes(
             changes.append(ReaderSet(collection.id, reader_id, None))
         else:
             alive[reader_id] = reader
-    wanted: Times = reduce(Frontier.meet, (r.since for r in alive.values()), Frontier.closed())
-    since = collection.since.join(wanted)
-    if since != collection.since:
-        changes.append(SinceMoved(collection.id, since))
+    if not any(reader.since <= collection.since for reader in alive.values()):
+        # Else somebody holds it where it is: one of the many that read it, and move one by one.
+        wanted: Times = reduce(Frontier.meet, (r.since for r in alive.values()), Frontier.closed())
+        since = collection.since.join(wanted)
+        if since != collection.since:
+            changes.append(SinceMoved(collection.id, since))
     return changes
 
 

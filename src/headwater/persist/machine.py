@@ -283,9 +283,11 @@ class Machine:
                 continue
             try:
                 decision = decide(state, request.prepared.result(), now_ms)
-                after = state
-                for change in decision.changes:
-                    after = apply_change(after, change)
+                after = decision.after
+                if after is None:
+                    after = state
+                    for change in decision.changes:
+                        after = apply_change(after, change)
             except Exception as error:  # noqa: BLE001 - a request that is no request: its own fault
                 # Deciding is pure: whatever it raised, nothing has changed, and the rest may go on.
                 results.append(error)

@@ -178,6 +178,8 @@ def _references(state: State, released: Iterable[Part], gained: Iterable[Part]) 
     references, garbage = state.references, state.garbage
     before = {id(part): part for part in released}
     after = {id(part): part for part in gained}
+    if not before and not after:
+        return state
     for key, part in after.items():
         if key not in before and isinstance(part.where, Segment):
             count = references.get(part.where.key, 0)
