@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from headwater.testing.free_ports import free_ports
 from headwater.testing.servers import postgres_server
 from tests.integration.docs_typist import LIMIT_S, Typist
 
@@ -30,8 +30,7 @@ class InShell(Typist):
 
     def __init__(self, directory: Path, dsn: str) -> None:
         super().__init__(directory, dsn)
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            self.port = probe.getsockname()[1]
+        (self.port,) = free_ports(1)
         programs = str(Path(sys.executable).parent)
         self._environment = {
             **os.environ,

@@ -1,14 +1,13 @@
 """Messages of the arena protocol that have golden bytes: each of them, full and empty.
 
 ``arena_wire_v1.json`` holds for each its protobuf bytes, made by Google's own library from our
-``.proto`` files, and what ``protoc`` understood of these. ``python
-tests/formats/arena_wire_samples.py`` writes the file again where ``grpcio-tools`` is installed. The
+``.proto`` files, and what ``protoc`` understood of these. ``python -m
+tests.formats.arena_wire_samples`` writes the file again where ``grpcio-tools`` is installed. The
 bytes are Flow's: a line never changes.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import json
 import sys
@@ -20,6 +19,7 @@ from headwater.materialize.arena import messages as a
 from headwater.materialize.arena.tables import REQUEST, RESPONSE
 from headwater.materialize.protocol import specs as s
 from tests.formats.flow_wire_samples import COLLECTION, MATERIALIZATION
+from tests.formats.google_messages import fill
 
 PATH = Path(__file__).with_name("arena_wire_v1.json")
 PROTO = Path(__file__).parents[2] / "src" / "headwater" / "materialize" / "wire" / "proto"
@@ -82,33 +82,6 @@ def golden() -> dict[str, Any]:
 _MAPS = {"field_config_json", "field_config_json_map", "constraints"}
 
 
-def _fill(theirs: Any, ours: Any) -> None:
-    """Set the fields of a message of Google's library, knowing nothing but their names."""
-    theirs.SetInParent()
-    for field in dataclasses.fields(ours):
-        value = getattr(ours, field.name)
-        if field.name == "unknown":
-            theirs.MergeFromString(value)
-        elif value is None:
-            continue
-        elif field.name in _MAPS:
-            for key, item in value:
-                if dataclasses.is_dataclass(item):
-                    _fill(getattr(theirs, field.name)[key], item)
-                else:
-                    getattr(theirs, field.name)[key] = item
-        elif isinstance(value, tuple):
-            for item in value:
-                if dataclasses.is_dataclass(item):
-                    _fill(getattr(theirs, field.name).add(), item)
-                else:
-                    getattr(theirs, field.name).append(item)
-        elif dataclasses.is_dataclass(value):
-            _fill(getattr(theirs, field.name), value)
-        else:
-            setattr(theirs, field.name, value)
-
-
 def _write() -> None:
     protoc = importlib.import_module("grpc_tools.protoc")
     pool_module = importlib.import_module("google.protobuf.descriptor_pool")
@@ -133,7 +106,7 @@ def _write() -> None:
     for name, message in SAMPLES.items():
         alone = made(f"materialize.{type(message).__name__}") if _alone(message) else None
         if alone is not None:
-            _fill(alone, message)
+            fill(alone, message, _MAPS)
             messages[name] = alone.SerializeToString(deterministic=True).hex()
             continue
         of, kind = next(
@@ -143,7 +116,7 @@ def _write() -> None:
             if field.kind is type(message)
         )
         envelope = made(f"materialize.Transaction{of}")
-        _fill(getattr(envelope, kind.name), message)
+        fill(getattr(envelope, kind.name), message, _MAPS)
         messages[name] = envelope.SerializeToString(deterministic=True).hex()
     schema: dict[str, list[list[Any]]] = {}
     for file in read.file:

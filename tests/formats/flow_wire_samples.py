@@ -1,15 +1,14 @@
 """Messages that have golden bytes: each message of the protocol, full and empty, and the edges.
 
 ``flow_wire_v1.json`` holds for each its protobuf bytes and its JSON, made by Google's own library
-from our ``.proto`` files, and what ``protoc`` understood of these. ``python
-tests/formats/flow_wire_samples.py`` writes the file again where ``grpcio-tools`` is installed. The
+from our ``.proto`` files, and what ``protoc`` understood of these. ``python -m
+tests.formats.flow_wire_samples`` writes the file again where ``grpcio-tools`` is installed. The
 bytes are Flow's: a line never changes.
 """
 
 from __future__ import annotations
 
 import base64
-import dataclasses
 import importlib
 import json
 import sys
@@ -20,6 +19,7 @@ from typing import Any
 from headwater.materialize.protocol import messages as m
 from headwater.materialize.protocol import specs as s
 from headwater.materialize.protocol.machine import Side
+from tests.formats.google_messages import fill
 
 PATH = Path(__file__).with_name("flow_wire_v1.json")
 PROTO = Path(__file__).parents[2] / "src" / "headwater" / "materialize" / "wire" / "proto"
@@ -216,34 +216,8 @@ def golden() -> dict[str, Any]:
 
 
 _MAPS = {"field_config_json_map", "sources", "ack_intents", "constraints"}
+_OURS_ALONE = {"dry_run", "holds_data"}
 _SHORT = {"fieldConfigJsonMap": "fieldConfig", "enumJsonVec": "enum"}
-
-
-def _fill(theirs: Any, ours: Any) -> None:
-    """Set the fields of a message of Google's library, knowing nothing but their names."""
-    theirs.SetInParent()
-    for field in dataclasses.fields(ours):
-        value = getattr(ours, field.name)
-        if field.name == "unknown":
-            theirs.MergeFromString(value)
-        elif field.name in ("dry_run", "holds_data") or value is None:
-            continue
-        elif field.name in _MAPS:
-            for key, item in value:
-                if dataclasses.is_dataclass(item):
-                    _fill(getattr(theirs, field.name)[key], item)
-                else:
-                    getattr(theirs, field.name)[key] = item
-        elif isinstance(value, tuple):
-            for item in value:
-                if dataclasses.is_dataclass(item):
-                    _fill(getattr(theirs, field.name).add(), item)
-                else:
-                    getattr(theirs, field.name).append(item)
-        elif dataclasses.is_dataclass(value):
-            _fill(getattr(theirs, field.name), value)
-        else:
-            setattr(theirs, field.name, value)
 
 
 OPAQUE = {
@@ -297,7 +271,9 @@ def _write() -> None:
         envelope = envelopes[side]()
         kind = type(message).__name__
         snake = "".join(f"_{c.lower()}" if c.isupper() else c for c in kind).strip("_")
-        _fill(getattr(envelope, {"specified": "spec"}.get(snake, snake)), message)
+        fill(
+            getattr(envelope, {"specified": "spec"}.get(snake, snake)), message, _MAPS, _OURS_ALONE
+        )
         messages[name] = {
             "protobuf": envelope.SerializeToString(deterministic=True).hex(),
             "json": _as_flow(json_format.MessageToDict(envelope)),

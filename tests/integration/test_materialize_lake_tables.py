@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from dataclasses import replace
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +13,6 @@ from deltalake import DeltaTable
 
 from headwater.base.errors import Determinate
 from headwater.base.ids import GlobalId
-from headwater.collection.schema import Column, arrow_schema
-from headwater.collection.types import scalar
 from headwater.materialize.changes import changes
 from headwater.materialize.checkpoint import Position
 from headwater.materialize.combine import Bound, by_key
@@ -28,6 +24,7 @@ from headwater.materialize.protocol import messages as m
 from headwater.materialize.selection import FieldRefused
 from headwater.materialize.transport.in_process import InProcess
 from headwater.materialize.wire.framing import Codec
+from tests.integration import every_type
 from tests.integration.faulty_stream import Crash
 from tests.integration.materialize_lake import (
     BINDING,
@@ -54,32 +51,8 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
     return LAKES[request.param](tmp_path)
 
 
-EVERYTHING = pa.schema(
-    [
-        pa.field("b", pa.bool_()),
-        pa.field("i", pa.int64()),
-        pa.field("f", pa.float64()),
-        pa.field("d", pa.decimal128(20, 3)),
-        pa.field("w", pa.decimal128(38, 0)),
-        pa.field("s", pa.string()),
-        pa.field("y", pa.binary()),
-        pa.field("day", pa.date32()),
-        pa.field("at", pa.timestamp("us", "UTC")),
-        pa.field("local", pa.timestamp("us")),
-        pa.field("t", pa.time64("ns")),
-        pa.field("l", pa.list_(pa.int64())),
-        *arrow_schema([Column("u", scalar("uuid")), Column("j", scalar("jsonb"))]),
-        pa.field('Odd"`é', pa.int64()),
-    ]
-)
-UUID = "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"
-JSON = """{"a": [1.5, null, true, "ü'\\\\\\""], "n": 12345678901234567890.125}"""
-MOMENT = dt.datetime(2026, 11, 15, 7, 8, 9, 120_000, tzinfo=dt.UTC)
-VALUES: Row = (
-    True, -(2**63), 0.1, Decimal("-12.340"), Decimal(10**37), "ü'\"\\\t\x01", b"\x00\xff",
-    dt.date(1, 1, 1), MOMENT, MOMENT.replace(tzinfo=None),
-    dt.time(7, 8, 9, 120_000), [1, None], UUID, JSON, 1,
-)  # fmt: skip
+ALSO_ODD = every_type.EVERYTHING.append(pa.field('Odd"`é', pa.int64()))
+VALUES = (*every_type.values(10**37, "12345678901234567890.125"), 1)
 
 
 TYPES = {
@@ -113,19 +86,19 @@ def _types(lake: Lake, table: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("key", "codec"),
     [
-        *((f.name, None) for f in EVERYTHING if f.name not in ("l", "j", 'Odd"`é')),
+        *((f.name, None) for f in ALSO_ODD if f.name not in ("l", "j", 'Odd"`é')),
         *((key, Codec.JSON) for key in ("d", "y", "at", "t", "u")),
     ],
 )
 def test_every_type_goes_there_and_comes_back(lake: Lake, key: str, codec: Codec | None) -> None:
     binding = Binding("orders", GlobalId(1), "Target", (key,))
-    spec = spec_of(lake, [binding], [EVERYTHING])
-    bound = loading(binding, EVERYTHING)
+    spec = spec_of(lake, [binding], [ALSO_ODD])
+    bound = loading(binding, ALSO_ODD)
     driver = lake.make() if codec is None else OverTheWire(lake.make(), codec)
     delivery = Delivery(InProcess(driver), spec, "v1", FULL, Memory(), source=NAME)
-    nulls = tuple(VALUES[at] if name == key else None for at, name in enumerate(EVERYTHING.names))
+    nulls = tuple(VALUES[at] if name == key else None for at, name in enumerate(ALSO_ODD.names))
     for number, row in enumerate((VALUES, nulls)):
-        store = changes(0, [key], updates(EVERYTHING, (row, 1, 1)), 2, FULL)
+        store = changes(0, [key], updates(ALSO_ODD, (row, 1, 1)), 2, FULL)
         store = replace(store, exists=pa.array([number > 0]))
         delivery.transact(Delivered.of([store], Position(2 + 2 * number)))
         loaded: list[m.Loaded | m.LoadedMany] = []

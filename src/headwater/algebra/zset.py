@@ -220,10 +220,6 @@ class Updates(Generic[Row, T]):
         advanced = ((row, since.advance(time), diff) for row, time, diff in self)
         return Updates.consolidate((row, t, diff) for row, t, diff in advanced if t is not None)
 
-    def map_rows(self, function: Callable[[ZSet[Row]], ZSet[Output]]) -> Updates[Output, T]:
-        """Apply a *linear* ``function`` to every change; what is not linear must use ``at``."""
-        return Updates.from_changes({time: function(self.change_at(time)) for time in self.times()})
-
     def times(self) -> frozenset[T]:
         """Return the times at which something changes."""
         return frozenset(time for _, time, _ in self)

@@ -13,8 +13,8 @@ arrangement may overlap in hashes and in times, and need not be consolidated.
 
 A column that was added later is missing in older runs and reads as NULL.
 
-Kept by: :func:`write_run`, ``collection/run_merge.py``. Relied on by: probes, upsert envelopes,
-delta rules. Format and checksums: ``collection/run_file.py``.
+Kept by: :func:`write_run`, also where persist merges runs, as it merges all parts. Relied on by:
+probes, upsert envelopes, delta rules. Format and checksums: ``collection/run_file.py``.
 """
 
 from __future__ import annotations

@@ -32,8 +32,7 @@ import msgspec
 
 from headwater.algebra.frontier import Frontier
 from headwater.base.decoding import from_msgpack
-from headwater.base.ids import BatchId, Epoch, GlobalId
-from headwater.collection.commands import VIEW_PREFIX
+from headwater.base.ids import BatchId, GlobalId
 from headwater.compute.dataflow import graph
 from headwater.compute.dataflow.graph import Dataflow
 from headwater.compute.dataflow.remembered import Stamps
@@ -46,6 +45,7 @@ from headwater.compute.dataflow.task import (
     ViewTask,
 )
 from headwater.compute.step import Interval, due, hold
+from headwater.compute.stored_view import StoredView
 from headwater.persist.batch import Part
 from headwater.persist.commands import (
     AllowCompaction,
@@ -79,55 +79,26 @@ class SharedArrangement(msgspec.Struct, frozen=True):
         return f"{ARRANGEMENT_PREFIX}{self.id}"
 
 
-class MaintainedView(msgspec.Struct, frozen=True, tag_field="kind", tag="maintained"):
-    """A view as it is stored."""
+class MaintainedView(StoredView, frozen=True, kw_only=True, tag_field="kind", tag="maintained"):
+    """A view that is kept by delta rules."""
 
-    version: int
-    name: str
-    sql: str
-    plan: bytes
     dataflow: bytes
-    relations: dict[str, GlobalId]
-    """The collections, by the names the plan has for them."""
     arrangements: dict[str, GlobalId]
     """The shared ones, by the names the dataflow has for them."""
     stored: dict[str, GlobalId]
     """Private arrangements and states, by the names the dataflow has for them."""
-    start: int
-    output: GlobalId
     shown: tuple[str, ...]
     """For each column of the output, the column of the plan that it is."""
-    spark_version: str
-    given: bool = False
-    """Whether the output is a collection of the caller's, which stays when the view goes."""
-    kept_by: Epoch | None = None
-    """Of an output that is not durable: the epoch of the process that keeps it, and its states."""
-
-    @property
-    def id(self) -> GlobalId:
-        """The id of the view is that of its output."""
-        return self.output
-
-    @property
-    def inputs(self) -> tuple[GlobalId, ...]:
-        """What it reads, each once."""
-        return tuple(dict.fromkeys(self.relations.values()))
 
     @property
     def owned(self) -> tuple[GlobalId, ...]:
         """What goes with it."""
-        output = () if self.given else (self.output,)
-        return (*output, *self.stored.values())
+        return (*super().owned, *self.stored.values())
 
     @property
     def shared(self) -> tuple[GlobalId, ...]:
         """The shared arrangements it uses, each once."""
         return tuple(dict.fromkeys(self.arrangements.values()))
-
-    @property
-    def reader_id(self) -> str:
-        """The name of the view's holds."""
-        return f"{VIEW_PREFIX}{self.id}"
 
     @property
     def flow(self) -> Dataflow:

@@ -35,7 +35,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
@@ -43,7 +42,6 @@ from pyspark.errors import PySparkException
 
 from headwater.algebra.frontier import Frontier
 from headwater.base.errors import HeadwaterError
-from headwater.base.ids import Epoch, GlobalId
 from headwater.compute.answer import is_small, rows_of
 from headwater.compute.catalyst import user_functions
 from headwater.compute.catalyst.render import execute
@@ -54,6 +52,7 @@ from headwater.compute.ir.refusal import OtherMeaning
 from headwater.compute.select import condition_of, spark_message
 from headwater.compute.session import new_session
 from headwater.compute.step import Interval, StepFailed, due, hold, job_group, last_line, token
+from headwater.compute.stored_view import StoredView
 from headwater.persist import evolution
 from headwater.persist.batch import Part, Times
 from headwater.persist.commands import Command, CompareAndAppend, DowngradeReader
@@ -80,44 +79,11 @@ ENDLESS: Final = frozenset({"RECURSION_LEVEL_LIMIT_EXCEEDED", "RECURSION_ROW_LIM
 """Conditions of a recursion that goes further than it may: how far it goes, the rows say."""
 
 
-class RecomputedView(msgspec.Struct, frozen=True, tag_field="kind", tag="recomputed"):
-    """A view as it is stored: this plan over these relations, since ``start``, into ``output``."""
+class RecomputedView(StoredView, frozen=True, kw_only=True, tag_field="kind", tag="recomputed"):
+    """A view that is computed anew, and diffed."""
 
-    version: int
-    name: str
-    sql: str
-    plan: bytes
-    relations: dict[str, GlobalId]
-    """The collections, by the names the plan has for them."""
-    start: int
-    output: GlobalId
     why: str
     """What in the query has no incremental rule yet."""
-    spark_version: str
-    given: bool = False
-    """Whether the output is a collection of the caller's, which stays when the view goes."""
-    kept_by: Epoch | None = None
-    """Of an output that is not durable: the epoch of the process that keeps it."""
-
-    @property
-    def id(self) -> GlobalId:
-        """The id of the view is that of its output."""
-        return self.output
-
-    @property
-    def inputs(self) -> tuple[GlobalId, ...]:
-        """What it reads, each once."""
-        return tuple(dict.fromkeys(self.relations.values()))
-
-    @property
-    def owned(self) -> tuple[GlobalId, ...]:
-        """What goes with it."""
-        return () if self.given else (self.output,)
-
-    @property
-    def reader_id(self) -> str:
-        """The name of the view's hold on its inputs."""
-        return f"view/{self.id}"
 
 
 _plan = lru_cache(maxsize=256)(decoded)

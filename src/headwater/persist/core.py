@@ -75,7 +75,6 @@ class Settings:
     notify_host: str = "127.0.0.1"
     rollup_entries: int = 512
     rollup_bytes: int = 4 * 1024 * 1024
-    merge_threads: int = 1
     maintenance: bool = True
     """Merges, rollups and garbage collection in the background. Never needed for correctness."""
     child_merge_rows: int = 100_000

@@ -82,7 +82,7 @@ from headwater.storage.outputs import (
 )
 from headwater.storage.reclock import time_of
 from headwater.storage.remap import Minted, Probe, Remap, mint
-from headwater.storage.resumption import Resumption, Uppers, resumption
+from headwater.storage.resumption import Resumption, Uppers, remap_since, resumption
 from headwater.storage.source import Estimated, Momentary, Source
 from headwater.storage.stamp import since, stamped
 from headwater.storage.stored_remap import read_remap
@@ -308,7 +308,7 @@ class Ingestion:
         if self._following is not None:
             entry.commands.append(Advance(self._following.name, None))
         # Everything reaches ``upper`` with this entry, so that is where resumption is after it.
-        since = Frontier.of(max(0, upper - 1))
+        since = Frontier.of(remap_since(upper))
         for kept in self._outputs.values():
             entry.commands.append(DowngradeReader(kept.write.id, self._hold, since))
         remap_id = self._remap_kept.write.id
@@ -321,7 +321,7 @@ class Ingestion:
     def _appended(self, upper: int) -> None:
         for kept in self._appended_to:
             kept.upper = max(kept.upper, upper)
-        self._remap = self._remap.compact(max(0, upper - 1))
+        self._remap = self._remap.compact(remap_since(upper))
         self.resumption = self._resumption()
         self.statistics.snapshot_committed = True
         self._tell_upstream()

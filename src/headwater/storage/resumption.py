@@ -56,8 +56,13 @@ class Resumption:
 
     @property
     def remap_since(self) -> int:
-        """How far remap may be compacted: strictly below the resumption time."""
-        return max(0, self.time - 1)
+        """How far remap may be compacted."""
+        return remap_since(self.time)
+
+
+def remap_since(time: int) -> int:
+    """Return how far remap may be compacted where ``time`` is gone on at: strictly below it."""
+    return max(0, time - 1)
 
 
 def resumption(uppers: Uppers, remap: Remap) -> Resumption:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -24,6 +23,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from headwater.testing.free_ports import free_ports
 from headwater.testing.own_process import OwnProcess
 
 FOLDER: Final = Path(os.environ.get("REGISTRY_CACHE", "build/registry"))
@@ -104,8 +104,7 @@ class Apicurio(OwnProcess):
 @contextmanager
 def apicurio_registry() -> Iterator[Apicurio]:
     """Run an empty registry."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = int(free.getsockname()[1])
+    (port,) = free_ports(1)
     with tempfile.TemporaryDirectory(prefix="hw-reg-", ignore_cleanup_errors=True) as folder:
         registry = Apicurio(Path(folder), port)
         try:

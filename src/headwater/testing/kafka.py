@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from headwater.testing.free_ports import free_ports
 from headwater.testing.own_process import OwnProcess
 
 JARS: Final = Path(os.environ.get("KAFKA_CACHE", "build/kafka"))
@@ -202,20 +203,11 @@ class Broker(OwnProcess):
             time.sleep(0.02)
 
 
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [found.getsockname()[1] for found in sockets]
-    finally:
-        for found in sockets:
-            found.close()
-
-
 @contextmanager
 def kafka_broker() -> Iterator[Broker]:
     """Run an empty broker; its log is gone afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="headwater-kafka-"))
-    port, controller = _free_ports(2)
+    port, controller = free_ports(2)
     broker = Broker(folder, port, controller)
     try:
         broker.format()

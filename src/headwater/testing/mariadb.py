@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -22,10 +21,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from headwater.testing.free_ports import free_ports, start_somewhere
 from headwater.testing.own_process import OwnProcess
 
 START_TIMEOUT_S: Final = 120
-START_ATTEMPTS_MAX: Final = 3
 TABLES: Final = Path("/usr/share/mysql")
 PASSWORD: Final = "not a 'secret'"  # noqa: S105 - of a server that lives for a test
 
@@ -142,11 +141,6 @@ class MariaDb(OwnProcess):
 Server = TypeVar("Server", bound=MariaDb)
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
-
-
 @contextmanager
 def mariadb_server(**settings: str) -> Iterator[MariaDb]:
     """Run an empty MariaDB; ``_`` in a setting is a dash."""
@@ -160,16 +154,9 @@ def running(kind: type[Server], settings: dict[str, str]) -> Iterator[Server]:
     """Run an empty server."""
     # A short path: that of its socket has to fit into 107 bytes.
     with tempfile.TemporaryDirectory(prefix="hw-my-", ignore_cleanup_errors=True) as folder:
-        server = kind(Path(folder), _free_port(), settings)
+        server = kind(Path(folder), free_ports(1)[0], settings)
         server.format()
-        for attempt in range(START_ATTEMPTS_MAX):
-            try:
-                server.start()
-                break
-            except RuntimeError:
-                if attempt + 1 == START_ATTEMPTS_MAX:
-                    raise
-                server.port = _free_port()  # Somebody else took it in between.
+        start_somewhere(server)
         try:
             yield server
         finally:

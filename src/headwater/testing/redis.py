@@ -12,7 +12,6 @@ as its settings say; unless a test says otherwise it keeps a log that is synced 
 from __future__ import annotations
 
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -22,10 +21,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from headwater.testing.free_ports import free_ports, start_somewhere
 from headwater.testing.own_process import OwnProcess
 
 START_TIMEOUT_S: Final = 60
-START_ATTEMPTS_MAX: Final = 3
 PASSWORD: Final = "not a 'secret'"  # noqa: S105 - of a server that lives for a test
 
 DURABLE: Final = {"appendonly": "yes", "appendfsync": "always"}
@@ -110,24 +109,12 @@ def _quoted(value: str) -> str:
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
-
-
 @contextmanager
 def redis_server(settings: Mapping[str, str] = DURABLE) -> Iterator[RedisServer]:
     """Run an empty Redis."""
     with tempfile.TemporaryDirectory(prefix="hw-redis-", ignore_cleanup_errors=True) as folder:
-        server = RedisServer(Path(folder), _free_port(), dict(settings))
-        for attempt in range(START_ATTEMPTS_MAX):
-            try:
-                server.start()
-                break
-            except RuntimeError:
-                if attempt + 1 == START_ATTEMPTS_MAX:
-                    raise
-                server.port = _free_port()  # Somebody else took it in between.
+        server = RedisServer(Path(folder), free_ports(1)[0], dict(settings))
+        start_somewhere(server)
         try:
             yield server
         finally:

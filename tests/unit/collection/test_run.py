@@ -22,7 +22,6 @@ from headwater.collection.key_hash import HASH, key_hash
 from headwater.collection.probe import PROBE_INDEX, probe
 from headwater.collection.run import InvalidRun, Run, write_run
 from headwater.collection.run_file import CorruptRun, NewerRunFormat
-from headwater.collection.run_merge import merge_runs
 from headwater.persist.consolidate import DIFF, TIME
 
 FORMATS = Path(__file__).parents[2] / "formats"
@@ -103,7 +102,7 @@ def test_every_flipped_byte_of_a_golden_file_is_caught(version: int) -> None:
             Run.open(bytes(damaged)).table()
 
 
-def test_runs_of_all_versions_are_probed_and_merged_together() -> None:
+def test_runs_of_all_versions_are_probed_together() -> None:
     runs = [Run.open(path) for path in GOLDEN.values()]
     keys = [pa.array([2, 3], pa.int32()), pa.array(["two", "three"])]
     found = probe(runs, keys, columns=["price", TIME]).to_pylist()
@@ -112,11 +111,6 @@ def test_runs_of_all_versions_are_probed_and_merged_together() -> None:
         {PROBE_INDEX: 0, "price": D("-0.01"), TIME: 6},
     ]
     assert found == once * len(runs)
-    merged = Run.open(write_run(merge_runs(runs), ["k", "name"]))
-    assert merged.rows == 5
-    assert merged.table()[DIFF].to_pylist() == [
-        len(runs) * diff for diff in runs[0].table()[DIFF].to_pylist()
-    ]
 
 
 @pytest.mark.parametrize("version", GOLDEN)

@@ -20,10 +20,10 @@ from headwater.collection.run import Run, write_run
 from headwater.compute.dataflow.graph import Arrangement, DeltaJoin, Hop, Origin, Scanned
 from headwater.compute.dataflow.operator import Given, History, update_schema
 from headwater.compute.dataflow.ops.delta_join import step
-from headwater.compute.ir.expression import Column, Field
 from headwater.persist.consolidate import TIME, consolidate
 from headwater.testing.rig import Rig, Row, Rows, Update, multiset, rows_at, updates_table
 from tests.seeds import seeds
+from tests.unit.dataflow.joined_rows import scanned, sql_equal
 
 NAN = float("nan")
 UTC = dt.UTC
@@ -62,17 +62,6 @@ PAYLOADS: Mapping[str, Sequence[Any]] = {
     "struct<a:int,b:string>": ({"a": 1, "b": None}, {"a": None, "b": "x"}),
     "map<string,int>": ([("k", 1)], []),
 }
-
-
-def scanned(relation: str, **types: str) -> Scanned:
-    fields = tuple(Field(name[:-2], Column(name, type_, True)) for name, type_ in types.items())
-    return Scanned(relation, fields)
-
-
-def sql_equal(a: Any, b: Any, null_safe: bool) -> bool:
-    if a is None or b is None:
-        return null_safe and a is None and b is None
-    return bool(a == b or (a != a and b != b))
 
 
 @dataclass(frozen=True)
@@ -207,7 +196,7 @@ def random_case(seed: int) -> JoinCase:
     output += [
         f"p_{name[-1]}" for name in output if name[0] == "k" and f"p_{name[-1]}" not in output
     ]
-    inputs = [scanned(f"r{n}", **columns) for n, columns in enumerate(types)]
+    inputs = [scanned(f"r{n}", columns) for n, columns in enumerate(types)]
     return JoinCase(inputs, predicates, list(dict.fromkeys(output)), seed=seed)
 
 
@@ -240,8 +229,8 @@ def test_every_time_is_what_the_oracle_says(seed: int) -> None:
 
 @pytest.mark.parametrize("type_", PAYLOADS)
 def test_a_column_of_every_type_is_carried(type_: str) -> None:
-    left = scanned("l", k_0="int", v_0=type_)
-    right = scanned("r", k_1="bigint", w_1=type_)
+    left = scanned("l", {"k_0": "int", "v_0": type_})
+    right = scanned("r", {"k_1": "bigint", "w_1": type_})
     case = JoinCase([left, right], [Predicate(0, "k_0", 1, "k_1")], ["w_1", "v_0"], seed=3)
     one, two = PAYLOADS[type_]
     rows: list[Row] = [(1, one), (1, two), (2, None), (2, one)]
@@ -253,7 +242,7 @@ def test_a_column_of_every_type_is_carried(type_: str) -> None:
 
 
 def test_both_sides_change_at_one_time() -> None:
-    left, right = scanned("l", k_0="int"), scanned("r", k_1="int")
+    left, right = scanned("l", {"k_0": "int"}), scanned("r", {"k_1": "int"})
     case = JoinCase([left, right], [Predicate(0, "k_0", 1, "k_1")], ["k_0", "k_1"])
     case.rig.step({left: [((1,), 0, 1)], right: [((1,), 0, 1)]}, 1)
     outcome = case.rig.step({left: [((1,), 1, 1)], right: [((1,), 1, 1)]}, 2)
@@ -261,8 +250,8 @@ def test_both_sides_change_at_one_time() -> None:
 
 
 def test_a_relation_is_joined_with_itself() -> None:
-    manager = scanned("people", id_0="int", boss_0="int")
-    worker = scanned("people", id_1="int", boss_1="int")
+    manager = scanned("people", {"id_0": "int", "boss_0": "int"})
+    worker = scanned("people", {"id_1": "int", "boss_1": "int"})
     case = JoinCase([manager, worker], [Predicate(0, "id_0", 1, "boss_1")], ["id_0", "id_1"])
     random = Random(11)
     kept: list[Row] = []
@@ -280,14 +269,14 @@ def test_a_relation_is_joined_with_itself() -> None:
 
 
 def test_an_output_without_columns_counts_the_pairs() -> None:
-    left, right = scanned("l", k_0="int"), scanned("r", k_1="int")
+    left, right = scanned("l", {"k_0": "int"}), scanned("r", {"k_1": "int"})
     case = JoinCase([left, right], [Predicate(0, "k_0", 1, "k_1")], [])
     outcome = case.rig.step({left: [((1,), 0, 2), ((2,), 0, 1)], right: [((1,), 0, 3)]}, 1)
     assert outcome.output.to_pylist() == [{"__time": 0, "__diff": 6}]
 
 
 def test_rows_keep_their_bits() -> None:
-    left, right = scanned("l", k_0="double"), scanned("r", k_1="double")
+    left, right = scanned("l", {"k_0": "double"}), scanned("r", {"k_1": "double"})
     case = JoinCase([left, right], [Predicate(0, "k_0", 1, "k_1")], ["k_0", "k_1"])
     case.rig.step({left: [((-0.0,), 0, 1), ((0.0,), 0, 1)], right: [((-0.0,), 0, 1)]}, 1)
     rows = rows_at(case.rig.output, 0)
@@ -295,14 +284,14 @@ def test_rows_keep_their_bits() -> None:
 
 
 def test_a_product_that_does_not_fit_is_named() -> None:
-    left, right = scanned("l", k_0="int"), scanned("r", k_1="int")
+    left, right = scanned("l", {"k_0": "int"}), scanned("r", {"k_1": "int"})
     case = JoinCase([left, right], [Predicate(0, "k_0", 1, "k_1")], ["k_0"])
     with pytest.raises(HeadwaterError, match="does not fit 64 bits: the updates of input 1"):
         case.rig.step({left: [((1,), 0, 2**40)], right: [((1,), 0, 2**40)]}, 1)
 
 
 def test_without_updates_nothing_is_looked_at() -> None:
-    left, right = scanned("l", k_0="int"), scanned("r", k_1="int")
+    left, right = scanned("l", {"k_0": "int"}), scanned("r", {"k_1": "int"})
     case = JoinCase([left, right], [Predicate(0, "k_0", 1, "k_1")], ["k_0"])
     given = Given(
         5,
@@ -320,7 +309,7 @@ def test_without_updates_nothing_is_looked_at() -> None:
 
 
 def triangle(seed: int) -> JoinCase:
-    inputs = [scanned(f"r{n}", **{f"a_{n}": "int", f"b_{n}": "int"}) for n in range(3)]
+    inputs = [scanned(f"r{n}", {f"a_{n}": "int", f"b_{n}": "int"}) for n in range(3)]
     predicates = [
         Predicate(0, "b_0", 1, "a_1"),
         Predicate(1, "b_1", 2, "a_2"),
@@ -396,9 +385,9 @@ def test_in_hydration_only_the_last_path_reads(seed: int) -> None:
 
 def rows_read(stored: int) -> int:
     """Return how many rows a step reads for the same change beside this many rows."""
-    left = scanned("l", k_0="int", p_0="int")
-    middle = scanned("m", k_1="int", f_1="int")
-    right = scanned("r", f_2="int", q_2="int")
+    left = scanned("l", {"k_0": "int", "p_0": "int"})
+    middle = scanned("m", {"k_1": "int", "f_1": "int"})
+    right = scanned("r", {"f_2": "int", "q_2": "int"})
     predicates = [Predicate(0, "k_0", 1, "k_1"), Predicate(1, "f_1", 2, "f_2")]
     case = JoinCase([left, middle, right], predicates, ["p_0", "q_2"])
     case.rig.step(

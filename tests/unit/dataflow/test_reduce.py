@@ -22,6 +22,7 @@ from headwater.compute.dataflow.ops.reductions import looked_at
 from headwater.compute.ir.expression import Column
 from headwater.testing.rig import Rig, Row, check_at, contents, multiset
 from tests.seeds import seeds
+from tests.unit.dataflow.rigged_story import story
 
 NAN = math.nan
 COLUMNS = (
@@ -263,34 +264,13 @@ class Case:
         ]
 
 
-def story(case: Case, random: Random, steps: int) -> None:
-    """Step a few times, with deletes of rows that are there."""
-    there: list[tuple[dict[str, Any], int]] = []
-    for _ in range(steps):
-        lower, upper = case.rig.upper, case.rig.upper + random.randint(1, 3)
-        updates = []
-        for _ in range(random.choice([0, 1, 5, 20])):
-            if there and random.random() < 0.45:
-                row, since = there.pop(random.randrange(len(there)))
-                updates.append((row, random.randrange(max(lower, since), upper), -1))
-            else:
-                row, time = (
-                    {n: random.choice(POOL[n]) for n in case.names},
-                    random.randrange(lower, upper),
-                )
-                updates.append((row, time, 1))
-                there.append((row, time))
-        case.step(updates, upper)
-    case.check()
-
-
 @pytest.mark.parametrize("seed", seeds(16, 400))
 def test_groups_are_what_their_rows_say(seed: int) -> None:
     print("seed", seed)
     random = Random(seed)
     groups = random.choice([(), ("g_1",), ("h_2",), ("g_1", "h_2")])
     made = [calls(random) for _ in range(random.randint(1, 4))]
-    story(Case(groups, made, state=False, seed=seed), random, steps=3)
+    story(Case(groups, made, state=False, seed=seed), POOL, random, steps=3)
 
 
 @pytest.mark.parametrize("seed", seeds(16, 400))
@@ -303,7 +283,7 @@ def test_kept_values_answer_as_the_rows_do(seed: int, monkeypatch: pytest.Monkey
     made = [c for c in (calls(random) for _ in range(40)) if _is_kept(c)][:2]
     case = Case(groups, made, state=True, seed=seed)
     assert case.op.state is not None
-    story(case, random, steps=5)
+    story(case, POOL, random, steps=5)
 
 
 def _is_kept(one: ReduceCall) -> bool:

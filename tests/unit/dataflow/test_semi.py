@@ -18,10 +18,11 @@ from headwater.collection.run import Run, write_run
 from headwater.compute.dataflow.graph import Arrangement, KeyMatch, Origin, Scanned, Semi, State
 from headwater.compute.dataflow.operator import Given, History, Outcome, update_schema
 from headwater.compute.dataflow.ops.semi import COUNT, step
-from headwater.compute.ir.expression import Column, Field
+from headwater.compute.ir.expression import Column
 from headwater.persist.consolidate import DIFF, TIME, consolidate
 from headwater.testing.rig import Rig, Row, Rows, Update, multiset, rows_at, updates_table
 from tests.seeds import seeds
+from tests.unit.dataflow.joined_rows import scanned, sql_equal
 
 NAN = float("nan")
 UTC = dt.UTC
@@ -53,17 +54,6 @@ PAYLOADS: Mapping[str, Sequence[Any]] = {
     "struct<a:int,b:string>": ({"a": 1, "b": None}, {"a": None, "b": "x"}),
     "map<string,int>": ([("k", 1)], []),
 }
-
-
-def scanned(relation: str, types: Mapping[str, str]) -> Scanned:
-    fields = tuple(Field(name[:-2], Column(name, type_, True)) for name, type_ in types.items())
-    return Scanned(relation, fields)
-
-
-def sql_equal(a: Any, b: Any, null_safe: bool) -> bool:
-    if a is None or b is None:
-        return null_safe and a is None and b is None
-    return bool(a == b or (a != a and b != b))
 
 
 def one_nan(value: Any) -> Any:

@@ -18,6 +18,7 @@ from headwater.compute.dataflow.ops.top_k import top_k_state
 from headwater.compute.ir.expression import Column
 from headwater.testing.rig import Rig, Row, check_at, contents, multiset, rows_at
 from tests.seeds import seeds
+from tests.unit.dataflow.rigged_story import story
 
 COLUMNS = (
     Column("one_0", "int", False),
@@ -134,25 +135,6 @@ def _descending(rows: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
     )
 
 
-def story(case: Case, random: Random, steps: int) -> None:
-    """Step a few times, with deletes of rows that are there."""
-    there: list[tuple[dict[str, Any], int]] = []
-    for _ in range(steps):
-        lower, upper = case.rig.upper, case.rig.upper + random.randint(1, 3)
-        updates = []
-        for _ in range(random.choice([0, 1, 5, 20])):
-            if there and random.random() < 0.45:
-                row, since = there.pop(random.randrange(len(there)))
-                updates.append((row, random.randrange(max(lower, since), upper), -1))
-            else:
-                row = {name: random.choice(POOL[name]) for name in case.names}
-                time = random.randrange(lower, upper)
-                updates.append((row, time, 1))
-                there.append((row, time))
-        case.step(updates, upper)
-    case.check()
-
-
 @pytest.mark.parametrize("state", [False, True])
 @pytest.mark.parametrize("seed", seeds(15, 300))
 def test_first_rows_are_what_all_rows_say(
@@ -180,7 +162,7 @@ def test_first_rows_are_what_all_rows_say(
         seed=seed,
     )
     assert (case.op.state is not None) == state
-    story(case, random, steps=4)
+    story(case, POOL, random, steps=4)
 
 
 def test_duplicates_occupy_several_places() -> None:

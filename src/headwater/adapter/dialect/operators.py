@@ -34,8 +34,6 @@ from headwater.adapter.dialect.typed import (
 from headwater.collection.types import numeric
 
 _TIMES: Final = ("date", "timestamp", "timestamptz")
-ARITHMETIC: Final = ("+", "-", "*", "/", "%")
-COMPARISONS: Final = ("=", "<>", "<", "<=", ">", ">=")
 _COMPARABLE: Final = frozenset(
     {
         *("boolean", "smallint", "integer", "bigint", "numeric", "real", "double precision"),

@@ -53,13 +53,6 @@ class InvalidReference(AdapterError):
     sqlstate = "42P10"
 
 
-class IndeterminateType(AdapterError):
-    """An expression whose type nothing decides."""
-
-    condition = "INDETERMINATE_DATATYPE"
-    sqlstate = "42P18"
-
-
 def position(node: Any) -> int | None:
     """Where ``node`` begins in the text."""
     starts = [found.meta["start"] for found in node.walk() if "start" in found.meta]

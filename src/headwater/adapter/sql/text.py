@@ -73,11 +73,6 @@ class InvalidHex(AdapterError):
 # --- out ------------------------------------------------------------------------------------------
 
 
-def boolean_to_text(value: bool) -> str:
-    """``t`` or ``f``: the output function. (A *cast* to text says ``true``.)"""
-    return "t" if value else "f"
-
-
 def numeric_to_text(value: Decimal) -> str:
     """Plain notation with all digits of its scale, never an exponent."""
     return format(value, "f")
