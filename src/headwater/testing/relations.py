@@ -96,13 +96,11 @@ def random_history(random: Random, *, steps: int = 3, changes: int = 5) -> Histo
 
 def with_debts(random: Random, histories: Histories, debts: int) -> Histories:
     """Return the histories with rows that go before they come, at other times, in other steps."""
-    steps = [
-        (upper, {r: list(u) for r, u in updates.items()}) for upper, updates in histories.steps
-    ]
-    first, end = histories.start, steps[-1][0]
+    every = [(histories.start, histories.past), *histories.steps]
+    steps = [(upper, {r: list(u) for r, u in updates.items()}) for upper, updates in every]
     for _ in range(debts):
-        goes = random.randrange(first, end)
-        comes = random.randrange(goes, end)
+        goes = random.randrange(steps[-1][0])
+        comes = random.randrange(goes, steps[-1][0])
         relation = random.choice(list(RELATIONS))
         row = tuple(random.choice(DOMAINS[type_]) for type_ in RELATIONS[relation].values())
         there = [row for _, updates in steps for row, _, _ in updates[relation]]
@@ -111,7 +109,7 @@ def with_debts(random: Random, histories: Histories, debts: int) -> Histories:
         for time, diff in ((goes, -1), (comes, 1)):
             updates = next(updates for upper, updates in steps if time < upper)
             updates[relation].append((row, time, diff))
-    return Histories(histories.past, histories.start, steps)
+    return Histories(steps[0][1], histories.start, steps[1:])
 
 
 def _changes(

@@ -62,11 +62,12 @@ class RangedView:
     """Those of the first step, if it had any."""
     errors: list[tuple[int, int]] = field(default_factory=list)
     """Times and diffs."""
+    name: str = "view"
 
     def __post_init__(self) -> None:
         core, session = self.client.core, NoSpark()
         inputs = {n: collection_named(core.state, name) for n, name in self.relations.items()}
-        wanted = Wanted("view", planned(session, self.plan), inputs, Named("view"))
+        wanted = Wanted(self.name, planned(session, self.plan), inputs, Named(self.name))
         view, made = Installer(core.state, session, reserving(core)).install(wanted)
         assert isinstance(view, MaintainedView)
         core.submit(Atomic(made)).result()

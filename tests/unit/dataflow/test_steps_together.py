@@ -1,0 +1,247 @@
+"""Views stepped together for a while, without Spark: exact at every time, whatever came between.
+
+Views of random plans share a location. They are created at different times, some lag behind, steps
+are attempted in vain and done again, histories are merged, what workers remember is forgotten now
+and then, and whatever has a bound in size has a small one. What runs is what a task of Spark's
+runs, and what the stepper commits.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+import pytest
+
+from headwater.base.ids import GlobalId
+from headwater.compute import maintained
+from headwater.compute.dataflow import lanes, memory, remembered, written
+from headwater.compute.dataflow.chain import Chain
+from headwater.compute.dataflow.lower import NoRule, lowered
+from headwater.compute.dataflow.ops import changes, reduce, top_k
+from headwater.compute.dataflow.task import Done
+from headwater.compute.ir.expression import Named
+from headwater.compute.ir.node import Aggregate, Node, Project, Union, reference, relations
+from headwater.compute.maintained import GroupStep, ViewStep
+from headwater.persist import fsck
+from headwater.persist.client import Client
+from headwater.persist.commands import All, Atomic
+from headwater.persist.finding import Finding
+from headwater.persist.maintenance import Maintenance
+from headwater.persist.spark import writing
+from headwater.persist.spark_parts import place_of
+from headwater.testing import oracle
+from headwater.testing.plans import random_plan
+from headwater.testing.relations import RELATIONS, Histories, random_history, with_debts
+from headwater.testing.stages import Stages
+from tests.seeds import seeds
+from tests.unit.dataflow.lowered_plans import A, B, call, column, inner, plain
+from tests.unit.dataflow.ranged_views import RangedView, as_row, opened
+from tests.unit.dataflow.test_ranges import compare, write
+
+STEPS, VIEWS = 7, 4
+
+
+@dataclass
+class Together:
+    """Views of one location, and what the driver knows of their states."""
+
+    client: Client
+    random: Random
+    views: list[RangedView] = field(default_factory=list)
+    stamps: dict[GlobalId, str] = field(default_factory=dict)
+
+    def create(self, plan: Node) -> None:
+        names = {name: name for name in RELATIONS}
+        name = f"view{len(self.views)}"
+        self.views.append(RangedView(self.client, plan, names, 4, name=name))
+
+    def step(self, views: Sequence[RangedView]) -> None:
+        """Step these views: those that are new each for itself, the others as one."""
+        state = self.client.core.state
+        found = [maintained.plan_view(state, one.view) for one in views]
+        planned = [step for step in found if step is not None]
+        idle = [step for step in planned if step.is_empty]
+        if idle:
+            self._submit(maintained.idle_commands(state, idle))
+        busy = [step for step in planned if not step.is_empty and not step.hydrating]
+        if busy:
+            self._run(busy)
+        for one, step in zip(views, found, strict=True):
+            if step is not None and step.hydrating:
+                one.step()
+
+    def _run(self, steps: Sequence[ViewStep]) -> None:
+        core = self.client.core
+        group = maintained.plan_group(core.state, steps)
+        # A program may be of more views than are stepped.
+        among = [one.view for one in self.views]
+        stages = Stages(Chain(tuple(view.flow for view in among)).prepared())
+        place = place_of(core)
+        assert place is not None
+        for last in (False, True) if self.random.random() < 0.3 else (True,):
+            with core.step() as step:
+                ids = [view.id for view in among]
+                task = group.task(place, writing(core, step), ids, self.stamps)
+                done = stages.run(task)
+                if last:
+                    self._submit(maintained.commands(group, done, {}))
+                    self._remember(group, done)
+
+    def _remember(self, group: GroupStep, done: Done) -> None:
+        for step in group.views:
+            states = step.view.stored.values()
+            after = remembered.stamps(self.stamps, states, done.stamps, done.parts)
+            for state in states:
+                self.stamps.pop(state, None)
+            self.stamps.update(after)
+
+    def _submit(self, commands: Sequence[object]) -> None:
+        assert isinstance(self.client.core.submit(Atomic(tuple(commands))).result(), All)  # type: ignore[arg-type]
+
+    def merge(self) -> None:
+        maintenance = Maintenance(self.client.core)
+        for collection in list(self.client.core.state.collections):
+            while self.random.random() < 0.7 and maintenance.merge_one(collection):
+                pass
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give everything that has a bound a small one."""
+    monkeypatch.setattr(memory, "GROUPS_MAX", 3)
+    monkeypatch.setattr(changes, "names_of", lambda keys: memory.names_of(keys, most=2))
+    monkeypatch.setattr(remembered, "KEPT_MAX", 3)
+    monkeypatch.setattr(written, "LARGE_ROWS", 4)
+    monkeypatch.setattr(lanes, "BATCH_ROWS_MAX", 2)
+    for module in (reduce, top_k):
+        monkeypatch.setattr(module, "SLACK", 1)
+
+
+def plans(random: Random) -> Iterator[Node]:
+    """Yield plans that have a rule, over something."""
+    while True:
+        plan = random_plan(random, random.choice([1, 2, 2, 3]))
+        if relations(plan) and plan.columns and not isinstance(lowered(plan), NoRule):
+            yield plan
+
+
+def errors(client: Client) -> list[Finding]:
+    """Return what the log says of its parts, and is not so."""
+    found = fsck.check(client.core.blob, client.core.consensus, client.core.layouts)
+    return [one for one in found if one.severity == "error"]
+
+
+def check(seed: int) -> int:
+    """Return how many views were compared."""
+    random = Random(f"together {seed}")
+    histories = random_history(random, steps=STEPS, changes=7)
+    histories = with_debts(random, histories, random.choice([0, 0, 1, 3]))
+    made = plans(random)
+    with tempfile.TemporaryDirectory() as folder, opened(Path(folder) / "data") as client:
+        together = Together(client, random)
+        write(client, histories, 0)
+        for number in range(1, STEPS + 1):
+            while len(together.views) < VIEWS and random.random() < 0.7:
+                together.create(next(made))
+            write(client, histories, number)
+            some = together.views if number == STEPS else _most(random, together.views)
+            together.step(some)
+            if random.random() < 0.5:
+                together.merge()
+        assert not errors(client), f"seed {seed}"
+        return sum(_compared(view, histories, seed) for view in together.views)
+
+
+def _most(random: Random, views: Sequence[RangedView]) -> list[RangedView]:
+    return [view for view in views if random.random() < 0.8]
+
+
+def _compared(view: RangedView, histories: Histories, seed: int) -> bool:
+    try:
+        compare(view, view.plan, histories, seed)
+    except oracle.TooMany:
+        return False
+    return True
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("first", seeds(3, 999, 3))
+def test_views_are_exact_at_every_time(first: int) -> None:
+    print(f"seeds {first} to {first + 2}")
+    assert sum(map(check, range(first, first + 3))) > 3
+
+
+# ---- what random views seldom have -----------------------------------------------------------
+
+COUNTED = Aggregate(A, ("x_1",), (call("n_1", "count", "y_1"),))
+AGAIN = Aggregate(B, ("x_2",), (call("n_2", "count", "z_2"),))
+BOTH = (column("p_3"), column("q_3"))
+
+
+def joined(key: str) -> Node:
+    """Return a join with the counts, without them."""
+    join = inner(B, COUNTED, (key, "x_1"))
+    return Project(join, tuple(map(reference, B.columns)))
+
+
+WRITTEN: dict[str, Node] = {
+    # What one of them retracts another inserts.
+    "cancels in a union": Union((COUNTED, AGAIN), BOTH),
+    "cancels without its group": Project(COUNTED, (Named("n_3", plain("n_1")),)),
+    # Two operators probe the same arrangement; one of them writes it.
+    "probed twice": Union((joined("x_2"), joined("z_2")), BOTH),
+}
+FIELDS = {"a": ("x", "y"), "b": ("x", "z")}
+Changes = Mapping[str, Sequence[tuple[tuple[int, int], int]]]
+STORY: Sequence[Changes] = (
+    {"a": [((0, 1), 1), ((1, 1), 2)], "b": [((0, 1), 2), ((1, 1), 1)]},
+    {"a": [((0, 1), 1), ((1, 1), -1)], "b": [((0, 1), -1), ((1, 1), 1)]},
+    {"b": [((1, 0), 1)]},
+    {"a": [((1, 1), -1)], "b": [((0, 1), -1)]},
+)
+"""What comes and goes in each step: groups, and relations, exchange their counts."""
+
+
+class Tables:
+    """Two relations that are written by hand, with what they hold."""
+
+    def __init__(self, client: Client) -> None:
+        self._writers = {}
+        self._held: dict[str, oracle.Rows] = {relation: Counter() for relation in FIELDS}
+        for relation, fields in FIELDS.items():
+            schema = pa.schema([(field, pa.int64()) for field in fields])
+            self._writers[relation], _ = client.create_or_load(relation, schema)
+
+    def write(self, time: int, changes: Changes) -> None:
+        for relation, writer in self._writers.items():
+            told = changes.get(relation, ())
+            updates = [(as_row(row, FIELDS[relation]), time, diff) for row, diff in told]
+            writer.compare_and_append(updates, time, time + 1).result()
+            for row, diff in told:
+                self._held[relation][row] += diff
+
+    def rows(self, plan: Node) -> oracle.Rows:
+        tables = {r: oracle.Table(FIELDS[r], +rows) for r, rows in self._held.items()}
+        return oracle.rows(plan, tables)
+
+
+@pytest.mark.parametrize("large", [written.LARGE_ROWS, 1])
+@pytest.mark.parametrize("name", WRITTEN)
+def test_what_is_written_is_what_it_is_said_to_be(
+    name: str, large: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(written, "LARGE_ROWS", large)
+    with opened(tmp_path / "data") as client:
+        tables, plan = Tables(client), WRITTEN[name]
+        view = RangedView(client, plan, {n: n for n in relations(plan)}, 99)
+        for time, changes in enumerate(STORY):
+            tables.write(time, changes)
+            view.step()
+            assert not errors(client)
+            assert view.rows_at(time) == tables.rows(plan), f"time {time}"
