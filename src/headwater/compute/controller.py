@@ -270,9 +270,10 @@ class ViewController:
                 break
             waiting = [v for v in waiting if v not in first]
             steps: list[ViewStep] = []
+            cuts: maintained.Cuts = {}
             for view in first:
                 if isinstance(view, MaintainedView):
-                    step = maintained.plan_view(state, view)
+                    step = maintained.plan_view(state, view, cuts)
                     assert step is not None, "it is due in this state"
                     steps.append(step)
                 else:

@@ -127,10 +127,15 @@ def arrangements(state: State) -> dict[GlobalId, SharedArrangement]:
 # ---- a step ----------------------------------------------------------------------------------
 
 
+Cuts = dict[tuple[GlobalId, int, int, bool], tuple[Cut, Cut]]
+"""What was cut out of collections of one state: by collection, interval, and if it hydrates."""
+
+
 @dataclass(frozen=True, slots=True)
 class ViewStep:
     """One view of a step, from one state."""
 
+    state: State = field(compare=False, repr=False)
     view: MaintainedView
     interval: Interval
     deltas: Mapping[str, Cut]
@@ -140,7 +145,7 @@ class ViewStep:
     @property
     def hydrating(self) -> bool:
         """Whether this is the view's first step."""
-        return self.interval.lower == Frontier.of(self.view.start)
+        return bound(self.interval.lower) == self.view.start
 
     @property
     def is_empty(self) -> bool:
@@ -262,18 +267,24 @@ class GroupStep:
                 yield arrangement
 
 
-def plan_view(state: State, view: MaintainedView) -> ViewStep | None:
-    """Return the next step of a view; ``None`` if its inputs have not moved."""
+def plan_view(state: State, view: MaintainedView, cuts: Cuts | None = None) -> ViewStep | None:
+    """Return the next step of a view; ``None`` if its inputs have not moved.
+
+    ``cuts`` are those of other views in this state; what is not among them is added.
+    """
     interval = due(state, view)
     if interval is None:
         return None
-    hydrating = interval.lower == Frontier.of(view.start)
+    cuts = {} if cuts is None else cuts
     lower, upper = bound(interval.lower), bound(interval.upper)
+    hydrating = lower == view.start
     deltas, errors = {}, {}
     for relation, gid in view.relations.items():
-        ok, err = cut(collection_of(state, gid), lower, upper, hydrating=hydrating)
-        deltas[relation], errors[relation] = ok, err
-    return ViewStep(view, interval, deltas, errors)
+        what = gid, lower, upper, hydrating
+        if what not in cuts:
+            cuts[what] = cut(collection_of(state, gid), lower, upper, hydrating=hydrating)
+        deltas[relation], errors[relation] = cuts[what]
+    return ViewStep(state, view, interval, deltas, errors)
 
 
 def plan_group(state: State, views: Sequence[ViewStep]) -> GroupStep:

@@ -415,7 +415,11 @@ def _failing(names: str) -> Iterator[None]:
 
 def _renewed(state: State, steps: Sequence[ViewStep]) -> list[ViewStep]:
     """Return the steps from the newest state: after a bisection the old one is too old."""
-    planned = [maintained.plan_view(state, step.view) for step in steps]
+    cuts: maintained.Cuts = {}
+    planned = [
+        step if step.state is state else maintained.plan_view(state, step.view, cuts)
+        for step in steps
+    ]
     return [step for step in planned if step is not None]
 
 
