@@ -40,10 +40,6 @@ SMALL_ROWS: Final = 4_096
 """As long as they are no more updates than this together."""
 
 
-def _weight(batch: Batch) -> int:
-    return max(FLOOR_ROWS, batch.rows)
-
-
 def next_merge(collection: CollectionState, since: Times | None = None) -> tuple[Batch, ...]:
     """Return adjacent batches to merge, oldest first; empty if all is well.
 
@@ -55,15 +51,15 @@ def next_merge(collection: CollectionState, since: Times | None = None) -> tuple
     batches = collection.batches
     if since.is_closed:
         return batches if has_parts(collection) else ()
+    weights = [max(FLOOR_ROWS, batch.rows) for batch in batches]
     for end in range(len(batches), 1, -1):
-        newest = batches[end - 1]
-        total = _weight(newest)
+        total = weights[end - 1]
         start = end - 1
         # Reach back as long as what has been gathered outweighs half of the next elder.
-        while start > 0 and end - start < FAN_IN_MAX and 2 * total > _weight(batches[start - 1]):
+        while start > 0 and end - start < FAN_IN_MAX and 2 * total > weights[start - 1]:
             start -= 1
-            total += _weight(batches[start])
-        if end - start == FAN_IN_MAX and _is_top_heavy(batches[start:end], total):
+            total += weights[start]
+        if end - start == FAN_IN_MAX and _is_top_heavy(weights[start:end], total):
             continue
         if end - start > 1 and (end - start >= MERGE_AT_LEAST or total > SMALL_ROWS):
             return batches[start:end]
@@ -73,16 +69,16 @@ def next_merge(collection: CollectionState, since: Times | None = None) -> tuple
     return ()
 
 
-def _is_top_heavy(window: tuple[Batch, ...], total: int) -> bool:
+def _is_top_heavy(window: list[int], total: int) -> bool:
     """Whether the newer half is more than twice as heavy as the elder."""
-    return 3 * sum(map(_weight, window[: len(window) // 2])) < total
+    return 3 * sum(window[: len(window) // 2]) < total
 
 
 def _shrinks(batch: Batch, since: Times) -> bool:
-    passed = batch.upper <= since and not batch.upper <= batch.since
+    if batch.rows <= FLOOR_ROWS or not batch.upper <= since or batch.upper <= batch.since:
+        return False
     left = sum(abs(part.diff_sum) for part in batch.parts)
-    cancels = batch.rows > FLOOR_ROWS and 2 * left < batch.rows
-    return passed and cancels and not _is_at_one_time(batch)
+    return 2 * left < batch.rows and not _is_at_one_time(batch)
 
 
 def _is_at_one_time(batch: Batch) -> bool:
