@@ -40,6 +40,7 @@ SIMPLE_TYPES = re.compile(r"(?:int|Any|str|msgspec\.Raw|(?:list|dict|tuple|, |\[
 # Written in pieces, so that this file does not complain about itself.
 UNFINISHED = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
 MACHINE_PATHS = re.compile(r"(?<![\w./])/(?:wo" + r"rk|ro" + r"ot|ho" + r"me|Us" + r"ers)/")
+REFERENCE = re.compile(r"`((?:\w+/)*\w+\.py)`")
 TEXT_SUFFIXES = {".py", ".md", ".toml", ".txt", ".sql", ".java", ".yml", ".yaml", ".html", ""}
 
 
@@ -231,6 +232,20 @@ def test_nothing_is_left_unfinished() -> None:
     """What remains to be done is an issue, not a remark in the code."""
     found = _matches(UNFINISHED, (path for path in _texts() if path.suffix == ".py"))
     assert not found, "\n".join(found)
+
+
+def test_what_a_text_refers_to_is_there() -> None:
+    """A module or a test that a docstring or a page names, by its path or the end of it."""
+    names = [path.relative_to(ROOT).as_posix() for path in _repository_files()]
+    there = {"/".join(name.split("/")[-n:]) for name in names for n in range(1, 9)}
+    missing = [
+        f"{path.relative_to(ROOT)}: {named}"
+        for path in _texts()
+        if path.suffix in {".py", ".md"} and path.name != "CHANGELOG.md"
+        for named in REFERENCE.findall(path.read_text("utf-8"))
+        if named not in there
+    ]
+    assert not missing, "\n".join(missing)
 
 
 def test_no_file_names_a_place_on_somebodys_machine() -> None:

@@ -408,7 +408,10 @@ def _newest(
     uppers: Times = Frontier.closed()
     for collection in (*inputs, *also):
         if collection.since.is_closed:
-            raise InvalidUsage(f"collection {collection.name!r} is no longer readable")
+            raise InvalidUsage(
+                f"collection {collection.name!r} is no longer readable: everybody who held its "
+                f"history has let it go; make it anew under another name"
+            )
         start = max(start, collection.since.only())
     for collection in inputs:
         uppers = uppers.meet(state.upper(collection))

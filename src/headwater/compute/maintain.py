@@ -215,7 +215,10 @@ def _target(
             f"write capability on {what}", f"it was moved from {write.frontier} to {held.frontier}"
         )
     if collection.timeline is not None:
-        raise InvalidView(f"{what} follows timeline {collection.timeline!r}, not a view")
+        raise InvalidView(
+            f"{what} follows timeline {collection.timeline!r}, not a view; "
+            f"give one that was created without a timeline"
+        )
     begin = Frontier.of(start)
     if not held.frontier == state.upper(collection) == begin:
         raise InvalidView(
@@ -223,7 +226,7 @@ def _target(
             f"from {held.frontier} on; create it with that start, or downgrade what is earlier"
         )
     if collection.batches or collection.unsealed:
-        raise InvalidView(f"{what} has updates already; an output begins empty")
+        raise InvalidView(f"{what} has updates already; an output begins empty, so give a new one")
     return collection
 
 
@@ -235,7 +238,7 @@ def is_unreadable(state: State, view: Definition) -> bool:
 
 def _require_distinct(what: str, names: Sequence[str]) -> None:
     if len(set(names)) != len(names):
-        raise InvalidView(f"two {what} of a view are the same")
+        raise InvalidView(f"two {what} of a view are the same; give each its own")
 
 
 # ---- who runs it -------------------------------------------------------------------------------

@@ -74,7 +74,11 @@ def _count(name: str) -> AggregateCall:
 
 def _max(name: str, value: Expression) -> AggregateCall:
     if any(kind in value.type for kind in _ORDERLESS):
-        raise Refused("a subquery", f"its value is a {value.type}, which has no order")
+        raise Refused(
+            "a subquery",
+            f"its value is a {value.type}, which has no order",
+            hint="select what you need of it, or write it as a join",
+        )
     text = f"max({value.text})"
     return AggregateCall(name, "max", text, value.type, True, value.columns, (value,))
 

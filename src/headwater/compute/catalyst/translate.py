@@ -53,6 +53,8 @@ from headwater.compute.ir.refusal import Position, Refused
 
 Raw = dict[str, Any]
 
+_OTHERWISE: Final = "write the query without it"
+
 _KINDS: Final[dict[str, JoinKind]] = {
     "Inner": "inner",
     "Cross": "inner",
@@ -238,7 +240,7 @@ class _Translation:
                 projections = tuple(tuple(map(_expression, row)) for row in raw["projections"])
                 return Expand(lifted, projections, tuple(_column(c) for c in raw["columns"]))
             case other:
-                raise Refused(other, "this operator is not supported")
+                raise Refused(other, "this operator is not supported", hint=_OTHERWISE)
 
     def _without(self, node: Node, source: Node) -> Node:
         """Return the node with the columns of ``source`` and no lifted ones."""
@@ -280,7 +282,7 @@ class _Translation:
             case kind if kind in _KINDS:
                 joined = Join(left, right, _KINDS[kind], keys, residual)
             case other:
-                raise Refused(f"a join of kind {other}", "it is not supported")
+                raise Refused(f"a join of kind {other}", "it is not supported", hint=_OTHERWISE)
         lifted = {column.name for column in left.columns} - {c.name for c in source.columns}
         return keep(joined, (c.name for c in joined.columns if c.name not in lifted))
 

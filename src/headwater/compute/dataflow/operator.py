@@ -19,7 +19,7 @@ shared arrangement may be older than the view; its past counts as being at ``low
 Deltas and outputs need not be consolidated: who has to tell rows apart does it for the columns it
 looks at, which are often fewer. States are: they are kept.
 
-Columns have the types of ``collection/types.py`` (:func:`arrow_schema`); order of rows is free.
+Columns have the types of ``collection/types.py``; the order of rows is free.
 """
 
 from __future__ import annotations

@@ -76,7 +76,11 @@ def require_appendable(plan: Plan, streams: Collection[str]) -> None:
             case Union() if all(carrying):
                 continue
             case Union():
-                raise Refused("a union of a stream and a relation", "it would be added in each run")
+                raise Refused(
+                    "a union of a stream and a relation",
+                    "its rows would be appended again in each run",
+                    hint="read the relation as a stream, too, or use @dp.materialized_view",
+                )
             case Join() if all(carrying):
                 raise Refused("a join of two streams", "rows meet that arrive apart", hint=_HINT)
             case Join(kind=kind) if kind in (_BY_LEFT if carrying[0] else _BY_RIGHT):

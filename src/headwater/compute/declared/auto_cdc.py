@@ -116,7 +116,9 @@ class Changes:
         for name in (*tracked, *left_out):
             if name not in shown:
                 raise NotAChange(
-                    self.target, f"{name!r} is no column of it, so its history cannot be tracked"
+                    self.target,
+                    f"{name!r} is no column of it, so its history cannot be tracked; it has "
+                    f"{', '.join(shown)}",
                 )
         if tracked:
             return tracked

@@ -30,7 +30,7 @@ from headwater.compute.declared.elements import Flow, MistakeInProject, Where
 from headwater.compute.declared.feeds import Feed
 from headwater.compute.declared.guarded import guarded, stream_of
 from headwater.compute.declared.outside import Outside
-from headwater.compute.declared.project import Registry, authors_mistakes, import_file, inside
+from headwater.compute.declared.project import Registry, authors_mistakes, import_file, inside, said
 from headwater.compute.ir.plan import Plan
 from headwater.compute.ir.refusal import NotUnderstood, Refused
 from headwater.compute.query import compiled, output_schema
@@ -130,7 +130,11 @@ class Queries:
             # Outside of the code's surroundings: what it needs has surroundings of its own.
             assert unknown is not None
             provide(unknown)
-        raise MistakeInProject(flow.where, f"it asks for {unknown!r} again and again")
+        raise MistakeInProject(
+            flow.where,
+            f"it asks for {unknown!r} again and again, although it was made known each time; do "
+            f"not drop it, and do not change the current schema, in a query",
+        )
 
     def _made(self, flow: Flow) -> DataFrame:
         try:
@@ -206,7 +210,11 @@ class Queries:
             if not isinstance(given, StructType):
                 given = StructType.fromDDL(str(given))
         except (PySparkException, ValueError) as error:
-            raise MistakeInProject(where, f"the schema {given!r} cannot be read") from error
+            raise MistakeInProject(
+                where,
+                f"the schema {given!r} cannot be read: {said(error)}; write it as columns of a "
+                f"table, like 'id bigint, name string'",
+            ) from error
         return to_arrow_schema(given)
 
 

@@ -70,7 +70,11 @@ def write_file(
         renamed = files.rename(written.getPath(), hadoop.Path(folder, f"{name}.{suffix}"))
         # It may be there by now: of somebody who was fenced, and had the same batch in hand.
         if not renamed and not files.globStatus(pattern):
-            raise NotWritten(sink, f"{name}.{suffix} could not be renamed in {options['path']}")
+            raise NotWritten(
+                sink,
+                f"{name}.{suffix} could not be renamed in {options['path']}; the next run tries "
+                f"again, if we may write there",
+            )
         files.delete(hadoop.Path(folder, _ASIDE), True)
 
 

@@ -5,7 +5,7 @@ The same as the files in ``proto/``, as a table; a test holds the one against th
 
 Invariant:      every field of every frozen message is in the table, except those named in
                 :data:`REFUSED` and :data:`LEFT_OUT`, and ``unknown``.
-Kept by:        ``test_wire_schema.py``.
+Kept by:        ``tests/unit/materialize/test_wire.py``.
 """
 
 from __future__ import annotations

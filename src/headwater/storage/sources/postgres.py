@@ -25,8 +25,8 @@ forgotten what we need: a definite error.
 included. Of a table in ``keys`` they carry its primary key, and the output has the rest
 (``storage/keyed_changes.py``). Then nothing can be undone, so the snapshot is the one at which the
 source is bound: a probe, while nothing is durable, is the position of a snapshot that we hold open
-until it is. Whoever comes after one that died holds another (:class:`Momentary`). Its rows are at
-the last place before the probe.
+until it is. Whoever comes after one that died holds another (``Momentary`` in
+``storage/source.py``). Its rows are at the last place before the probe.
 
 ``TRUNCATE`` retracts what was there (:class:`Records.clears`). A column added upstream is ignored;
 one dropped, or of another type, is a definite error that names it. So is a table that was dropped

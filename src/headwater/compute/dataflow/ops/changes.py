@@ -300,7 +300,10 @@ def _looked_up(
     rows = np.zeros(changes.size, np.int64)
     np.add.at(rows, places, diffs)
     if ((rows != 0) & (rows != 1)).any():
-        raise HeadwaterError(f"a state has not one row per group: {history.schema.names}")
+        raise HeadwaterError(
+            f"a state of the view has not one row per group: {', '.join(history.schema.names)}; "
+            f"it is not what was written: run headwater fsck, and create the view again"
+        )
     return Updates(places, diffs, found.select(columns))
 
 
