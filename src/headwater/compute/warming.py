@@ -9,6 +9,9 @@ all of it. Whatever ran in it is told so (``persist/spark_end.py``); the next us
 JVM, which a thread starts in its place. Nothing else is lost: what views are and how far they are
 is in the log. JVMs that end one soon after another are started after longer and longer pauses.
 
+A JVM may be of no use while it runs: its cluster has forgotten it (``abandoned.py``). Such a one is
+ended, and goes the way of the others.
+
 If Spark cannot be started at all, every use says so, and :attr:`WarmingSession.failure` does.
 
 Kept by: this module. Relied on by: ``server/compose.py``, which opens its door meanwhile; whoever
@@ -24,6 +27,7 @@ from concurrent.futures import Future
 from typing import Any, Final, NamedTuple
 
 from headwater.base.errors import HeadwaterError
+from headwater.compute import abandoned
 from headwater.compute.session import (
     SparkSettings,
     close_session,
@@ -36,6 +40,8 @@ from headwater.persist.spark_end import process_of, said
 LOG: Final = logging.getLogger(__name__)
 
 LOOK_SECONDS: Final = 0.2
+CONTEXT_LOOK_SECONDS: Final = 2.0
+"""How often the JVM itself is asked how it is: that takes some words with its gateway."""
 STARTS_MAX: Final = 5
 """How often it is tried to start another JVM, before there will be none."""
 PAUSE_SECONDS_MAX: Final = 30.0
@@ -66,6 +72,12 @@ class _Running(NamedTuple):
     @property
     def status(self) -> int | None:
         return None if self.process is None else self.process.poll()
+
+    def end(self) -> None:
+        """End the JVM."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
 
 
 class WarmingSession:
@@ -152,10 +164,10 @@ class WarmingSession:
         while (running := self._started(starts_max)) is not None:
             future, began = self._future, time.monotonic()
             future.set_result(running)
-            while (status := running.status) is None:
-                self._ended.wait(LOOK_SECONDS)
-                if self._closing.is_set():
-                    return
+            why = self._awaited(running)
+            if why is None:
+                return
+            status = running.status
             self._replace(future)
             self._ended.clear()
             steady = time.monotonic() - began >= STEADY_SECONDS
@@ -163,7 +175,7 @@ class WarmingSession:
             if status in TERMINATED:
                 pause_seconds = max(pause_seconds, TERMINATED_SECONDS)
             starts_max = STARTS_MAX
-            event = {"why": said(status), "pause_seconds": pause_seconds}
+            event = {"why": why, "pause_seconds": pause_seconds}
             if running.process is not None and crash_file(running.process.pid).exists():
                 event["told_in"] = str(crash_file(running.process.pid))
             LOG.warning("Spark's JVM ended and is started again", extra={"event": event})
@@ -171,6 +183,23 @@ class WarmingSession:
             self.restarts += 1
             if self._closing.wait(pause_seconds):
                 return
+
+    def _awaited(self, running: _Running) -> str | None:
+        """Wait until a JVM has ended, or is of no use any more; return why, None: we are closed."""
+        watch, asked = abandoned.Watch(), time.monotonic()
+        while (status := running.status) is None:
+            self._ended.wait(LOOK_SECONDS)
+            if self._closing.is_set():
+                return None
+            now = time.monotonic()
+            if running.process is not None and now - asked >= CONTEXT_LOOK_SECONDS:
+                asked = now
+                seen = abandoned.look(running.session, local=self._settings.is_local)
+                why = watch.why(seen, now)
+                if why is not None:
+                    running.end()
+                    return why
+        return said(status)
 
     def _started(self, attempts: int) -> _Running | None:
         """Start a JVM; None: it could not be, and whoever asks is told why."""

@@ -28,4 +28,7 @@ def threads(count: int) -> ThreadPoolExecutor:
 
 def _give_way() -> None:
     if sys.platform == "linux":  # Elsewhere it would be the priority of the whole process.
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+        thread = threading.get_native_id()
+        # A server may have been started with less than this: only root could ask for more again.
+        if os.getpriority(os.PRIO_PROCESS, thread) < NICENESS:
+            os.setpriority(os.PRIO_PROCESS, thread, NICENESS)
