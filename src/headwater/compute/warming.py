@@ -213,9 +213,10 @@ class WarmingSession:
                 self._future.set_exception(error)
                 return None
             except Exception as error:  # noqa: BLE001 - PySpark and Py4J raise whatever they have
+                why = SparkUnavailable(error)  # Of Java's errors only their JVM knows the words.
                 forget_session()
                 if not left or self._closing.wait(PAUSE_SECONDS_MAX / (left + 1)):
-                    self._future.set_exception(SparkUnavailable(error))
+                    self._future.set_exception(why)
                     return None
             else:
                 LOG.info("Spark is ready", extra={"event": event})

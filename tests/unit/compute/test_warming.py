@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ import pytest
 
 from headwater.compute import warming
 from headwater.compute.session import SparkSettings
-from headwater.compute.warming import WarmingSession
+from headwater.compute.warming import SparkUnavailable, WarmingSession
 
 WAITING = (sys.executable, "-c", "import sys; sys.stdin.read()")
 
@@ -91,4 +92,27 @@ def test_one_that_ends_by_itself_says_how(
     eventually(lambda: len(started) == 2)
     (told,) = [record for record in caplog.records if record.levelname == "WARNING"]
     assert told.__dict__["event"]["why"] == "killed by SIGKILL"
+    session.close()
+
+
+def test_what_java_says_of_a_failed_start_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = threading.Event()
+
+    class OfJava(Exception):
+        """As Py4J's: its words are asked of the JVM."""
+
+        def __str__(self) -> str:
+            if gone.is_set():
+                raise ConnectionRefusedError
+            return "no such master"
+
+    def refused(_: SparkSettings) -> Spark:
+        raise OfJava
+
+    monkeypatch.setattr(warming, "open_session", refused)
+    monkeypatch.setattr(warming, "forget_session", gone.set)
+    monkeypatch.setattr(warming, "close_session", lambda: None)
+    session = WarmingSession(SparkSettings())
+    with pytest.raises(SparkUnavailable, match="no such master"):
+        session.session()
     session.close()
