@@ -27,6 +27,7 @@ begun yet, never one that has, because what was acknowledged in between would no
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future
@@ -51,6 +52,8 @@ from headwater.persist.commands import (
 )
 from headwater.persist.core import Core
 from headwater.persist.state import CollectionState, State
+
+LOG: Final = logging.getLogger(__name__)
 
 DEFAULT: Final = "default"
 WAIT_MAX_MS: Final = 50
@@ -196,6 +199,9 @@ class Timeline:
                 # Fenced, stopped, or storage fails: whoever asks for something is told so.
                 if self._core.stopped or self._core.machine is None or self._core.machine.failure:
                     return
+            except Exception:
+                # A bug, and still no reason for time to stand still for everybody.
+                LOG.exception("a tick failed; the next one comes")
 
 
 class Confirmations:

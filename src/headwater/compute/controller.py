@@ -20,6 +20,7 @@ and is tried again, less and less often, while the others go on.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
@@ -58,6 +59,8 @@ from headwater.persist.errors import CompactionRegression, DestroyedCollection, 
 from headwater.persist.spark_end import SparkEnded, or_ended
 from headwater.persist.spark_parts import place_of
 from headwater.persist.state import State
+
+LOG: Final = logging.getLogger(__name__)
 
 Relations = Mapping[str, str]
 """From a name in a query to the name of a collection."""
@@ -383,6 +386,11 @@ class ViewController:
                 # Stopped or fenced: the runtime says so to everybody who asks it. Else try again.
                 if self._core.stopped or self._failed():
                     return
+                self._stopping.wait(RETRY_MS_FIRST / 1_000)
+            except Exception:
+                # A bug, and still no reason for every view to stand still in silence.
+                LOG.exception("views were not stepped; they are tried again")
+                self._stopping.wait(IDLE_SECONDS)
 
     def _failed(self) -> bool:
         machine = self._core.machine

@@ -11,11 +11,12 @@ librdkafka. The transactional id is the sink's: who is late is fenced by the bro
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any, Final
 
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from headwater.compute.declared.written import NotWritten
 
@@ -85,6 +86,7 @@ def _send(
 def _produce(
     producer: Any, message: Mapping[str, Any], topic: str | None, failed: list[Any]
 ) -> None:
+    """Put a message into the producer's queue; waits for room as long as others are delivered."""
     more = {} if message.get("partition") is None else {"partition": message["partition"]}
     headers = message.get("headers")
     if headers:
@@ -94,6 +96,7 @@ def _produce(
         if error is not None:
             failed.append(error)
 
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while True:
         try:
             producer.produce(
@@ -103,7 +106,11 @@ def _produce(
                 on_delivery=told,
                 **more,
             )
-        except BufferError:
+        except BufferError as full:
             producer.poll(1.0)
+            if failed:
+                raise KafkaException(failed[0]) from full
+            if time.monotonic() > deadline:
+                raise KafkaException(KafkaError(KafkaError._QUEUE_FULL)) from full
         else:
             return

@@ -52,7 +52,13 @@ class Watch:
     def _run(self) -> None:
         known: dict[str, str] = {}
         while not self._stopping.wait(self._seconds):
-            for name, kind, told in changes(known, self._picture()):
+            try:
+                picture = self._picture()
+            except Exception:
+                # Who tells what is not well is not to be the first to be silent.
+                LOG.exception("nobody could see how the objects are; the next look comes")
+                continue
+            for name, kind, told in changes(known, picture):
                 fields = {"object": name, "kind": kind, "why": told} if told else {"object": name}
                 if told:
                     LOG.warning("an object is not well", extra={"event": fields})
