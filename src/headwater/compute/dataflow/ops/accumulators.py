@@ -159,7 +159,7 @@ class Term:
     def remembered(self, name: str, numbers: Exact) -> dict[str, Numbers]:
         """Return what a memory has instead of a column of the state."""
         if self.kind != "product":
-            return {name: numbers.digits}
+            return {name: exact.narrowed(numbers.digits)}
         digits, exponents = exact.odds(numbers)
         return {name: digits, _exponents(name): exponents}
 
