@@ -30,7 +30,7 @@ from psycopg import sql
 from headwater.materialize.checkpoint import from_checkpoint, from_text
 from headwater.materialize.controller import PREFIX
 from headwater.materialize.definition import Definition
-from headwater.materialize.key_range import KeyHash, KeyRange, key_hashes, tiles
+from headwater.materialize.key_range import KeyHash, KeyRange, key_hashes
 from headwater.materialize.tuples import pack
 from headwater.persist.client import open_location
 from headwater.testing.servers import postgres_server
@@ -51,6 +51,15 @@ def own_postgres() -> Iterator[Postgres]:
         yield Postgres(dsn)
 
 
+def _owns_some(wide: KeyRange, ranges: Sequence[KeyRange]) -> bool:
+    """Whether a key of the range is in none that is narrower: the fence of another one is over."""
+    at = int(wide.begin)
+    for narrow in sorted(ranges, key=lambda each: each.begin):
+        if wide.covers(narrow) and narrow != wide and narrow.begin <= at:
+            at = max(at, int(narrow.end) + 1)
+    return at <= wide.end
+
+
 class Standing:
     """Where each key stands, by the fences."""
 
@@ -61,8 +70,7 @@ class Standing:
             upper = 0 if position is None else position.time
             self._fences.append((KeyRange(KeyHash(begin), KeyHash(end)), upper))
         ranges = [key_range for key_range, _ in self._fences]
-        narrow = [r for r in ranges if not any(r.covers(o) and o != r for o in ranges)]
-        self.times = {upper for each, upper in self._fences if each in narrow or not tiles(narrow)}
+        self.times = {upper for each, upper in self._fences if _owns_some(each, ranges)}
 
     def uppers(self, keys: Sequence[tuple[Any, ...]]) -> Iterator[int]:
         packed = pa.array([pack(key) for key in keys], pa.large_binary())
