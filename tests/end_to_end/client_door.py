@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -17,6 +15,7 @@ import pytest
 from headwater.adapter.catalog_queries import CatalogQueries
 from headwater.adapter.pgwire import WireServer
 from headwater.base.clock import SystemClock
+from headwater.testing.shadow_directory import shadow_directory
 from headwater.testing.sql_server import SqlServer
 
 
@@ -50,14 +49,6 @@ class Door:
         )
         assert done.returncode == 0, done.stderr
         return done.stdout + done.stderr
-
-
-@contextmanager
-def shadow_directory() -> Iterator[Path]:
-    """A directory that the shadow's user may enter, if the tests run as root."""
-    with tempfile.TemporaryDirectory(prefix="headwater-") as name:
-        Path(name).chmod(0o755)
-        yield Path(name) / "shadow"
 
 
 @contextmanager

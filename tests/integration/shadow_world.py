@@ -1,11 +1,6 @@
-"""What a shadow mirrors in the tests, and where it keeps its files."""
+"""What a shadow mirrors in the tests, and what it shows of it."""
 
 from __future__ import annotations
-
-import contextlib
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
 
 from headwater.adapter.shadow.objects import Column, Index, Mirrored, Relation, Schema
 from headwater.adapter.shadow.shadow import Shadow
@@ -44,14 +39,6 @@ SPARK = Relation(
     "sales", "Odd Name", "view", (Column("x", "bigint"),), definition="SELECT mz_now()"
 )
 OBJECTS: tuple[Mirrored, ...] = (Schema("public"), Schema("sales", "of sales"), T, V, M, SPARK)
-
-
-@contextlib.contextmanager
-def place() -> Iterator[Path]:
-    """A directory that the server's user may enter, if the tests run as root."""
-    with tempfile.TemporaryDirectory(prefix="headwater-") as name:
-        Path(name).chmod(0o755)
-        yield Path(name) / "shadow"
 
 
 USERS = "select rolname from pg_roles where rolname !~ '^pg_' order by 1"

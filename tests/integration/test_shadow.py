@@ -18,7 +18,8 @@ from headwater.adapter.shadow.catalog_names import PG_CATALOG
 from headwater.adapter.shadow.errors import AnswerTooLarge, PostgresRejected
 from headwater.adapter.shadow.objects import Column, Relation, Schema
 from headwater.adapter.shadow.shadow import Shadow
-from tests.integration.shadow_world import OBJECTS, SPARK, M, T, V, oid, place, rows
+from headwater.testing.shadow_directory import shadow_directory
+from tests.integration.shadow_world import OBJECTS, SPARK, M, T, V, oid, rows
 
 pytestmark = pytest.mark.server
 
@@ -29,7 +30,7 @@ RECORDED: list[dict[str, Any]] = json.loads(
 
 @pytest.fixture(scope="module")
 def shadow() -> Iterator[Shadow]:
-    with place() as directory, Shadow(directory) as running:
+    with shadow_directory() as directory, Shadow(directory) as running:
         running.mirror(OBJECTS)
         yield running
 
@@ -57,7 +58,7 @@ def test_mirroring_again_does_nothing_and_a_change_remakes_what_depends_on_it(
     """… under a path too long for a socket, in an environment meant for other PostgreSQLs."""
     for name, value in SURROUNDINGS.items():
         monkeypatch.setenv(name, value)
-    with place() as directory, Shadow(directory / ("long" * 30)) as own:
+    with shadow_directory() as directory, Shadow(directory / ("long" * 30)) as own:
         assert rows(own, "select current_schema(), 'é'") == [("public", "é")]
         assert len(own.mirror(OBJECTS)) == len(OBJECTS)
         assert own.mirror(OBJECTS) == ()

@@ -14,14 +14,15 @@ import pytest
 
 from headwater.adapter.shadow.instance import Instance
 from headwater.adapter.shadow.shadow import Shadow
-from tests.integration.shadow_world import OBJECTS, USERS, oid, place, rows
+from headwater.testing.shadow_directory import shadow_directory
+from tests.integration.shadow_world import OBJECTS, USERS, oid, rows
 
 pytestmark = pytest.mark.server
 
 
 def test_its_life() -> None:
     """One directory through everything that can befall it."""
-    with place() as directory:
+    with shadow_directory() as directory:
         odd = [
             "ada",
             'Odd "One"',
@@ -78,7 +79,7 @@ def test_it_ends_with_a_server_that_is_killed() -> None:
         "i = Instance(Path(sys.argv[1])); i.start(); print(i.postmaster_pid, flush=True);"
         "time.sleep(600)"
     )
-    with place() as directory:
+    with shadow_directory() as directory:
         server = subprocess.Popen(
             [sys.executable, "-c", program, str(directory)], stdout=subprocess.PIPE, text=True
         )
@@ -94,7 +95,7 @@ def test_it_ends_with_a_server_that_is_killed() -> None:
 
 
 def test_a_process_that_died_is_started_again_by_whoever_asks() -> None:
-    with place() as directory, Shadow(directory) as own:
+    with shadow_directory() as directory, Shadow(directory) as own:
         own.mirror(OBJECTS)
         for ask in (
             lambda: rows(own, "select 1"),

@@ -13,11 +13,11 @@ from typing import Literal
 
 import pytest
 
-from headwater.persist.errors import Stopped
 from headwater.persist.log import load
 from headwater.testing.crash import quiet_crashes
 from headwater.testing.stepped import stepped
-from headwater.testing.unreliable import Crash, FailNth
+from headwater.testing.unreliable import FailNth
+from tests.simulation.killed_story import tell_until_killed
 from tests.simulation.life import END, WRITES, Life, contents, leaks, told_again
 
 
@@ -61,11 +61,7 @@ def test_killed_at_every_effect(mode: Literal["before", "after"], chunk: int) ->
     for n in range(1 + chunk, EFFECTS + 1, CHUNKS):
         life, process = Life(), FailNth(n, mode)
         with quiet_crashes(), stepped(Random(n)):
-            with pytest.raises((Crash, Stopped)):  # noqa: PT012 - it may come at any of them
-                client = life.open(process.blob(life.blob), process.consensus(life.log))
-                life.tell(client)
-                client.stop()
-                raise Crash("while closing: the role could not be released")
+            tell_until_killed(process, life, life.tell)
             assert process.crashed, f"effect {n} was never reached"
             again, found = told_again(life)
             if contents(again.core, "a") != END:

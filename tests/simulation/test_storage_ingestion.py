@@ -8,6 +8,7 @@ asked for what it has forgotten.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any, Literal
 
@@ -17,7 +18,7 @@ import pytest
 from headwater.base.errors import HeadwaterError
 from headwater.collection.probe import PROBE_INDEX
 from headwater.persist.client import Client
-from headwater.persist.errors import Fenced, Stopped
+from headwater.persist.errors import Fenced
 from headwater.storage import upsert_range
 from headwater.storage.envelope import Changes, Upsert, key_text
 from headwater.storage.ingestion import Ingestion
@@ -30,8 +31,9 @@ from headwater.storage.told import BAD, ERROR, ROW, TOLD
 from headwater.storage.upsert_range import RowsOf, folded
 from headwater.testing.crash import quiet_crashes
 from headwater.testing.stepped import stepped
-from headwater.testing.unreliable import Crash, FailNth
+from headwater.testing.unreliable import FailNth
 from tests.seeds import seeds
+from tests.simulation.killed_story import tell_until_killed
 from tests.simulation.storage_world import (
     DEFINITION,
     ScriptedSource,
@@ -85,11 +87,7 @@ def test_killed_at_every_effect(mode: Literal["before", "after"], seed: int) -> 
     for n in range(1, whole_story(seed) + 1):
         world, process = World(), FailNth(n, mode)
         with quiet_crashes(), stepped(Random(n)):
-            with pytest.raises((Crash, Stopped)):  # noqa: PT012 - it may come at any of them
-                client = world.open(process.blob(world.blob), process.consensus(world.log))
-                story(world, client, seed)
-                client.stop()
-                raise Crash("while closing: the role could not be released")
+            tell_until_killed(process, world, partial(story, world, seed=seed))
             assert process.crashed, f"effect {n} was never reached"
             again = world.open()
             story(world, again, seed)

@@ -15,15 +15,15 @@ import msgspec
 import pytest
 
 from headwater.persist.client import Client
-from headwater.persist.errors import Stopped
 from headwater.storage import fold_task, ingestion, tasks, upsert_range, written_by_tasks
 from headwater.storage.kept import Kept
 from headwater.storage.keyed_state import Before, KeyedState
 from headwater.storage.stored_remap import read_remap
 from headwater.testing.crash import quiet_crashes
 from headwater.testing.stepped import stepped
-from headwater.testing.unreliable import Crash, FailNth
+from headwater.testing.unreliable import FailNth
 from tests.seeds import seeds
+from tests.simulation.killed_story import tell_until_killed
 from tests.simulation.storage_world import (
     DEFINITION,
     TasksHere,
@@ -100,11 +100,7 @@ def test_killed_between_any_two_effects(seed: int) -> None:
     for n in range(1 + seed % 6, effects + 1, 6):  # The others with the other seeds.
         (world, _), process = world_of(), FailNth(n, "before" if n % 3 else "after")
         with quiet_crashes(), stepped(Random(n)):
-            with pytest.raises((Crash, Stopped)):  # noqa: PT012 - it may come at any of them
-                client = world.open(process.blob(world.blob), process.consensus(world.log))
-                story(world, client, seed)
-                client.stop()
-                raise Crash("while closing: the role could not be released")
+            tell_until_killed(process, world, partial(story, world, seed=seed))
             found = finished(world, world.open(), seed)
         assert not found, f"seed {seed}, killed at effect {n}: {found[:2]}"
 

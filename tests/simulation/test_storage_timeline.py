@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Literal
 
@@ -27,7 +28,6 @@ from headwater.persist.commands import (
     ReserveId,
     SetItem,
 )
-from headwater.persist.errors import Stopped
 from headwater.persist.evolution import DIFF
 from headwater.persist.state import violations
 from headwater.storage import ingestion as module
@@ -38,8 +38,9 @@ from headwater.storage.source import Records
 from headwater.storage.stored_remap import read_remap
 from headwater.testing.crash import quiet_crashes
 from headwater.testing.stepped import stepped
-from headwater.testing.unreliable import Crash, FailNth
+from headwater.testing.unreliable import FailNth
 from tests.seeds import seeds
+from tests.simulation.killed_story import tell_until_killed
 from tests.simulation.storage_world import DEFINITION, ScriptedSource, World, complaints
 
 TICKS = 3
@@ -130,11 +131,7 @@ def whole_story(seed: int) -> int:
 def killed_and_resumed(seed: int, n: int, mode: Literal["before", "after"]) -> list[str]:
     world, process = World(), FailNth(n, mode)
     with quiet_crashes(), stepped(Random(n)):
-        with pytest.raises((Crash, Stopped)):  # noqa: PT012 - it may come at any of them
-            client = world.open(process.blob(world.blob), process.consensus(world.log))
-            story(world, client, seed)
-            client.stop()
-            raise Crash("while closing: the role could not be released")
+        tell_until_killed(process, world, partial(story, world, seed=seed))
         again = world.open()
         story(world, again, seed)
         found = wrong(again, world)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -14,6 +12,7 @@ import pyarrow as pa
 from headwater.adapter.shadow import bootstrap
 from headwater.adapter.shadow.instance import Instance
 from headwater.collection.schema import type_of
+from headwater.testing.shadow_directory import shadow_directory
 from tests.unit.adapter_dialect.relations import RELATIONS, rows
 
 COUNTS = {"x": 40, "y": 25}
@@ -22,9 +21,8 @@ COUNTS = {"x": 40, "y": 25}
 @contextlib.contextmanager
 def loaded(seed: int) -> Iterator[psycopg.Connection[Any]]:
     """A connection to an instance with the tables of ``seed``."""
-    with tempfile.TemporaryDirectory(prefix="headwater-") as name:
-        Path(name).chmod(0o755)
-        instance = Instance(Path(name) / "postgres")
+    with shadow_directory() as directory:
+        instance = Instance(directory)
         instance.start()
         try:
             with instance.connect(bootstrap.ADMIN) as connection:
