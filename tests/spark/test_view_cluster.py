@@ -24,17 +24,28 @@ from headwater.testing.cluster import standalone_cluster
 pytestmark = pytest.mark.spark
 
 STORY = Path(__file__).with_name("view_cluster_story.py")
+LOSSY = Path(__file__).with_name("lossy_cluster_story.py")
+LOSSES = ("executor", "executors", "python", "worker", "context", "workers", "frozen", "master")
 SOURCE = str(Path(headwater.__file__).parents[1])
+TESTS = str(Path(__file__).parents[2])
 
 
 def told(folder: Path, master: str, extra: Any, pids: Sequence[int]) -> dict[str, Any]:
     """Run the story on a cluster; return what it saw."""
+    return ran(STORY, str(folder), master, json.dumps(extra), json.dumps(pids))
+
+
+def ran(story: Path, *arguments: str, seconds: int = 580) -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, str(STORY), str(folder), master, json.dumps(extra), json.dumps(pids)],
-        env={**os.environ, "SPARK_HOME": str(Path(pyspark.__file__).parent), "PYTHONPATH": SOURCE},
+        [sys.executable, str(story), *arguments],
+        env={
+            **os.environ,
+            "SPARK_HOME": str(Path(pyspark.__file__).parent),
+            "PYTHONPATH": os.pathsep.join((SOURCE, TESTS)),
+        },
         capture_output=True,
         text=True,
-        timeout=580,
+        timeout=seconds,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
@@ -43,6 +54,7 @@ def told(folder: Path, master: str, extra: Any, pids: Sequence[int]) -> dict[str
 
 
 def check(seen: dict[str, Any]) -> None:
+    print("hydrations that had to be tried again:", seen["stalled"])
     assert seen["failures"] == []
     assert seen["advanced"] == ["slow", "outer", "extremes"]
     for when in ("hydrated", "stepped", "after_the_kill", "at_the_end", "in_another_context"):
@@ -70,3 +82,12 @@ def test_an_executor_of_a_local_cluster_is_killed_in_a_step(tmp_path: Path) -> N
 def test_an_executor_of_a_standalone_cluster_is_killed_in_a_step(tmp_path: Path) -> None:
     with standalone_cluster(workers=2) as cluster:
         check(told(tmp_path / "data", cluster.master, cluster.extra, cluster.pids))
+
+
+@pytest.mark.soak
+def test_whatever_a_standalone_cluster_loses(tmp_path: Path) -> None:
+    seen = ran(LOSSY, str(tmp_path / "data"), *LOSSES, seconds=3_600)
+    assert seen["wrong"] == []
+    assert seen["failures"] == []
+    assert list(seen["took"]) == list(LOSSES)
+    assert seen["restarts"] == 2, "of Spark, for the loss of its context and of its master"

@@ -18,10 +18,10 @@ import os
 import signal
 import sqlite3
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -51,7 +51,7 @@ EASY, HARD = 10, 60_000
 """How many additions a row costs the slow view."""
 RANGES = 3
 """Into about so many the views are hydrated."""
-WAIT_S = 240
+STALLED_MAX = 6
 
 Row = tuple[Any, ...]
 Update = tuple[Row, int, int]
@@ -183,19 +183,18 @@ def running_on(session: Any) -> str | None:
 def killed_step(story: Story, roots: Sequence[int]) -> dict[str, Any]:
     """Take a step; kill the executor that runs it when its first stage has written."""
     before = story.objects()
-    stepped = threading.Thread(target=story.controller.run_once)
-    stepped.start()
-    deadline = time.monotonic() + WAIT_S
-    victim = None
-    while stepped.is_alive() and time.monotonic() < deadline:
-        if story.objects() - before:
-            victim = running_on(story.session)
-            break
-        time.sleep(0.01)
-    assert victim is not None, "the step was over before it was in the middle"
-    os.kill(executors(roots)[victim], signal.SIGKILL)
-    dead = story.objects() - before
-    stepped.join()
+    with ThreadPoolExecutor(1) as thread:
+        stepped = thread.submit(story.controller.run_once)
+        victim = None
+        while not stepped.done() and victim is None:
+            if story.objects() - before:
+                victim = running_on(story.session)
+            time.sleep(0.01)
+        assert victim is not None, "the step was over before it was in the middle"
+        os.kill(executors(roots)[victim], signal.SIGKILL)
+        dead = story.objects() - before
+        stepped.result()
+    assert not story.controller.failures(), story.controller.failures()
     names = [PartName.parse(key) for key in story.objects() - before]
     return {
         "written_by_the_dead": sorted(dead),
@@ -206,22 +205,35 @@ def killed_step(story: Story, roots: Sequence[int]) -> dict[str, Any]:
 
 def killed_hydration(story: Story, roots: Sequence[int]) -> dict[str, Any]:
     """Hydrate all views by ranges; kill an executor when some ranges are written."""
-    stepped = threading.Thread(target=story.controller.run_once)
-    stepped.start()
-    deadline = time.monotonic() + WAIT_S
-    victim = None
-    while stepped.is_alive() and time.monotonic() < deadline and victim is None:
-        if len(story.objects()) > RANGES:
-            victim = running_on(story.session)
-        time.sleep(0.01)
-    assert victim is not None, "the views were hydrated before they were in the middle"
-    os.kill(executors(roots)[victim], signal.SIGKILL)
-    stepped.join()
-    assert not story.controller.failures(), story.controller.failures()
+    with ThreadPoolExecutor(1) as thread:
+        stepped = thread.submit(story.controller.run_once)
+        victim = None
+        while not stepped.done() and victim is None:
+            if len(story.objects()) > RANGES:
+                victim = running_on(story.session)
+            time.sleep(0.01)
+        assert victim is not None, "the views were hydrated before they were in the middle"
+        os.kill(executors(roots)[victim], signal.SIGKILL)
+        stepped.result()
+    stalled = hydrated_at_last(story)
     listed = story.session._jsc.sc().statusStore().executorList(False)
     every = [listed.apply(number) for number in range(listed.size())]
     worked = {str(one.id()) for one in every if one.id() != "driver" and one.totalTasks()}
-    return {"worked": len(worked), "hydrated": story.wrong()}
+    return {"worked": len(worked), "hydrated": story.wrong(), "stalled": stalled}
+
+
+def hydrated_at_last(story: Story) -> list[str]:
+    """Try stalled views again, as a controller that runs by itself does; return why they were.
+
+    Spark runs a task four times, one at once after the other: on a machine that has no memory or no
+    time for anybody, for a moment, that may be in vain.
+    """
+    stalled: list[str] = []
+    while story.controller.failures():
+        stalled += story.controller.failures().values()
+        assert len(stalled) <= STALLED_MAX, stalled
+        story.controller.run_once()
+    return stalled
 
 
 def unreferenced(story: Story) -> list[str]:

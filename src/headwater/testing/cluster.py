@@ -53,18 +53,58 @@ class ClusterNotStarted(Exception):
     """A process of the cluster ended, or did not say in time that it is ready."""
 
 
-@dataclass(frozen=True, slots=True)
 class Cluster:
-    """A running cluster."""
+    """A running cluster. What was killed of it can be started again."""
 
-    master: str
-    """Its address: what a session is opened with."""
-    hosts: tuple[str, ...]
-    """The names of the workers' hosts, one worker each."""
-    pids: tuple[int, ...]
-    """The processes: the master, then the workers in the order of ``hosts``."""
-    extra: tuple[tuple[str, str], ...]
-    """Settings of Spark with which executors find our packages and fit into their workers."""
+    def __init__(
+        self, directory: Path, running: ExitStack, *, cores: int, executor_memory: str
+    ) -> None:
+        self._directory, self._running, self._cores = directory, running, cores
+        self._started = 0
+        self._master: _Process | None = None
+        self._workers: dict[str, _Process] = {}
+        self.master = ""
+        """Its address: what a session is opened with."""
+        self.extra = (
+            ("spark.executorEnv.PYTHONPATH", str(Path(headwater.__file__).parents[1])),
+            ("spark.executor.memory", executor_memory),
+            ("spark.executor.cores", str(cores)),
+        )
+        """Settings of Spark with which executors find our packages and fit into their workers."""
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The names of the workers' hosts, one worker each."""
+        return tuple(self._workers)
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The processes: the master, then the workers in the order of ``hosts``."""
+        assert self._master is not None
+        return (self._master.pid, *(worker.pid for worker in self._workers.values()))
+
+    def start_master(self) -> None:
+        """Start a master; another one at the same port, without the state of the first."""
+        port = self.master.rpartition(":")[2] or "0"
+        self._master = self._process("master", MASTER_HOST, port, [MASTER])
+        self.master = self._master.await_line(r"Starting Spark master at (spark://\S+)")
+
+    def start_worker(self, host: str) -> None:
+        """Start a worker that calls itself so, or another one instead of it."""
+        work = self._directory / f"work-{self._started}"
+        arguments = [WORKER, "--cores", str(self._cores), "--memory", "2g", "--work-dir", str(work)]
+        self._workers[host] = self._process("worker", host, "0", [*arguments, self.master])
+
+    def await_workers(self) -> None:
+        """Wait until the master knows every worker."""
+        for worker in self._workers.values():
+            worker.await_line(r"(Successfully registered) with master")
+
+    def _process(self, what: str, host: str, port: str, arguments: list[str]) -> _Process:
+        self._started += 1
+        name = f"{what}-{self._started}"
+        made = _process(self._directory, name, host, [*arguments, "--host", host, "--port", port])
+        return self._running.enter_context(made)
 
 
 @contextmanager
@@ -74,30 +114,12 @@ def standalone_cluster(
     """Run a cluster of ``workers``, each with ``cores`` slots; stop every process of it after."""
     with ExitStack() as running:
         directory = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="headwater-")))
-        master = running.enter_context(
-            _process(directory, "master", MASTER_HOST, [MASTER, "--host", MASTER_HOST])
-        )
-        url = master.await_line(r"Starting Spark master at (spark://\S+)")
-        hosts = tuple(f"127.0.0.{number + 1}" for number in range(1, workers + 1))
-        started = []
-        for host in hosts:
-            work = directory / f"work-{host}"
-            arguments = [WORKER, "--host", host, "--cores", str(cores), "--memory", "2g"]
-            arguments += ["--work-dir", str(work), url]
-            process = _process(directory, f"worker-{host}", host, arguments)
-            started.append(running.enter_context(process))
-        for worker in started:
-            worker.await_line(r"(Successfully registered) with master")
-        yield Cluster(
-            master=url,
-            hosts=hosts,
-            pids=(master.pid, *(worker.pid for worker in started)),
-            extra=(
-                ("spark.executorEnv.PYTHONPATH", str(Path(headwater.__file__).parents[1])),
-                ("spark.executor.memory", executor_memory),
-                ("spark.executor.cores", str(cores)),
-            ),
-        )
+        cluster = Cluster(directory, running, cores=cores, executor_memory=executor_memory)
+        cluster.start_master()
+        for number in range(1, workers + 1):
+            cluster.start_worker(f"127.0.0.{number + 1}")
+        cluster.await_workers()
+        yield cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +161,6 @@ def _process(directory: Path, name: str, host: str, arguments: list[str]) -> Ite
                 _GUARD,
                 str(spark_home / "bin" / "spark-class"),
                 *arguments,
-                "--port",
-                "0",
                 "--webui-port",
                 "0",
             ],
