@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 from headwater.adapter.pgwire import WireServer
+from headwater.testing.awaited import until
 from tests.end_to_end import tables_backend
 from tests.end_to_end.tables_backend import EVERY_ROW, EVERY_TYPE, WAIT_SECONDS, Tables, connect
 
@@ -195,8 +196,7 @@ def test_a_cancelled_statement_leaves_a_usable_connection(
 
     waiting = threading.Thread(target=wait)
     waiting.start()
-    while "select wait" not in backend.texts:
-        threading.Event().wait(0.01)
+    until(lambda: "select wait" in backend.texts, "the statement that waits")
     connection.cancel_safe(timeout=WAIT_SECONDS)
     waiting.join(WAIT_SECONDS)
     assert isinstance(outcome[0], psycopg.errors.QueryCanceled)

@@ -23,6 +23,7 @@ import pytest
 from headwater.adapter.pgwire import WireServer
 from headwater.collection import schema
 from headwater.collection.types import by_postgres
+from headwater.testing.awaited import until
 from tests.end_to_end.memory_backend import WAIT_SECONDS, Memory
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("quiet")]
@@ -395,8 +396,8 @@ def test_a_statement_whose_client_vanishes_is_ended(wire: WireServer, memory: Me
     connection.pgconn.send_query(b"select waiting")
     assert memory.waiting.acquire(timeout=WAIT_SECONDS)
     connection.pgconn.finish()
-    while memory.sessions_open:  # The statement waits for what nobody gives: only a cancel ends it.
-        threading.Event().wait(0.01)
+    # The statement waits for what nobody gives: only a cancel ends it.
+    until(lambda: not memory.sessions_open, "the end of every session")
     assert "gone" in memory.cancelled
 
 

@@ -18,6 +18,7 @@ from psycopg.pq.abc import PGconn, PGresult
 
 from headwater.adapter.pgwire import WireServer
 from headwater.base.clock import SystemClock
+from headwater.testing.awaited import until
 from headwater.testing.sql_server import SqlServer
 from tests.end_to_end.memory_backend import WAIT_SECONDS
 
@@ -110,8 +111,7 @@ def test_subscribe_by_copy_and_by_cursor(
 
     following = threading.Thread(target=follow)
     following.start()
-    while not seen:
-        threading.Event().wait(0.01)
+    until(lambda: seen, "what it follows")
     connection.execute("insert into t values (2, 'b')")
     following.join(WAIT_SECONDS)
     assert not following.is_alive()
@@ -236,8 +236,7 @@ def test_an_insert_that_waits_keeps_nobody_else_waiting() -> None:
                 assert result.error_field(psycopg.pq.DiagnosticField.SQLSTATE) == b"57014"
                 assert answered(connection.pgconn) is None
                 connection.pgconn.send_query(b"insert into t values (3)")
-                while not turns.waiting:
-                    time.sleep(0.001)
+                until(lambda: turns.waiting, "a statement that waits for its turn")
                 wire.stop()
                 assert not turns.waiting
                 connection.pgconn.finish()

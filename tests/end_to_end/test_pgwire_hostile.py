@@ -23,6 +23,7 @@ import pytest
 
 from headwater.adapter.pgwire import Limits, WireServer
 from headwater.adapter.pgwire.tls import Tls
+from headwater.testing.awaited import until
 from tests.end_to_end.memory_backend import WAIT_SECONDS, Memory
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("quiet")]
@@ -417,8 +418,7 @@ def test_a_cursor_ends_with_its_connection(wire: WireServer, memory: Memory) -> 
             assert client.execute("fetch 2 from c").fetchall() == [(0,), (1,)]
             assert memory.streams_open == 1
             client.close()
-        while memory.sessions_open:
-            time.sleep(0.01)
+        until(lambda: not memory.sessions_open, "the end of every session")
         assert memory.streams_open == 0
     finally:
         gc.enable()

@@ -13,6 +13,7 @@ import pytest
 
 from headwater.adapter.pgwire import WireServer
 from headwater.adapter.pgwire.server import NotLoopback
+from headwater.testing.awaited import until
 from tests.end_to_end import tables_backend
 from tests.end_to_end.tables_backend import WAIT_SECONDS, Tables, connect
 
@@ -134,8 +135,7 @@ def test_stop_closes_connections_and_lets_a_statement_end(backend: Tables) -> No
     idle.execute("select one")
     busy = RawClient(server)
     busy.socket.sendall(message(b"Q", b"select wait\0"))
-    while "select wait" not in backend.texts:
-        threading.Event().wait(0.01)
+    until(lambda: "select wait" in backend.texts, "the statement that waits")
     stopping = threading.Thread(target=server.stop)
     stopping.start()
     backend.release.set()

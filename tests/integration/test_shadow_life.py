@@ -7,17 +7,22 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from headwater.adapter.shadow.instance import Instance
 from headwater.adapter.shadow.shadow import Shadow
+from headwater.testing.awaited import until
 from headwater.testing.shadow_directory import shadow_directory
 from tests.integration.shadow_world import OBJECTS, USERS, oid, rows
 
 pytestmark = pytest.mark.server
+
+
+def await_end(pid: int) -> None:
+    """Wait until there is no such process any more."""
+    until(lambda: not Path(f"/proc/{pid}").exists(), f"the end of process {pid}")
 
 
 def test_its_life() -> None:
@@ -87,8 +92,7 @@ def test_it_ends_with_a_server_that_is_killed() -> None:
         pid = int(server.stdout.readline())
         server.kill()
         server.communicate()
-        while Path(f"/proc/{pid}").exists():  # pytest's timeout is the limit
-            time.sleep(0.05)
+        await_end(pid)
         instance = Instance(directory)
         assert instance.start() is False
         instance.stop()
@@ -105,7 +109,6 @@ def test_a_process_that_died_is_started_again_by_whoever_asks() -> None:
             pid = own.instance.postmaster_pid
             assert pid is not None
             os.kill(pid, signal.SIGKILL)
-            while Path(f"/proc/{pid}").exists():
-                time.sleep(0.02)
+            await_end(pid)
             ask()
             assert oid(own, "t") is not None

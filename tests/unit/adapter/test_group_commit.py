@@ -17,6 +17,7 @@ from headwater.adapter.errors import (
 from headwater.base.clock import SystemClock
 from headwater.base.errors import HeadwaterError
 from headwater.persist.errors import Fenced
+from headwater.testing.awaited import until
 from headwater.testing.sql_server import SqlServer
 
 
@@ -62,8 +63,7 @@ def test_writes_that_wait_for_one_entry_share_the_next(server: SqlServer) -> Non
             )
         )
         writers.start()
-        while server.coordinator.commits.turns.waiting < 20:
-            threading.Event().wait(0.001)
+        until(lambda: server.coordinator.commits.turns.waiting >= 20, "twenty writes that wait")
     writers.join()
     assert results == ["INSERT 0 1"] * 20
     assert server.client.core.state.seqno == before + 1
@@ -123,8 +123,7 @@ def test_who_waits_for_a_gate_can_be_cancelled(server: SqlServer) -> None:
             )
         )
         thread.start()
-        while not server.coordinator.commits.turns.waiting:
-            threading.Event().wait(0.001)
+        until(lambda: server.coordinator.commits.turns.waiting, "a write that waits")
         waiting.session.cancel()
         thread.join()
         # Another table is nobody's business.

@@ -19,6 +19,7 @@ from headwater.adapter.group_commit import Committed, TableWrite, Write
 from headwater.adapter.limit import Limit
 from headwater.adapter.turns import Turns
 from headwater.base.ids import GlobalId
+from headwater.testing.awaited import until
 from tests.seeds import seeds
 
 ROWS = pa.table({"k": pa.array([], pa.int64())})
@@ -38,14 +39,6 @@ def join_all(threads: Sequence[threading.Thread], turns: Turns) -> None:
         thread.join(max(0.0, deadline - time.monotonic()))
     waiting = [thread.name for thread in threads if thread.is_alive()]
     assert not waiting, f"{waiting} wait for ever, with {turns.waiting} writes in no group"
-
-
-def until(holds: Callable[[], bool], what: str) -> None:
-    """Wait until something can be seen."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not holds():
-        assert time.monotonic() < deadline, f"never seen: {what}"
-        time.sleep(0.001)
 
 
 class Committer:

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from headwater.persist.core import Settings
 from headwater.persist.layout import InlineLayout, Layouts
 from headwater.persist.maintenance import Maintenance, leaked
 from headwater.persist.merge_child import MergeChild, child_for
+from headwater.testing.awaited import until
 
 pytestmark = pytest.mark.server  # each starts an interpreter, at low priority
 
@@ -107,8 +107,7 @@ def test_a_stop_does_not_wait_for_the_child(client: Client) -> None:
 
     merging = threading.Thread(target=merge)
     merging.start()
-    while not client.core.steps._open:
-        time.sleep(0.001)
+    until(lambda: client.core.steps._open, "the step of the merge")
     child.stop()
     merging.join()
     assert failed

@@ -21,6 +21,7 @@ from headwater.persist.core import Settings
 from headwater.persist.notify import ADDRESS, MAGIC, Announcement, announced
 from headwater.persist.read import Updates
 from headwater.persist.state import State
+from headwater.testing.awaited import until
 
 SCHEMA = pa.schema([pa.field("k", pa.int64())])
 NEVER_MS = 3_600_000
@@ -28,15 +29,14 @@ WRITER = Settings(notify=True)
 ONLY_NOTIFIED = Settings(poll_ms=20, notified_poll_ms=NEVER_MS)
 
 
-def until(client: Client, ready: Callable[[State], bool]) -> None:
+def until_seen(client: Client, ready: Callable[[State], bool]) -> None:
     """Wait until the client has seen such a state (it looks by itself, or is notified)."""
     found = client.core.wait(lambda state: True if ready(state) else None)
     assert found
 
 
 def wait_connected(reader: Client) -> None:
-    while not reader.core.notified:
-        reader.core.clock.sleep(0.005)
+    until(lambda: reader.core.notified, "a connection to the writer")
 
 
 def test_a_notified_reader_hears_of_every_seal(tmp_path: Path) -> None:
@@ -75,9 +75,8 @@ def test_a_reader_finds_the_next_writer_by_itself(tmp_path: Path) -> None:
         reader = open_location(tmp_path, read_only=True, notified=True, settings=settings)
         wait_connected(reader)
     with reader:
-        until(reader, lambda state: ADDRESS not in state.items)
-        while reader.core.notified:
-            reader.core.clock.sleep(0.005)
+        until_seen(reader, lambda state: ADDRESS not in state.items)
+        until(lambda: not reader.core.notified, "the end of the connection")
         # In between it polls.
         with open_location(tmp_path) as quiet:
             write, _ = quiet.create_or_load("t", SCHEMA)

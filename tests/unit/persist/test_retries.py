@@ -21,6 +21,7 @@ from headwater.persist.commands import AlreadyDone, Done
 from headwater.persist.consensus import MemoryConsensus
 from headwater.persist.core import Settings
 from headwater.persist.errors import Stopped
+from headwater.testing.awaited import until
 from headwater.testing.unreliable import InterceptedBlob, InterceptedConsensus, Kind, Outage
 
 SCHEMA = pa.schema([pa.field("k", pa.int64())])
@@ -119,8 +120,7 @@ def test_a_determinate_failure_that_passes_is_not_seen() -> None:
         write, read = client.create_or_load("t", SCHEMA)
         world.outage.begin(Determinate)
         sealed = write.seal(5)
-        while client.core.retry_state is None:
-            threading.Event().wait(0.001)
+        until(lambda: client.core.retry_state is not None, "another try")
         world.outage.end()
         assert sealed.result() == Done()
         assert read.upper == Frontier.of(5)
@@ -268,8 +268,7 @@ def test_of_two_operations_that_fail_one_that_recovers_does_not_hide_the_other()
 
         other = threading.Thread(target=client.core.retrying, args=(failing_until_told,))
         other.start()
-        while client.core.retry_state is None:
-            threading.Event().wait(0.001)
+        until(lambda: client.core.retry_state is not None, "another try")
         once = iter([Indeterminate("a moment"), None])
 
         def failing_once() -> None:
@@ -311,8 +310,7 @@ def test_a_part_is_fetched_again_until_it_comes() -> None:
         fetched: list[pa.Table] = []
         reading = threading.Thread(target=lambda: fetched.append(snapshot.to_table()))
         reading.start()
-        while client.core.retry_state is None:
-            threading.Event().wait(0.001)
+        until(lambda: client.core.retry_state is not None, "another try")
         world.outage.end()
         reading.join()
         assert fetched[0].num_rows == 5_000
@@ -368,8 +366,7 @@ def test_a_stop_waits_out_a_short_outage_for_what_was_promised() -> None:
     pending = [write.write(rows(5_000, 0)), write.write([({"k": 1}, 0, 1)]), write.seal(1)]
     stopping = threading.Thread(target=client.stop)
     stopping.start()
-    while not client.core.stopped:
-        threading.Event().wait(0.001)
+    until(lambda: client.core.stopped, "the stop")
     threading.Event().wait(0.02)
     world.outage.end()
     stopping.join()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,6 +10,7 @@ from headwater.base.clock import ManualClock
 from headwater.persist.client import open_location
 from headwater.persist.commands import UpperMismatch
 from headwater.persist.maintenance import SWEEP_MS
+from headwater.testing.awaited import until
 
 SCHEMA = pa.schema([pa.field("k", pa.int64())])
 ROWS = 20_000
@@ -38,6 +38,5 @@ def test_what_a_refused_append_left_is_swept_in_time(tmp_path: Path) -> None:
         assert len(list(blob.list("part/"))) == 2
         clock.set(1 + 2 * SWEEP_MS)
         write.seal(3).result()  # Wakes the maintenance, as any commit does.
-        while len(list(blob.list("part/"))) > 1:
-            threading.Event().wait(0.01)
+        until(lambda: len(list(blob.list("part/"))) <= 1, "the sweep")
         assert read.snapshot(2).to_table().num_rows == ROWS
