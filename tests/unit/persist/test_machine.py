@@ -18,10 +18,19 @@ from headwater.base.ids import SeqNo
 from headwater.persist import machine
 from headwater.persist.blob import MemoryBlob
 from headwater.persist.client import Client, open_location
-from headwater.persist.commands import Command, Done, OpenReader, Outcome, Seal, SetItem
+from headwater.persist.commands import (
+    All,
+    Atomic,
+    Command,
+    Done,
+    OpenReader,
+    Outcome,
+    Seal,
+    SetItem,
+)
 from headwater.persist.consensus import MemoryConsensus
 from headwater.persist.core import Core, Settings
-from headwater.persist.errors import Corrupt, Stopped
+from headwater.persist.errors import Corrupt, SealRegression, Stopped
 from headwater.persist.location import AppendOutcome, LogEntry
 from headwater.persist.state import State
 
@@ -89,6 +98,21 @@ def test_a_command_that_cannot_be_decided_hurts_nobody_else() -> None:
             refused.result()
         assert last.result() == Done()
         assert read.upper == Frontier.of(7)
+
+
+def test_what_follows_in_a_group_sees_all_that_an_atomic_command_did() -> None:
+    with opened() as client:
+        write, read = client.create_or_load("t", SCHEMA)
+        both = Atomic((Seal((write.id,), Frontier.of(5)), SetItem("a", b"1")))
+        _, first, too_late, last = as_one_group(
+            client.core,
+            [both, Seal((write.id,), Frontier.of(4)), Seal((write.id,), Frontier.of(6))],
+        )
+        assert first.result() == All((Done(), Done()))
+        with pytest.raises(SealRegression):
+            too_late.result()
+        assert last.result() == Done()
+        assert read.upper == Frontier.of(6)
 
 
 @pytest.mark.parametrize("value", ["text", 2**70, object()])
