@@ -396,7 +396,8 @@ class _Queries:
         shown = []
         for type_ in left.columns.values():
             found = self._of(columns, [type_])
-            shown.append(found[0] if found else self._literal(type_))
+            # By a name of its own: Spark cannot plan a column that is twice in INTERSECT ALL.
+            shown.append(f"{found[0] if found else self._literal(type_)} AS {self._name('r')}")
         right = f"SELECT {', '.join(shown)} FROM {text}{self._where(columns)}"
         kinds = ["UNION", "UNION ALL", "INTERSECT", "INTERSECT ALL", "EXCEPT", "EXCEPT ALL"]
         sql = f"({left.sql}) {self.random.choice(kinds)} ({right})"
