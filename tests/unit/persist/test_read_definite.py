@@ -71,6 +71,24 @@ def location(monkeypatch: pytest.MonkeyPatch) -> Iterator[Location]:
     location.close()
 
 
+def test_merges_of_one_round_keep_what_is_their_own(location: Location) -> None:
+    """They share an object; one has errors as well, which are a part of their own."""
+    write, read = location.client.create_or_load("u", SCHEMA)
+    errors = pa.table(
+        {"condition": ["C"], "message": ["m"], "context": [None], "__time": [0], "__diff": [1]},
+        schema=updates_schema(ERROR_SCHEMA),
+    )
+    write.compare_and_append([({"k": 7}, 0, 1)], 0, 1, errors=errors).result()
+    for time in range(1, 3):
+        write.compare_and_append([({"k": 7 + time}, time, 1)], time, time + 1).result()
+    for time in range(3):
+        location.append(time + 1, (time, time, 1))
+    location.merge()
+    assert sorted(location.read.snapshot(2).to_table().column("k").to_pylist()) == [0, 1, 2]
+    assert read.snapshot(2).errors().num_rows == 1
+    assert sum(part.rows for part in read.snapshot(2).parts) == 4
+
+
 def rows(table: pa.Table) -> list[tuple[int, int]]:
     return [(row["k"], row["__diff"]) for row in table.to_pylist()]
 
