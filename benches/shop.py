@@ -31,7 +31,9 @@ BANDS = 100
 class Shop(World):
     """A world with these tables, of one size."""
 
-    def __init__(self, folder: Path, session: Any, rows: int) -> None:
+    def __init__(
+        self, folder: Path, session: Any, rows: int, *, merging_apart: bool = False
+    ) -> None:
         self.rows = rows
         self._random = np.random.default_rng(rows)
         ids, dims = np.arange(rows), np.arange(rows // 10)
@@ -57,7 +59,7 @@ class Shop(World):
                 }
             ),
         }
-        super().__init__(folder, session, tables)
+        super().__init__(folder, session, tables, merging_apart=merging_apart)
         self._relations = {
             name: Relation(name, _mapped(folder.parent / f"{folder.name}-{name}.arrow", table))
             for name, table in tables.items()

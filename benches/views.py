@@ -2,7 +2,8 @@
 
 - A view that joins and sums, stepped with Δ = 1,000 updates: wall time, p50 and p99, and CPU.
 - The same with a view that also computes (a pass of the JVM and a stage more), and with eight views
-  over the same two tables, half of which compute, in turns: three locations with the same rows.
+  over the same two tables, half of which compute, in turns: three locations with the same rows. The
+  merges that a step makes due come after it, and are told apart: they come in heaps.
 - The controller runs by itself; every change waits until the view shows it. First alone, then while
   another view over the same tables is hydrated again and again.
 """
@@ -90,48 +91,54 @@ def main() -> None:
     calibrated = [calibrator_s()]
     with scratch() as folder:
         labels = ("one", "one that computes", "eight")
-        shops = [Shop(folder / label, session, rows) for label in labels]
+        shops = [Shop(folder / label, session, rows, merging_apart=True) for label in labels]
         sets = (ONE, COMPUTING, EIGHT)
         hydrations = [shop.create(views) for shop, views in zip(shops, sets, strict=True)]
-        costs = [Costs() for _ in shops]
+        costs, merges = [Costs() for _ in shops], [Costs() for _ in shops]
         for turn in range(-warm, rounds):
             for number in (0, 1, 2) if turn % 2 else (2, 1, 0):
                 shops[number].replace(asked.delta)
-                taken = shops[number].step()
+                taken, merging = shops[number].step(), shops[number].merge()
                 if turn >= 0:
                     costs[number].samples.append(taken)
+                    merges[number].samples.append(merging)
         for name, sql in EIGHT.items():
             shop = shops[2]
             shop.check(name, shop.controller.select(sql, shop.time))
-        one, computing, eight = costs
         show(
-            "a step, seconds",
-            ["views", "p50 wall", "p99 wall", "cpu", "hydration"],
+            "a step, seconds; merges: mean",
+            ["views", "p50 wall", "p99 wall", "cpu", "merges' cpu", "hydration"],
             [
                 [
                     label,
                     f"{c.wall_s:.3f}",
                     f"{c.wall_p99_s:.3f}",
                     f"{c.cpu_s:.3f}",
+                    f"{m.mean_cpu_s:.3f}",
                     f"{hydration.wall_s:.1f}",
                 ]
-                for label, c, hydration in zip(labels, costs, hydrations, strict=True)
+                for label, c, m, hydration in zip(labels, costs, merges, hydrations, strict=True)
             ],
         )
         print()
-        for label, single in (("one", one), ("one that computes", computing)):
-            wall, cpu = eight.wall_s / single.wall_s, eight.cpu_s / single.cpu_s
-            print(f"eight / {label}: wall {wall:.2f}, cpu {cpu:.2f}")
-        shops[1].close()
-        shops[2].close()
+        whole = [c.cpu_s + m.mean_cpu_s for c, m in zip(costs, merges, strict=True)]
+        for number in (0, 1):
+            wall = costs[2].wall_s / costs[number].wall_s
+            cpu, merged = costs[2].cpu_s / costs[number].cpu_s, whole[2] / whole[number]
+            shares = f"wall {wall:.2f}, cpu {cpu:.2f}, with merges {merged:.2f}"
+            print(f"eight / {labels[number]}: {shares}")
+        for shop in shops:
+            shop.close()
+        shop = Shop(folder / "ticks", session, rows)
+        shop.create(ONE)
         calibrated.append(calibrator_s())
         ticks = 6 if asked.quick else 40
-        _ticks(shops[0], asked.delta, 2, beside=True)
+        _ticks(shop, asked.delta, 2, beside=True)
         alone: list[float] = []
         beside: list[float] = []
         met = 0
         for turn in (False, True, True, False):
-            samples, overlapping = _ticks(shops[0], asked.delta, ticks // 2, beside=turn)
+            samples, overlapping = _ticks(shop, asked.delta, ticks // 2, beside=turn)
             (beside if turn else alone).extend(samples)
             met += overlapping
         show(
@@ -144,7 +151,7 @@ def main() -> None:
         )
         print(f"\nticks that began while a view was being hydrated: {met} of {len(beside)}")
         print(f"beside / alone, p99: {percentile(beside, 0.99) / percentile(alone, 0.99):.2f}")
-        shops[0].close()
+        shop.close()
         calibrated.append(calibrator_s())
     close_session()
     print(f"calibrator: {min(calibrated):.3f} to {max(calibrated):.3f} CPU-s")

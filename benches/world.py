@@ -1,7 +1,8 @@
 """Tables that change together in one location, and views over them: what the benches step.
 
 Changes are written and sealed outside of what is measured: a step's cost begins when its inputs are
-durable, and ends when its output is. Merges run beside it, as they do in a server.
+durable, and ends when its output is. Merges run beside it, as they do in a server; or *apart*,
+where several worlds take turns: one would else be charged with the merges of another.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ from typing import Any
 import pyarrow as pa
 from measure import Cost, cost, percentile
 
+from headwater.base.ids import GlobalId
 from headwater.collection.run_layout import LAYOUTS
 from headwater.compute.controller import ViewController
 from headwater.persist.client import open_location
+from headwater.persist.core import Settings
+from headwater.persist.maintenance import Maintenance
 from headwater.testing.duck import difference
 from headwater.testing.relation import Change, as_updates
 
@@ -33,6 +37,10 @@ class Costs:
         return statistics.median(sample.cpu_s for sample in self.samples)
 
     @property
+    def mean_cpu_s(self) -> float:
+        return statistics.mean(sample.cpu_s for sample in self.samples)
+
+    @property
     def wall_s(self) -> float:
         return percentile([sample.wall_s for sample in self.samples], 0.5)
 
@@ -41,11 +49,29 @@ class Costs:
         return percentile([sample.wall_s for sample in self.samples], 0.99)
 
 
+class _Called(Maintenance):
+    """The work of the background, done when it is called; nobody else asks what was touched."""
+
+    def _touched(self) -> set[GlobalId]:
+        machine = self._core.machine
+        touched = machine.take_touched() if machine else None
+        return set(self._core.state.collections) if touched is None else touched
+
+
 class World:
     """One location: some tables, and views that are created, stepped and dropped."""
 
-    def __init__(self, folder: Path, session: Any, tables: Mapping[str, pa.Table]) -> None:
-        self.client = open_location(folder, layouts=LAYOUTS)
+    def __init__(
+        self,
+        folder: Path,
+        session: Any,
+        tables: Mapping[str, pa.Table],
+        *,
+        merging_apart: bool = False,
+    ) -> None:
+        settings = Settings(maintenance=not merging_apart)
+        self.client = open_location(folder, layouts=LAYOUTS, settings=settings)
+        self._maintenance = _Called(self.client.core) if merging_apart else None
         self.controller = ViewController(self.client, session)
         self.time = 0
         self._writers = {}
@@ -80,6 +106,13 @@ class World:
             self._run({view.name for view in self.controller.views()})
         return taken
 
+    def merge(self) -> Cost:
+        """Merge, roll up and collect what steps have made due, where that is apart."""
+        assert self._maintenance is not None, "it runs beside the steps"
+        with cost() as taken:
+            self._maintenance.once()
+        return taken
+
     def rows_read(self) -> int:
         """How many rows of histories and states the operators read in the last step."""
         return sum(self.controller._stepper.rows_read.values())
@@ -94,6 +127,8 @@ class World:
         assert wrong is None, f"{name}: {wrong}"
 
     def close(self) -> None:
+        if self._maintenance is not None:
+            self._maintenance.stop()
         self.client.stop()
 
     def _run(self, names: set[str]) -> None:
