@@ -93,10 +93,12 @@ class World:
         except psycopg.errors.UndefinedTable:
             return []
 
-    def good(self) -> int:
+    def others(self) -> int:
+        """How many rows of :meth:`stalls` the materialization beside it has delivered."""
         with closing(sqlite3.connect(self._good)) as db:
             try:
-                return int(db.execute("SELECT count(*) FROM log").fetchone()[0])
+                rows = db.execute("SELECT count(*) FROM log WHERE v = 'other'")
+                return int(rows.fetchone()[0])
             except sqlite3.OperationalError:
                 return 0
 
@@ -105,9 +107,9 @@ class World:
         found = self.running.get("m")
         assert found is not None
         eventually(lambda: found.status.state is State.STALLED and cause in found.status.error)
-        before = self.good()
+        before = self.others()
         self.append((None if cause == "NULL" else 77, "other", 1))
-        eventually(lambda: self.good() == before + 1)
+        eventually(lambda: self.others() == before + 1)
         assert found.status.state is State.STALLED
 
     def goes_on(self, *rows: str) -> None:
