@@ -1,11 +1,11 @@
 """Arrangements as a task meets them: descriptors become runs that can be probed.
 
 A part of layout ``run`` is mapped where it lies (or fetched once, where the blob is remote) and is
-verified block by block as probes touch it; a part in another layout (small ones are inline in the
-log) is read whole and arranged in memory. Inline parts are arranged together, up to
-:data:`TOGETHER` as one run: each run that is probed costs as much as some hundred rows more in
-another. Opened runs are kept by the worker process over many steps, since neither objects nor the
-bytes of an inline part ever change; how many is bounded.
+verified block by block as probes touch it; a part in another layout (small ones are one record
+batch, inline in the log or a segment) is read whole and arranged in memory. Inline parts are
+arranged together, up to :data:`TOGETHER` as one run: each run that is probed costs as much as some
+hundred rows more in another. Opened runs are kept by the worker process over many steps, since
+neither objects nor the bytes of an inline part ever change; how many is bounded.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ from headwater.collection.run_layout import RunLayout
 from headwater.persist.batch import Inline, Part, Segment
 from headwater.persist.blob import open_blob
 from headwater.persist.errors import Corrupt, PartCollected
+from headwater.persist.layout import INLINE
 from headwater.persist.part import PART_ROWS_TARGET
 from headwater.persist.spark_parts import Reading
 
 RUNS_OPEN_MAX: Final = 512
 INLINE_PARTS_MAX: Final = 1024
 """At 8 KiB each, some megabytes."""
-INLINE_RUNS_MAX: Final = 256
+ARRANGED_MAX: Final = 256
+"""Of runs that were arranged here; brief parts are 128 KiB at most, so they are some megabytes."""
 TOGETHER: Final = 8
 """Of so many inline parts a run is made; the oldest stay together, so that it is made once."""
 
@@ -65,6 +67,9 @@ def _is_inline(part: Part) -> bool:
 
 def _open(reading: Reading, part: Part) -> Run:
     where = part.where
+    if part.window is None and part.layout == INLINE.name and isinstance(where, Segment):
+        known = (reading.place.url, where.key, where.offset, *_columns(reading, part))
+        return _kept(known, lambda: reading.updates(part), reading)
     if part.layout != RunLayout.name or part.window is not None or not isinstance(where, Segment):
         return Run.of(reading.updates(part), reading.collection.key)
     run = _open_segment(reading.place.url, where.key, where.offset, where.length)
@@ -76,20 +81,25 @@ def _open(reading: Reading, part: Part) -> Run:
     return run
 
 
-_inline_runs: Final[OrderedDict[tuple[object, ...], Run]] = OrderedDict()
+_arranged_runs: Final[OrderedDict[tuple[object, ...], Run]] = OrderedDict()
 _inline_parts: Final[OrderedDict[tuple[object, ...], pa.Table]] = OrderedDict()
 
 
 def _arranged(reading: Reading, parts: Sequence[Part]) -> Run:
     """Return the run of inline parts: the same bytes of the same columns are the same run."""
     known = tuple(_identity(reading, part) for part in parts)
-    run = _inline_runs.get(known)
+    return _kept(
+        known, lambda: pa.concat_tables([_decoded(reading, part) for part in parts]), reading
+    )
+
+
+def _kept(known: tuple[object, ...], updates: Callable[[], pa.Table], reading: Reading) -> Run:
+    """Return the run of updates that are known by this."""
+    run = _arranged_runs.get(known)
     if run is None:
-        updates = pa.concat_tables([_decoded(reading, part) for part in parts])
-        run = Run.of(updates, reading.collection.key)
-        _inline_runs[known] = run
-        if len(_inline_runs) > INLINE_RUNS_MAX:
-            _inline_runs.popitem(last=False)
+        run = _arranged_runs[known] = Run.of(updates(), reading.collection.key)
+        if len(_arranged_runs) > ARRANGED_MAX:
+            _arranged_runs.popitem(last=False)
     return run
 
 
@@ -106,9 +116,13 @@ def _decoded(reading: Reading, part: Part) -> pa.Table:
 
 def _identity(reading: Reading, part: Part) -> tuple[object, ...]:
     assert isinstance(part.where, Inline), "of an inline part"
+    return (part.where.data, *_columns(reading, part))
+
+
+def _columns(reading: Reading, part: Part) -> tuple[object, ...]:
+    """Return what says which columns a part is read in, and by which it is arranged."""
     collection = reading.collection
-    said = (part.where.data, part.layout, part.schema, part.errors)
-    return (*said, *collection.schemas, collection.key)
+    return (part.layout, part.schema, part.errors, *collection.schemas, collection.key)
 
 
 @lru_cache(maxsize=RUNS_OPEN_MAX)

@@ -1,7 +1,8 @@
 """Parts: updates written to where they stay, and read back, verified.
 
-Writing: small updates go inline into the log; larger ones become segments of one blob object,
-created exclusively under a name that carries role, epoch, step and attempt:
+Writing: small updates go inline into the log; larger ones become segments of one blob object, in
+the layout of their collection, or as one record batch if they are *brief*: few, and soon merged.
+Objects are created exclusively under a name that carries role, epoch, step and attempt:
 
     part/<role>/<epoch>-<step>-<attempt>
 
@@ -36,6 +37,10 @@ from headwater.persist.location import Blob
 from headwater.persist.state import CollectionState, State
 
 INLINE_BYTES_MAX: Final = 8 * 1024
+BRIEF_BYTES_MAX: Final = 128 * 1024
+"""Up to here a layout's price is for the part, not for its rows: to write it, to read it again."""
+UPDATE_BYTES_MIN: Final = 16
+"""Of a time and a diff: what no update has less of."""
 PIECE_BYTES: Final = 8 << 20
 """About how many bytes of a part are read at once, where its layout lets us."""
 PART_ROWS_TARGET: Final = 1_000_000
@@ -86,25 +91,28 @@ class Pending:
     key: tuple[str, ...]
     errors: bool
     consolidated: bool = False
+    brief: bool = False
+    """Merges will soon rewrite them: if they are few, no layout is worth its price."""
 
 
 def check_updates(name: str, updates: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return ``updates`` in exactly ``schema`` plus system columns, or refuse them."""
     expected = evolution.updates_schema(schema)
-    if updates.schema.names != expected.names:
-        raise SchemaMismatch(name, f"columns are {updates.schema.names}, not {expected.names}")
-    for field in expected:
-        given = updates.schema.field(field.name)
-        if given.type != field.type:
-            raise SchemaMismatch(
-                name, f"column {field.name!r} has type {given.type}, not {field.type}"
-            )
-        if not field.nullable and updates.column(field.name).null_count:
+    given = updates.schema
+    if not given.equals(expected):
+        if given.names != expected.names:
+            raise SchemaMismatch(name, f"columns are {given.names}, not {expected.names}")
+        for had, wanted in zip(given, expected, strict=True):
+            if had.type != wanted.type:
+                raise SchemaMismatch(
+                    name, f"column {wanted.name!r} has type {had.type}, not {wanted.type}"
+                )
+        # The types are the same: only what may be NULL is told otherwise.
+        updates = pa.Table.from_arrays(updates.columns, schema=expected)
+    for position, field in enumerate(expected):
+        if not field.nullable and updates.column(position).null_count:
             raise SchemaMismatch(name, f"column {field.name!r} is NOT NULL and has NULLs")
-    if updates.schema == expected:
-        return updates
-    # The types are the same: only what may be NULL is told otherwise.
-    return pa.Table.from_arrays(updates.columns, schema=expected)
+    return updates
 
 
 def write_parts(
@@ -116,14 +124,16 @@ def write_parts(
     length = 0
     for item in pending:
         assert item.updates.num_rows, "an empty part is no part"
-        small = item.updates.nbytes <= INLINE_BYTES_MAX
-        if small:
-            data = INLINE.encode(item.updates, item.key)
-            where: Inline | Segment = Inline(data)
-            layout = INLINE.name
+        data = _batch_of(item)
+        where: Inline | Segment
+        if data is not None and len(data) <= INLINE_BYTES_MAX:
+            where, layout = Inline(data), INLINE.name
         else:
             layout = PARQUET.name if item.errors else item.layout
-            data = layouts[layout].encode(item.updates, item.key)
+            if data is not None and item.brief:
+                layout = INLINE.name
+            else:
+                data = layouts[layout].encode(item.updates, item.key)
             # Segments start on 64-byte boundaries, so that Arrow buffers stay aligned when mapped.
             padding = b"\0" * (-length % 64)
             length += len(padding)
@@ -141,7 +151,7 @@ def write_parts(
                 diff_sum=int(diffs.sum()),
                 time_min=int(times.min()),
                 time_max=int(times.max()),
-                stats={} if small else stats.of(item.updates),
+                stats={} if layout == INLINE.name else stats.of(item.updates),
                 consolidated=item.consolidated,
             )
         )
@@ -149,6 +159,15 @@ def write_parts(
         # One alone, as what is large is, is not copied by this.
         create_object(blob, name.key, b"".join(body))
     return tuple(parts)
+
+
+def _batch_of(item: Pending) -> bytes | None:
+    """Return updates as one record batch, if they may be few enough to be kept as that."""
+    most = BRIEF_BYTES_MAX if item.brief else INLINE_BYTES_MAX
+    if item.updates.num_rows * UPDATE_BYTES_MIN > most:
+        return None
+    data = INLINE.encode(item.updates, item.key)
+    return data if len(data) <= most else None
 
 
 def create_object(blob: Blob, key: str, data: bytes) -> None:

@@ -231,10 +231,12 @@ class Target:
             collection.key,
         )
 
-    def pending(self, updates: pa.Table, *, consolidated: bool = False) -> Pending:
+    def pending(
+        self, updates: pa.Table, *, consolidated: bool = False, brief: bool = False
+    ) -> Pending:
         """Return updates ready to be written; they must have the collection's columns."""
         checked = check_updates(self.name, updates, self.schema)
-        return Pending(checked, self.version, self.layout, self.key, False, consolidated)
+        return Pending(checked, self.version, self.layout, self.key, False, consolidated, brief)
 
     def pieces(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Pending]:
         """Gather batches into parts of a good size; memory is that of one of them."""

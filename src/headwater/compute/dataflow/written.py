@@ -89,7 +89,7 @@ class Written:
 
 def _pieces(target: Target, updates: pa.Table) -> Iterator[Pending]:
     for piece in _cut(target, updates):
-        yield target.pending(piece, consolidated=True)
+        yield target.pending(piece, consolidated=True, brief=True)
 
 
 def _cut(target: Target, updates: pa.Table) -> Iterable[pa.Table]:
