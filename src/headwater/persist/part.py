@@ -99,20 +99,25 @@ def check_updates(name: str, updates: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return ``updates`` in exactly ``schema`` plus system columns, or refuse them."""
     expected = evolution.updates_schema(schema)
     given = updates.schema
-    if not given.equals(expected):
-        if given.names != expected.names:
-            raise SchemaMismatch(name, f"columns are {given.names}, not {expected.names}")
-        for had, wanted in zip(given, expected, strict=True):
-            if had.type != wanted.type:
-                raise SchemaMismatch(
-                    name, f"column {wanted.name!r} has type {had.type}, not {wanted.type}"
-                )
-        # The types are the same: only what may be NULL is told otherwise.
-        updates = pa.Table.from_arrays(updates.columns, schema=expected)
-    for position, field in enumerate(expected):
-        if not field.nullable and updates.column(position).null_count:
-            raise SchemaMismatch(name, f"column {field.name!r} is NOT NULL and has NULLs")
-    return updates
+    if given.names != expected.names:
+        raise SchemaMismatch(name, f"columns are {given.names}, not {expected.names}")
+    if given.types != expected.types:
+        raise SchemaMismatch(name, _other_type(given, expected))
+    if any(column.null_count for column in updates.itercolumns()):
+        for field in expected:
+            if not field.nullable and updates.column(field.name).null_count:
+                raise SchemaMismatch(name, f"column {field.name!r} is NOT NULL and has NULLs")
+    # The types are the same: only what may be NULL can be told otherwise.
+    return pa.Table.from_arrays(updates.columns, schema=expected)
+
+
+def _other_type(given: pa.Schema, expected: pa.Schema) -> str:
+    had, wanted = next(
+        (had, wanted)
+        for had, wanted in zip(given, expected, strict=True)
+        if had.type != wanted.type
+    )
+    return f"column {wanted.name!r} has type {had.type}, not {wanted.type}"
 
 
 def write_parts(

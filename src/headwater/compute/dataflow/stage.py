@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from importlib import import_module
 from typing import Any, Final
 
@@ -91,7 +92,11 @@ RULES: Final[Mapping[str, str]] = {
 
 def rule_of(operator: Operator) -> Rule:
     """Return the delta rule of an operator."""
-    name = RULES[type(operator).__name__]
+    return _rule(RULES[type(operator).__name__])
+
+
+@lru_cache
+def _rule(name: str) -> Rule:
     rule: Rule = import_module(f"headwater.compute.dataflow.ops.{name}").step
     return rule
 
