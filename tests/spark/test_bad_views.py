@@ -116,11 +116,21 @@ def test_errors_of_rows_are_data_and_neighbours_go_on(spark: Any, client: Client
         "total": ("SELECT sum(x) AS y FROM t", "does not fit into bigint"),
         "ranked": ("SELECT k, div(10, x) AS y, rank() OVER (ORDER BY k) AS r FROM t", "by zero"),
         "count": ("SELECT count(*) AS y FROM t", ""),
+        # Its value is never anything but NULL, and nevertheless asked for.
+        "asserted": ("SELECT k, assert_true(x <> 0) AS y FROM t", "is not true"),
         # No row of these has a partner; one that fails is an error nevertheless, as in the plan.
         "joined": ("SELECT t.k, y FROM t JOIN u ON t.k = u.k WHERE div(10, x) > 0", "by zero"),
         "computed": (
             "SELECT a.z, y FROM (SELECT k, CAST(s AS INT) AS z FROM t) a JOIN u USING (k)",
             "bad",
+        ),
+        "mapped": (
+            "SELECT a.z, y FROM (SELECT k, map(s, div(10, x)) AS z FROM t) a JOIN u USING (k)",
+            "by zero",
+        ),
+        "void": (
+            "SELECT a.z, y FROM (SELECT k, assert_true(x <> 0) AS z FROM t) a JOIN u USING (k)",
+            "is not true",
         ),
         "semi": ("SELECT k FROM t WHERE div(10, x) > 0 AND k IN (SELECT k FROM u)", "by zero"),
         # Nor has a pair of rows.
@@ -142,8 +152,17 @@ def test_errors_of_rows_are_data_and_neighbours_go_on(spark: Any, client: Client
         *((_row(1, MAX, "1"), time, diff) for time, diff in ((5, 1), (6, -1))),
     ]
     bad = {"ratio": {1}, "number": {3}, "next": {5}, "total": {5}, "ranked": {1}, "count": set()}
-    bad |= {"joined": {1}, "computed": {3}, "semi": {1}, "pair": {1}, "paired": {1}}
-    lonely = ("joined", "computed", "semi", "pair", "paired")
+    bad |= {
+        "asserted": {1},
+        "mapped": {1},
+        "void": {1},
+        "joined": {1},
+        "computed": {3},
+        "semi": {1},
+        "pair": {1},
+        "paired": {1},
+    }
+    lonely = ("joined", "computed", "mapped", "void", "semi", "pair", "paired")
     other, _ = client.create_or_load("u", U)
     for lower, upper in ((0, 2), (2, 7)):
         updates = [row for row in rows if lower <= row[1] < upper]

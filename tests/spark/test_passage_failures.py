@@ -10,7 +10,7 @@ import pytest
 from headwater.compute.catalyst import try_eval
 from headwater.compute.dataflow.graph import Lane, lane_scan
 from headwater.compute.dataflow.lanes import read_failure, split_failures
-from headwater.compute.dataflow.passage import NumberedEdge
+from headwater.compute.dataflow.passage import BIND_FROM, NumberedEdge
 from headwater.compute.ir.expression import Named
 from headwater.compute.ir.node import Filter, Generate, Node, Project
 from headwater.persist.consolidate import DIFF, TIME
@@ -42,6 +42,29 @@ def test_rows_that_fail_come_back_and_their_neighbours_survive(
             scan, (Named("n_1", number), Named("a_1", expression("a_1", "int", "a_1")))
         ),
         "raise": Project(scan, (Named("r_1", expression(raised, "string", "s_1")),)),
+        "void": Project(
+            scan,
+            (
+                Named("r_1", expression("assert_true((NOT (a_1 <=> 1)), 'one')", "void", "a_1")),
+                Named("a_1", expression("a_1", "int", "a_1")),
+            ),
+        ),
+        "bound": Project(
+            Project(
+                scan,
+                (
+                    Named(
+                        "v_1", expression("assert_true((NOT (a_1 <=> 1)), 'one')", "void", "a_1")
+                    ),
+                    Named("t_1", expression(f"concat(s_1, '{'.' * BIND_FROM}')", "string", "s_1")),
+                ),
+            ),
+            (
+                Named("v_2", expression("v_1", "void", "v_1")),
+                Named("n_1", expression("length(t_1)", "int", "t_1")),
+                Named("n_2", expression("(length(t_1) + 1)", "int", "t_1")),
+            ),
+        ),
         "between": Filter(
             scan, expression("((a_1 div b_1) BETWEEN 0 AND 9)", "boolean", "a_1", "b_1")
         ),
@@ -71,6 +94,8 @@ def test_rows_that_fail_come_back_and_their_neighbours_survive(
         {"n_1": 5, "a_1": 0, TIME: 104, DIFF: 5},
     ]
     assert values["raise"].column("r_1").to_pylist() == ["1", "x", None, "5"]
+    assert values["void"].column("a_1").to_pylist() == [4, 4, None, 0]
+    assert values["bound"].column("n_1").to_pylist() == [601, 601, None, 601]
     assert values["between"].column("a_1").to_pylist() == [4, 1, 0]
     assert values["lambda"].column("x_1").to_pylist() == [0, 1, 1, 2, 2, 6, 7]
     assert values["element"].column("x_1").to_pylist() == [5, 7, None]
@@ -99,6 +124,7 @@ def test_rows_that_fail_come_back_and_their_neighbours_survive(
     assert "'x'" in said["cast"][0][1].message
     assert "'bad'" in said["cast"][1][1].message
     assert said["raise"] == [(102, ("USER_RAISED_EXCEPTION", "no bad"))]
+    assert said["void"] == said["bound"] == [(102, ("USER_RAISED_EXCEPTION", "one"))]
     assert [(at, condition) for at, (condition, _) in said["element"]] == [
         (101, "INVALID_ARRAY_INDEX"),
         (104, "INVALID_ARRAY_INDEX"),

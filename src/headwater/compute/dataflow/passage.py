@@ -180,11 +180,16 @@ def _row(stream: Stream, lane: int, values: Sequence[str]) -> str:
     """Return the row of a lane with these values: the type is the same for all lanes."""
     columns = stream.lanes[lane].columns
     filled: dict[str, str] = {}
+    # What is void has no slot, but it may fail (``raise_error``): so it is asked for as well.
+    void: list[str] = []
     for column, place, value in zip(columns, stream.places(lane), values, strict=True):
         if place is not None:
             spark = column.sql_type.spark
             filled[place] = value if column.type == spark else f"CAST({value} AS {spark})"
-    fields = [f"'{LANE}', {lane}", f"'{TIME}', {TIME}", f"'{DIFF}', {DIFF}"]
+        elif value != "NULL":
+            void.append(value)
+    number = f"coalesce({', '.join([*void, str(lane)])})" if void else str(lane)
+    fields = [f"'{LANE}', {number}", f"'{TIME}', {TIME}", f"'{DIFF}', {DIFF}"]
     for slot in stream.slots:
         value = filled.get(slot.name) or f"CAST(NULL AS {slot.type.spark})"
         fields.append(f"'{slot.name}', {value}")
@@ -240,8 +245,12 @@ class _Chain:
             return _concat([rest(text) for text in texts])
         types = {column.name: column.type for column in self.steps[at].columns}
         variable = f"row{next(self._numbers)}"
+        # No struct of a void field can be bound; what may fail in it does so as an integer.
         structs = [
-            ", ".join(f"'{n}', {text}" for n, text in row.items() if types[n] != VOID)
+            ", ".join(
+                f"'{n}', {f'CAST({text} AS INT)' if types[n] == VOID else text}"
+                for n, text in row.items()
+            )
             for row in texts
         ]
         array = f"array({', '.join(f'named_struct({fields})' for fields in structs)})"

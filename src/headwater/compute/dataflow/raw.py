@@ -95,14 +95,14 @@ def judged(build: Builder, of: Raw, wanted: Sequence[Column], used: Iterable[str
     asked = frozenset(used)
     if not of.may_fail(asked):
         return ()
-    # A map has no hash, so what is computed of maps is not asked for.
-    made = (step.output for step in of.steps if isinstance(step, Compute))
-    shown = [o.name for o in made if o.name in asked and not _has_no_hash(o.expression.type)]
+    made = [step.output for step in of.steps if isinstance(step, Compute)]
+    types = {output.name: output.expression.type for output in made if output.name in asked}
+    shown = list(types)
     live = live_before(of.steps, shown)
     fields = tuple(field for field in of.scan.fields if field.column.name in live)
     rows = stepped(build.scanned(Scan(of.scan.relation, fields)), of.steps, shown)
     # Never true, which no optimizer knows: one that did would not compute what it is asked of.
-    hashed = ", ".join([TIME, *shown])
+    hashed = ", ".join([TIME, *(_hashable(name, type_) for name, type_ in types.items())])
     never = Expression(
         f"(xxhash64({hashed}) > 9223372036854775807L)", BOOLEAN, False, tuple(sorted(shown))
     )
@@ -112,8 +112,9 @@ def judged(build: Builder, of: Raw, wanted: Sequence[Column], used: Iterable[str
     return projected(filtered(rows, never), nulls)
 
 
-def _has_no_hash(type_: str) -> bool:
-    return "map<" in type_ or type_ == "void"
+def _hashable(name: str, type_: str) -> str:
+    # Neither a map nor what is void has a hash.
+    return f"CAST({name} AS STRING)" if "map<" in type_ or type_ == "void" else name
 
 
 @dataclass(frozen=True, slots=True)
