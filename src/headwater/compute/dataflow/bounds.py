@@ -38,6 +38,7 @@ from headwater.compute.dataflow.graph import (
     Unversion,
     Versions,
 )
+from headwater.compute.dataflow.ops.temporal import BITS, LEVELS
 from headwater.compute.ir.node import Scan
 from headwater.compute.ir.refusal import InvalidPlan
 from headwater.compute.ir.text import headline
@@ -161,7 +162,8 @@ def _explained(flow: Dataflow, operator: Operator) -> Explained:
             return Explained(
                 f"rows of {_named(operator.input)} as long as they are in time",
                 "each change says when its row comes and goes; what is later is scheduled",
-                "the change, and what is scheduled for the step's times",
+                "the change, what is scheduled for the seconds of the step, and for each of "
+                f"{LEVELS} levels of the schedule at most {1 << BITS} rows on either side of them",
                 (_stated(flow, operator.state, "what comes and goes later"),),
                 _into(flow, operator.input),
             )
