@@ -45,6 +45,12 @@ RAISED: Final = (
 
 _USER_RAISED: Final = "USER_RAISED_EXCEPTION"
 
+_IN_POSTGRES: Final = {
+    "Division by zero.": "division by zero",
+    "overflow.": "value out of range: overflow",
+}
+"""What Spark says of a row, of which we may have nothing but the sentence: in PostgreSQL's."""
+
 _PLACE: Final = re.compile(r"\s*\(line \d+, column \d+\)$")
 _CONDITION: Final = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
 _SQLSTATE: Final = re.compile(r"\s*SQLSTATE: [0-9A-Z]{5}\s*$")
@@ -115,9 +121,12 @@ def sentence(message: str, condition: str | None) -> str:
 
     >>> sentence("[A.B] It is so. If necessary set \\"x\\" to \\"y\\". SQLSTATE: 22012", "A.B")
     'It is so.'
+    >>> sentence("overflow. Use 'try_add' to tolerate overflow and return NULL instead.", None)
+    'value out of range: overflow'
     """
     if condition in POSTGRES_SAYS:
         return POSTGRES_SAYS[condition]
     first, _, rest = _SQLSTATE.sub("", _CONDITION.sub("", message)).partition("\n")
     said = _ADVICE.sub("", _SQLSTATE.sub("", first)).strip()
+    said = _IN_POSTGRES.get(said, said)
     return "\n".join(filter(None, (said, rest.strip()))) or message

@@ -18,6 +18,7 @@ from headwater.adapter import catalog
 from headwater.adapter.catalog_queries import CatalogQueries
 from headwater.adapter.errors import AdapterError, UnknownRelation
 from headwater.adapter.shadow.errors import PostgresRejected
+from headwater.adapter.sql import spark_text
 from headwater.adapter.sql.statements import (
     CreateMaterializedView,
     CreateTableAs,
@@ -28,7 +29,7 @@ from headwater.adapter.sql.statements import (
     Statement,
     Update,
 )
-from headwater.adapter.sql.tokens import split
+from headwater.adapter.sql.tokens import is_word, split
 from headwater.adapter.sql.trees import strip_as_of
 from headwater.persist.state import State
 
@@ -36,6 +37,16 @@ _SAID: Final = ("42", "0A", "22")
 """Classes of refusals of a text: syntax and names, what is not supported, values."""
 _NO_FUNCTION: Final = "42883"
 _OF_FUNCTIONS: Final = (_NO_FUNCTION, "0A000", "42000")
+
+_NOW: Final = ("NOW", "CURRENT_TIMESTAMP", "TRANSACTION_TIMESTAMP", "LOCALTIMESTAMP")
+_WORDS: Final = (
+    ("current_timestamp", _NOW),
+    ("now", _NOW),
+    ("current_date", ("CURRENT_DATE",)),
+    ("current_user", ("CURRENT_USER", "SESSION_USER", "CURRENT_ROLE", "USER")),
+)
+"""What refusals without a place begin with, and how it may be written: neither Spark, which reads a
+translation, nor sqlglot, for words without brackets, says where it stands."""
 
 
 def refined(
@@ -47,12 +58,16 @@ def refined(
 ) -> AdapterError:
     """Return the error that the client is to hear of ``statement``, whose text was ``sql``."""
     if (written := _in_spark(statement)) is not None:
+        if isinstance(error, UnknownRelation) and error.position is None:
+            error.position = spark_text.place_of(written.query_sql, error.name)
         error.position = _moved(error.position, max(sql.find(written.query_sql), 0))
         return error
     judged = _judged(statement, sql)
     if judged is None or error.sqlstate[:2] not in _SAID:
         return error
     text, offset, is_placed = judged
+    if error.position is None:
+        error.position = _only_place(error, text)
     if error.position is not None:
         error.position = error.position + offset if is_placed else None
     if queries is None or isinstance(error, PostgresRejected):
@@ -69,7 +84,7 @@ def refined(
             said.primary,
             said.sqlstate,
             detail=said.detail,
-            hint=said.hint,
+            hint=said.hint or (error.hint if error.sqlstate == said.sqlstate else None),
             position=_moved(said.position, offset),
         )
     except AdapterError:
@@ -116,6 +131,14 @@ def _judged(statement: Statement, sql: str) -> tuple[str, int, bool] | None:
             return strip_as_of(source)[0].text, 0, False
         case _:
             return None
+
+
+def _only_place(error: AdapterError, text: str) -> int | None:
+    """Where the word stands that a refusal is about, if it has no place and there is just one."""
+    words = next((words for about, words in _WORDS if error.primary.startswith(about)), ())
+    (source,) = split(text)
+    found = [token for token in source.tokens if is_word(token, *words)]
+    return found[0].start + 1 if len(found) == 1 else None
 
 
 def _moved(position: int | None, offset: int) -> int | None:

@@ -55,9 +55,9 @@ def test_a_place_of_sparks_is_told_where_spark_read_the_clients_text(found: Exce
 
 def test_advice_for_spark_is_left_out_of_errors_of_rows() -> None:
     message = "Division by zero. Use `try_divide` to tolerate divisor being 0 and return NULL."
-    assert in_error("v", message).primary == '"v" is in error: Division by zero.'
+    assert in_error("v", message).primary == '"v" is in error: division by zero'
     message = "overflow. Use 'try_add' to tolerate overflow and return NULL instead."
-    assert in_error("v", message).primary == '"v" is in error: overflow.'
+    assert in_error("v", message).primary == '"v" is in error: value out of range: overflow'
 
 
 def test_a_name_that_is_reserved_is_the_users_mistake() -> None:

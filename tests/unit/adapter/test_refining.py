@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.adapter.errors import AdapterError, QueryRejected, Unsupported
+from headwater.adapter.errors import AdapterError, CannotBeMaintained, QueryRejected, Unsupported
 from headwater.adapter.refining import refined, spark_reads
 from headwater.adapter.sql.parse import parse_with_text
 from headwater.testing.sql_server import SqlServer
@@ -30,6 +30,51 @@ def test_without_a_shadow_the_words_are_ours_at_the_right_place(
         told = refined(error, statement, text, None, server.client.core.state)
     assert told is error
     assert told.position == position
+
+
+@pytest.mark.parametrize(
+    ("sql", "refused", "position"),
+    [
+        ("CREATE VIEW v AS SELECT a, now() AS n FROM t", "current_timestamp() cannot", 28),
+        ("CREATE VIEW v AS SELECT 'now', current_date FROM t", "current_date() cannot", 32),
+        ("CREATE VIEW v AS SELECT a FROM t WHERE b = USER", "current_user in a view", 44),
+        ("CREATE VIEW v AS SELECT now(), now() FROM t", "current_timestamp() cannot", None),
+        ("CREATE VIEW v AS SELECT now() FROM t", "two columns 'k' cannot", None),
+    ],
+)
+def test_a_word_that_is_there_once_is_the_place(sql: str, refused: str, position: int) -> None:
+    ((statement, text),) = parse_with_text(sql)
+    error = CannotBeMaintained(f"{refused} be kept in a view")
+    with SqlServer() as server:
+        told = refined(error, statement, text, None, server.client.core.state)
+    assert told.position == position
+
+
+@pytest.mark.parametrize(
+    ("dialect", "sql", "said", "hint", "position"),
+    [
+        ("postgres", "SELECT k FROM t, u", '"k" is ambiguous', 'Write "t"."k" or "u"."k".', 39),
+        ("postgres", "SELECT k FROM t a, t b", '"k" is ambiguous', 'Write "a"."k" or "b"."k".', 39),
+        (
+            "spark",
+            "SELECT tt FROM tt",
+            'relation "tt" does not exist',
+            'Perhaps you meant "t".',
+            47,
+        ),
+        ("spark", "SELECT cast(k AS nosuch) FROM t", 'near "nosuch"', None, 49),
+    ],
+)
+def test_what_a_view_cannot_be_made_of_has_its_place(
+    dialect: str, sql: str, said: str, hint: str | None, position: int
+) -> None:
+    with SqlServer() as server:
+        session = server.session()
+        session("CREATE TABLE t (k int); CREATE TABLE u (k int)")
+        session(f"SET dialect = {dialect}")
+        with pytest.raises(AdapterError, match=said) as refused:
+            session(f"CREATE MATERIALIZED VIEW v AS  {sql}")
+    assert (refused.value.hint, refused.value.position) == (hint, position)
 
 
 def test_sparks_dialect_is_not_postgresqls_to_judge() -> None:

@@ -152,8 +152,11 @@ class Scope:
         if not found:
             return None
         if len(found) > 1:
+            meant = dict.fromkeys(f'"{source.name}"."{name}"' for source, _ in found)
             raise AmbiguousColumn(
-                f'column reference "{name}" is ambiguous', position=position(node)
+                f'column reference "{name}" is ambiguous',
+                hint=f"Write {' or '.join(meant)}." if len(meant) > 1 else None,
+                position=position(node),
             )
         source, column = found[0]
         return source.reference(node, column)

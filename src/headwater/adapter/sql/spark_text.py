@@ -17,11 +17,11 @@ from sqlglot import exp
 from sqlglot.dialects import Spark
 from sqlglot.errors import ParseError
 
-from headwater.adapter.errors import SqlSyntaxError, Unsupported
+from headwater.adapter.errors import Unsupported
 from headwater.adapter.sql import query, statements
 from headwater.adapter.sql.names import written
-from headwater.adapter.sql.tokens import Cursor, Source
-from headwater.adapter.sql.trees import strip_as_of, written_at
+from headwater.adapter.sql.tokens import Cursor, Source, split
+from headwater.adapter.sql.trees import from_sqlglot, strip_as_of, written_at
 
 QUERY_WORDS: Final = (("SELECT",), ("WITH",), ("VALUES",), ("FROM",), ("(",))
 
@@ -90,10 +90,23 @@ def tables(source: Source) -> tuple[str, ...]:
     return tuple(found)
 
 
+def place_of(text: str, name: str) -> int | None:
+    """Return where a query reads a relation, in characters from 1; ``None`` if it does not.
+
+    >>> place_of("SELECT k FROM t JOIN `K` ON k = k", "k")
+    22
+    """
+    (source,) = split(text, "spark")
+    for table in tree_of(source).find_all(exp.Table):
+        if isinstance(table.this, exp.Identifier) and table.name.lower() == name.lower():
+            return int(table.this.meta["start"]) + 1
+    return None
+
+
 def tree_of(source: Source) -> Any:
     """What sqlglot makes of a query."""
     try:
         trees = Spark().parser().parse(list(source.tokens), source.whole)
     except ParseError as error:
-        raise SqlSyntaxError(None, detail=f"{error.errors[0]['description']}.") from error
+        raise from_sqlglot(source, error) from error
     return trees[0]

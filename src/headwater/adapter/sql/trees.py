@@ -93,12 +93,12 @@ def parse_tree(source: Source) -> Any:
     try:
         trees = Postgres().parser().parse(list(source.tokens), source.whole)
     except ParseError as error:
-        raise _from_sqlglot(source, error) from error
+        raise from_sqlglot(source, error) from error
     assert len(trees) == 1, "a statement has no semicolon inside"
     return trees[0]
 
 
-def _from_sqlglot(source: Source, error: ParseError) -> SqlSyntaxError:
+def from_sqlglot(source: Source, error: ParseError) -> SqlSyntaxError:
     """sqlglot says where by line and column of the token's *last* character."""
     where = error.errors[0] if error.errors else {}
     for token in source.tokens:
