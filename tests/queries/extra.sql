@@ -572,3 +572,6 @@ SELECT A, B FROM T WHERE S = 'x'
 
 -- bag_order
 SELECT a FROM (SELECT a, b FROM t EXCEPT ALL SELECT a, c FROM u) WHERE a > 2
+
+-- variant_get
+SELECT a, variant_get(parse_json(concat('{"a": ', a, ', "b": "', s, '"}')), '$.a', 'int') x, try_variant_get(parse_json(concat('["', s, '"]')), '$[0]', 'bigint') y FROM t WHERE variant_get(parse_json(concat('[', a, ']')), '$[0]', 'bigint') > 1

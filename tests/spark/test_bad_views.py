@@ -37,8 +37,18 @@ REFUSED = {
     "SELECT now() AS n FROM t": ("now()", "although no row changes", "compare it with", (1, 8)),
     "SELECT current_user() AS u FROM t": ("current_user()", "depends on who asks", "", (1, 8)),
     "SELECT t.k, u.k FROM t JOIN u ON t.k = u.k": ("two columns 'k'", "just one", "alias", None),
-    "SELECT parse_json(s) AS v FROM t": ("type variant", "cannot be stored", "use string", None),
-    "SELECT make_ym_interval(1, 2) AS i FROM t": ("month", "cannot be stored", "use int", None),
+    "SELECT parse_json(s) AS v FROM t": (
+        "column 'v' of type variant",
+        "cannot be stored",
+        "use string",
+        None,
+    ),
+    "SELECT make_ym_interval(1, 2) AS i FROM t": (
+        "column 'i'",
+        "cannot be stored",
+        "use int",
+        None,
+    ),
     "SELECT count(*) AS n FROM t\nGROUP BY s COLLATE UTF8_LCASE": (
         "collate",
         "the collation UTF8_LCASE",

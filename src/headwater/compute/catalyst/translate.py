@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
+from headwater.base.errors import HeadwaterError
 from headwater.collection.types import UnsupportedType
 from headwater.compute.catalyst import lowering, user_functions
 from headwater.compute.catalyst.lowering import Names, column_expression, passed
@@ -76,10 +77,12 @@ def translated(text: str, *, spark_version: str, settings: Mapping[str, str]) ->
         )
     try:
         root, order = _Translation().presented(raw["root"])
+    except _NoColumn as error:
+        labels = {output["name"]: output["label"] for output in raw["outputs"]}
+        what = f"column {labels[error.name]!r}" if error.name in labels else "a value"
+        raise _not_stored(what, error.type) from error
     except UnsupportedType as error:
-        raise Refused(
-            f"a value of type {error.what}", "it cannot be stored", hint=error.instead
-        ) from error
+        raise _not_stored("a value", error) from error
     return Plan(
         version=WITH_FUNCTIONS if functions else VERSION,
         spark_version=spark_version,
@@ -89,6 +92,18 @@ def translated(text: str, *, spark_version: str, settings: Mapping[str, str]) ->
         order=order,
         functions=functions,
     )
+
+
+class _NoColumn(HeadwaterError):
+    """A column of a type that no column can have."""
+
+    def __init__(self, name: str, type_: UnsupportedType) -> None:
+        super().__init__(f"{name}: {type_}")
+        self.name, self.type = name, type_
+
+
+def _not_stored(what: str, error: UnsupportedType) -> Refused:
+    return Refused(f"{what} of type {error.what}", "it cannot be stored", hint=error.instead)
 
 
 def _with_functions(text: str) -> tuple[Raw, tuple[UserFunction, ...]]:
@@ -124,7 +139,14 @@ def _order(raw: list[Raw]) -> tuple[SortKey, ...]:
 def _named(raw: list[Raw]) -> tuple[Named, ...]:
     """Return the outputs, each once: the same attribute twice is one column, shown twice."""
     found = {output["name"]: output for output in raw}
-    return tuple(Named(name, _expression(o["expression"])) for name, o in found.items())
+    return tuple(_output(name, o["expression"]) for name, o in found.items())
+
+
+def _output(name: str, raw: Raw) -> Named:
+    try:
+        return Named(name, _expression(raw))
+    except UnsupportedType as error:
+        raise _NoColumn(name, error) from error
 
 
 def _optional(raw: Raw | None) -> Expression | None:

@@ -11,6 +11,7 @@ import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateFunction;
 import org.apache.spark.sql.catalyst.expressions.aggregate.AnyValue;
 import org.apache.spark.sql.catalyst.expressions.aggregate.First;
 import org.apache.spark.sql.catalyst.expressions.aggregate.Last;
+import org.apache.spark.sql.catalyst.expressions.variant.VariantGet;
 import org.apache.spark.sql.types.*;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
@@ -120,6 +121,11 @@ public final class Printer {
         if (e instanceof StructsToJson) {
             StructsToJson json = (StructsToJson) e;
             return "to_json(" + text(json.child()) + options(json.options()) + ")";
+        }
+        if (e instanceof VariantGet) {
+            VariantGet get = (VariantGet) e;
+            return (get.failOnError() ? "variant_get(" : "try_variant_get(") + text(get.child()) + ", "
+                + text(get.path()) + ", " + quoted(get.targetType().sql()) + ")";
         }
         if (e instanceof AggregateExpression) {
             return aggregate((AggregateExpression) e);
