@@ -31,9 +31,8 @@ def test_all_22_are_exact_at_every_time(spark: Any, client: Client) -> None:
     print(story.create_views())
     story.step()
     story.check()
-    names = sorted(queries("tpch"))
-    for number in range(STEPS):
+    for _ in range(STEPS):
         story.go_on([partial(stream.batch, 0.02, 0.05)] * TIMES)
         story.step()
-        story.check(by_spark=names[number::STEPS])
+        story.check()
     assert story.unmoved() == set(), "an answer that never changes proves little"
