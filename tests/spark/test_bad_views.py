@@ -126,23 +126,35 @@ def test_errors_of_rows_are_data_and_neighbours_go_on(spark: Any, client: Client
         "total": ("SELECT sum(x) AS y FROM t", "does not fit into bigint"),
         "ranked": ("SELECT k, div(10, x) AS y, rank() OVER (ORDER BY k) AS r FROM t", "by zero"),
         "count": ("SELECT count(*) AS y FROM t", ""),
-        # Its value is never anything but NULL, and nevertheless asked for.
-        "asserted": ("SELECT k, assert_true(x <> 0) AS y FROM t", "is not true"),
+        # What is always NULL is computed, too: it may fail.
+        "asserted": ("SELECT k, assert_true(x > 0) AS y FROM t", "'.x > 0.' is not true"),
+        "raised": ("SELECT k, CASE WHEN x = 0 THEN raise_error('no x') END AS y FROM t", "no x"),
+        "counted": (
+            "SELECT count(IF(x = 0, raise_error('no x'), NULL)) AS y FROM t",
+            "no x",
+        ),
+        # A row that FILTER leaves out does not fail.
+        "filtered": ("SELECT sum(div(10, x)) FILTER (WHERE x <> 0) AS y FROM t", ""),
+        "reduced": ("SELECT max(div(10, x)) FILTER (WHERE x <> 0) AS y FROM t", ""),
+        "versioned": (
+            "SELECT k, bit_or(div(10, x)) FILTER (WHERE x > 0) AS y FROM t GROUP BY k",
+            "",
+        ),
         # No row of these has a partner; one that fails is an error nevertheless, as in the plan.
         "joined": ("SELECT t.k, y FROM t JOIN u ON t.k = u.k WHERE div(10, x) > 0", "by zero"),
         "computed": (
             "SELECT a.z, y FROM (SELECT k, CAST(s AS INT) AS z FROM t) a JOIN u USING (k)",
             "bad",
         ),
+        "semi": ("SELECT k FROM t WHERE div(10, x) > 0 AND k IN (SELECT k FROM u)", "by zero"),
         "mapped": (
-            "SELECT a.z, y FROM (SELECT k, map(s, div(10, x)) AS z FROM t) a JOIN u USING (k)",
+            "SELECT m, y FROM (SELECT k, map('a', div(10, x)) AS m FROM t) JOIN u USING (k)",
             "by zero",
         ),
-        "void": (
-            "SELECT a.z, y FROM (SELECT k, assert_true(x <> 0) AS z FROM t) a JOIN u USING (k)",
+        "checked": (
+            "SELECT y, c FROM (SELECT k, assert_true(x > 0) AS c FROM t) JOIN u USING (k)",
             "is not true",
         ),
-        "semi": ("SELECT k FROM t WHERE div(10, x) > 0 AND k IN (SELECT k FROM u)", "by zero"),
         # Nor has a pair of rows.
         "pair": (
             f"SELECT z, y FROM (SELECT k, {ratio} AS z FROM {pairs}) JOIN u USING (k)",
@@ -162,17 +174,11 @@ def test_errors_of_rows_are_data_and_neighbours_go_on(spark: Any, client: Client
         *((_row(1, MAX, "1"), time, diff) for time, diff in ((5, 1), (6, -1))),
     ]
     bad = {"ratio": {1}, "number": {3}, "next": {5}, "total": {5}, "ranked": {1}, "count": set()}
-    bad |= {
-        "asserted": {1},
-        "mapped": {1},
-        "void": {1},
-        "joined": {1},
-        "computed": {3},
-        "semi": {1},
-        "pair": {1},
-        "paired": {1},
-    }
-    lonely = ("joined", "computed", "mapped", "void", "semi", "pair", "paired")
+    bad |= {"joined": {1}, "computed": {3}, "semi": {1}, "pair": {1}, "paired": {1}}
+    bad |= {"filtered": set(), "reduced": set(), "versioned": set()}
+    bad |= {"mapped": {1}, "checked": {1}, "asserted": {1}, "raised": {1}, "counted": {1}}
+    alone = ("total", "count", "counted", "filtered", "reduced")
+    lonely = ("joined", "computed", "semi", "mapped", "checked", "pair", "paired")
     other, _ = client.create_or_load("u", U)
     for lower, upper in ((0, 2), (2, 7)):
         updates = [row for row in rows if lower <= row[1] < upper]
@@ -187,7 +193,7 @@ def test_errors_of_rows_are_data_and_neighbours_go_on(spark: Any, client: Client
                     snapshot.to_table()
             else:
                 found = snapshot.to_table().filter(pa.compute.field("__diff") > 0)
-                wanted = 1 if name in ("total", "count") or time % 2 == 0 else 2
+                wanted = 1 if name in alone or time % 2 == 0 else 2
                 assert found.num_rows == (0 if name in lonely else wanted), f"{name} at {time}"
 
 

@@ -7,6 +7,7 @@ import pytest
 from headwater.compute.dataflow.graph import Lane, lane_scan
 from headwater.compute.dataflow.lanes import FAILED, NOTE, Stream, failed_lane
 from headwater.compute.dataflow.passage import (
+    BIND_FROM,
     NumberedEdge,
     edge_sql,
     passage_sql,
@@ -101,3 +102,23 @@ def test_what_cannot_be_an_edge_says_why() -> None:
     assert why_not_linear(Generate(scan, tuples, made)) == "json_tuple has no form as an array"
     stacked = Expression("stack(1 + 1, a_1, b_1)", "array<struct<c0:int>>", True, ("a_1", "b_1"))
     assert "no literal" in (why_not_linear(Generate(scan, stacked, made)) or "")
+
+
+def test_what_has_no_slot_is_computed_nevertheless() -> None:
+    check = Named("c_1", Expression("assert_true((a_1 > 0))", "void", True, ("a_1",)))
+    nothing = Named("n_1", Expression("NULL", "void", True))
+    long = f"concat(a_1, '{'x' * BIND_FROM}')"
+    made = Project(
+        lane_scan(LANE.columns),
+        (check, nothing, Named("l_1", Expression(long, "string", True, ("a_1",)))),
+    )
+    again = Expression("l_1", "string", True, ("l_1",))
+    twice = (Named("l_1", again), Named("l_2", again))
+    shown = Named("c_2", Expression("c_1", "void", True, ("c_1",)))
+    for node, times in ((made, 1), (Project(made, (shown, *twice)), 1), (Project(made, twice), 0)):
+        text = edge_sql(
+            NumberedEdge(0, 0, node, 1).edge, Stream({0: LANE}), Stream({1: Lane(node.columns)})
+        )
+        assert ("transform(" in text) == (node is not made), "what is long is bound"
+        assert text.count("assert_true") == times
+        assert text.count("IS NULL") == times

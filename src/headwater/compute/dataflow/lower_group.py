@@ -59,6 +59,7 @@ from headwater.compute.ir.expression import (
     Named,
     SortKey,
 )
+from headwater.compute.ir.fallible import may_fail
 from headwater.compute.ir.node import (
     Aggregate,
     Bag,
@@ -154,7 +155,7 @@ def aggregated(context: Context, node: Aggregate, wanted: Sequence[str]) -> Flow
     keys, groups = inputs.groups(node)
     flow = context.flow(node.input)
     if summed:
-        made = _accumulate(context.build, flow, inputs, keys, calls)
+        made = _accumulate(context.build, flow, inputs, keys, node, calls)
     else:
         made = _reduce(context.build, flow, inputs, keys, node, calls)
     results = {call.name: reference(call.column).expression for call in calls}
@@ -180,12 +181,27 @@ def _is_reducible(call: AggregateCall) -> bool:
     return reduce.is_reducible(call.function, _types(call), call.distinct)
 
 
-def _arguments(inputs: Inputs, call: AggregateCall) -> tuple[str, ...]:
+def only_where(
+    argument: Expression, where: Expression | None, columns: Iterable[Column]
+) -> Expression:
+    """Return an argument of a call that fails only on rows which its FILTER keeps.
+
+    ``columns`` are those of the rows. What the others have there is not looked at.
+    """
+    if where is None or not may_fail(argument, {column.name: column.type for column in columns}):
+        return argument
+    mentioned = tuple(sorted({*argument.columns, *where.columns}))
+    text = f"(IF({where.text}, {argument.text}, NULL))"
+    return Expression(text, argument.type, True, mentioned)
+
+
+def _arguments(inputs: Inputs, call: AggregateCall, columns: Sequence[Column]) -> tuple[str, ...]:
     arguments: Sequence[Expression] = call.arguments
     if call.function == "count" and not call.distinct:
         # Only NULLs make a difference: count(1) counts rows, whatever is in them.
         arguments = [argument for argument in arguments if argument.nullable]
-    return tuple(inputs.column(argument, "argument") for argument in arguments)
+    computed = (only_where(argument, call.filter, columns) for argument in arguments)
+    return tuple(inputs.column(argument, "argument") for argument in computed)
 
 
 def _filter(inputs: Inputs, call: AggregateCall) -> str | None:
@@ -197,6 +213,7 @@ def _accumulate(
     flow: Flow,
     inputs: Inputs,
     keys: Sequence[str],
+    node: Aggregate,
     calls: Sequence[AggregateCall],
 ) -> Flow:
     made = tuple(
@@ -204,7 +221,7 @@ def _accumulate(
             name=call.name,
             function=accumulate.canonical(call.function),
             type=call.type,
-            arguments=_arguments(inputs, call),
+            arguments=_arguments(inputs, call, node.input.columns),
             filter=_filter(inputs, call),
         )
         for call in calls
@@ -239,7 +256,7 @@ def _reduce(
             name=call.name,
             function=reduce.canonical(call.function),
             type=call.type,
-            arguments=_arguments(inputs, call),
+            arguments=_arguments(inputs, call, node.input.columns),
             filter=_filter(inputs, call),
             distinct=call.distinct,
             ignore_nulls=call.ignore_nulls,

@@ -39,7 +39,7 @@ from headwater.compute.dataflow.flow import (
     projected,
 )
 from headwater.compute.dataflow.graph import BEFORE, PLACE, UNTIL, VERSION_OF, Laned
-from headwater.compute.dataflow.lower_group import Inputs, by_field, has_rule
+from headwater.compute.dataflow.lower_group import Inputs, by_field, has_rule, only_where
 from headwater.compute.dataflow.lower_overflow import guards, judged
 from headwater.compute.dataflow.needs import depends_on_whole_rows, names
 from headwater.compute.dataflow.passage import mentioned
@@ -328,18 +328,18 @@ def _over_columns(inputs: Inputs, columns: Sequence[Column], call: WindowCall) -
     named: dict[str, str] = {}
     guarded = guards(call)
 
-    def as_column(expression: Expression) -> Expression:
+    def as_column(expression: Expression, where: Expression | None) -> Expression:
         by = _SORTED.fullmatch(expression.text)
         text, direction = (by[1], by[2]) if by else (expression.text, "")
         if not expression.columns:
             return expression
         value = Expression(text, expression.type, True, expression.columns)
-        value = guarded.get(text, value)
+        value = guarded.get(text, only_where(value, where, columns))
         name = named[text] = inputs.column(value, "argument")
         return Expression(name + direction, expression.type, True, (name,))
 
-    arguments = tuple(map(as_column, call.arguments))
-    where = as_column(call.filter) if call.filter is not None else None
+    arguments = tuple(as_column(argument, call.filter) for argument in call.arguments)
+    where = as_column(call.filter, None) if call.filter is not None else None
     text = call.text
     for old in sorted(named, key=len, reverse=True):
         text = re.sub(rf"(?<![\w.]){re.escape(old)}(?![\w.])", named[old], text)

@@ -24,7 +24,8 @@ columns added to the stream before (``passage_window.py``). What follows one can
 
 **Errors are data.** Where an expression fails the whole edge yields, for this row, the source's row
 in the twin lane ``failed_lane(edge)`` instead: ``headwater_try`` (``catalyst/try_eval.py``) is NULL
-just there, since an edge's array never is.
+just there, since an edge's array never is. A column of type ``void`` (``assert_true(…)``) is only
+computed because it may fail.
 
     rows of edge(row)  ==  rows of its node over this row (``catalyst/render.py``), or its failure
 
@@ -180,20 +181,21 @@ def _row(stream: Stream, lane: int, values: Sequence[str]) -> str:
     """Return the row of a lane with these values: the type is the same for all lanes."""
     columns = stream.lanes[lane].columns
     filled: dict[str, str] = {}
-    # What is void has no slot, but it may fail (``raise_error``): so it is asked for as well.
-    void: list[str] = []
     for column, place, value in zip(columns, stream.places(lane), values, strict=True):
         if place is not None:
             spark = column.sql_type.spark
             filled[place] = value if column.type == spark else f"CAST({value} AS {spark})"
-        elif value != "NULL":
-            void.append(value)
-    number = f"coalesce({', '.join([*void, str(lane)])})" if void else str(lane)
-    fields = [f"'{LANE}', {number}", f"'{TIME}', {TIME}", f"'{DIFF}', {DIFF}"]
+    fields = [f"'{LANE}', {lane}", f"'{TIME}', {TIME}", f"'{DIFF}', {DIFF}"]
     for slot in stream.slots:
         value = filled.get(slot.name) or f"CAST(NULL AS {slot.type.spark})"
         fields.append(f"'{slot.name}', {value}")
     return f"named_struct({', '.join(fields)})"
+
+
+def _asking(voids: Sequence[str], array: str) -> str:
+    """Return the array, where these, which are always NULL and have no slot, do not fail."""
+    conditions = [f"{text} IS NULL" for text in dict.fromkeys(voids) if text != "NULL"]
+    return f"IF({' AND '.join(conditions)}, {array}, {_EMPTY})" if conditions else array
 
 
 def _concat(arrays: Sequence[str]) -> str:
@@ -214,7 +216,10 @@ class _Chain:
         """Return the array of what the steps from ``at`` on make, where names stand for these."""
         if at == len(self.steps):
             values = [names[column.name] for column in self.edge.node.columns]
-            return f"array({_row(self.stream, self.edge.target, values)})"
+            row = f"array({_row(self.stream, self.edge.target, values)})"
+            columns = self.stream.lanes[self.edge.target].columns
+            pairs = zip(columns, values, strict=True)
+            return _asking([value for column, value in pairs if column.type == VOID], row)
         step = self.steps[at]
 
         def rest(then: Names) -> str:
@@ -245,15 +250,13 @@ class _Chain:
             return _concat([rest(text) for text in texts])
         types = {column.name: column.type for column in self.steps[at].columns}
         variable = f"row{next(self._numbers)}"
-        # No struct of a void field can be bound; what may fail in it does so as an integer.
         structs = [
-            ", ".join(
-                f"'{n}', {f'CAST({text} AS INT)' if types[n] == VOID else text}"
-                for n, text in row.items()
-            )
+            ", ".join(f"'{n}', {text}" for n, text in row.items() if types[n] != VOID)
             for row in texts
         ]
         array = f"array({', '.join(f'named_struct({fields})' for fields in structs)})"
+        voids = [n for n, times in self._uses(at).items() if times and types[n] == VOID]
+        array = _asking([row[n] for row in texts for n in voids], array)
         then = rest({n: "NULL" if types[n] == VOID else f"{variable}.{n}" for n in types})
         return f"flatten(transform({array}, {variable} -> {then}))"
 

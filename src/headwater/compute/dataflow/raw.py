@@ -95,14 +95,13 @@ def judged(build: Builder, of: Raw, wanted: Sequence[Column], used: Iterable[str
     asked = frozenset(used)
     if not of.may_fail(asked):
         return ()
-    made = [step.output for step in of.steps if isinstance(step, Compute)]
-    types = {output.name: output.expression.type for output in made if output.name in asked}
-    shown = list(types)
+    made = [o for s in of.steps if isinstance(s, Compute) and (o := s.output).name in asked]
+    shown = [output.name for output in made]
     live = live_before(of.steps, shown)
     fields = tuple(field for field in of.scan.fields if field.column.name in live)
     rows = stepped(build.scanned(Scan(of.scan.relation, fields)), of.steps, shown)
     # Never true, which no optimizer knows: one that did would not compute what it is asked of.
-    hashed = ", ".join([TIME, *(_hashable(name, type_) for name, type_ in types.items())])
+    hashed = ", ".join([TIME, *(_hashable(output) for output in made)])
     never = Expression(
         f"(xxhash64({hashed}) > 9223372036854775807L)", BOOLEAN, False, tuple(sorted(shown))
     )
@@ -112,9 +111,10 @@ def judged(build: Builder, of: Raw, wanted: Sequence[Column], used: Iterable[str
     return projected(filtered(rows, never), nulls)
 
 
-def _hashable(name: str, type_: str) -> str:
-    # Neither a map nor what is void has a hash.
-    return f"CAST({name} AS STRING)" if "map<" in type_ or type_ == "void" else name
+def _hashable(output: Named) -> str:
+    # A map has no hash, nor has what is always NULL.
+    type_ = output.expression.type
+    return f"CAST({output.name} AS STRING)" if "map<" in type_ or type_ == "void" else output.name
 
 
 @dataclass(frozen=True, slots=True)

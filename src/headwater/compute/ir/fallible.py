@@ -10,7 +10,8 @@ literals is taken to have a value.
 
 Conservative: to take a safe expression for one that may fail costs time, never an error.
 
-Pure. Kept by: ``tests/unit/compute_ir/test_fallible.py``. Relied on by: ``dataflow/raw.py``.
+Pure. Kept by: ``tests/unit/compute_ir/test_fallible.py``. Relied on by: ``dataflow/raw.py``,
+``dataflow/lower_group.py``.
 """
 
 from __future__ import annotations
