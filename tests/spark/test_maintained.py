@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -197,3 +198,86 @@ def test_a_hydration_runs_beside_the_ticking_of_others(spark: Any, tmp_path: Pat
         assert not controller.failures()
         for name in ("joined", "sums", "min_max", "exists"):
             story.check(client, controller, name, QUERIES[name])
+
+
+def test_an_item_at_no_place_is_null(spark: Any, client: Client) -> None:
+    """Spark takes such an item for never NULL, and fails where it is: in code that it generates."""
+    schema = pa.schema([("k", pa.int32()), ("s", pa.string())])
+    write, _ = client.create_or_load("t", schema)
+    controller = ViewController(client, spark)
+    item = "array(10, 20, 30)[k]"
+    queries = {
+        "items": f"SELECT {item} AS a, element_at(array(1, 2, 3), k + 1) AS b FROM t",
+        "counted": f"SELECT count(a) AS n, sum(a + 1) AS s FROM (SELECT {item} AS a FROM t)",
+        "collected": "SELECT s, collect_list(k)[max(k)] AS c FROM t GROUP BY s",
+        "computed": "SELECT transform(split(s, ','), v -> coalesce(v, ''))[k] AS p FROM t",
+        "over": "SELECT a, count(a) AS n FROM items GROUP BY a",
+    }
+    for name, sql in queries.items():
+        controller.create_view(name, sql)
+    rows = [({"k": 0, "s": "a"}, 0, 1), ({"k": None, "s": "b"}, 1, 1), ({"k": 0, "s": None}, 2, 1)]
+    rows.append(({"k": None, "s": "b"}, 3, -1))
+    write.compare_and_append(rows, 0, 4).result()
+    assert set(controller.run_once()) == set(queries), controller.failures()
+    first, none = (10, 1), (None, None)
+    wanted: dict[str, list[dict[Any, int]]] = {
+        "items": [{first: 1}, {first: 1, none: 1}, {first: 2, none: 1}, {first: 2}],
+        "counted": [{(1, 11): 1}, {(1, 11): 1}, {(2, 22): 1}, {(2, 22): 1}],
+        "collected": [
+            {("a", 0): 1},
+            {("a", 0): 1, ("b", None): 1},
+            {("a", 0): 1, ("b", None): 1, (None, 0): 1},
+            {("a", 0): 1, (None, 0): 1},
+        ],
+        "computed": [
+            {("a",): 1},
+            {("a",): 1, (None,): 1},
+            {("a",): 1, (None,): 2},
+            {("a",): 1, (None,): 1},
+        ],
+        "over": [
+            {(10, 1): 1},
+            {(10, 1): 1, (None, 0): 1},
+            {(10, 2): 1, (None, 0): 1},
+            {(10, 2): 1},
+        ],
+    }
+    for name, sql in queries.items():
+        for time, rows_then in enumerate(wanted[name]):
+            found = model.rows_of(client.reader(name).snapshot(time).to_table())
+            assert found == rows_then, f"{name} at {time}"
+            assert model.rows_of(controller.select(sql, time)) == rows_then, f"{name} at {time}"
+
+
+def test_grouping_sets_of_what_has_parts(spark: Any, client: Client) -> None:
+    """The NULL of a column that a set leaves out has that column's type, one of parts as well."""
+    pair = pa.struct([("p", pa.int32()), ("q", pa.string())])
+    write, _ = client.create_or_load("t", pa.schema([("s", pair), ("xs", pa.list_(pa.int32()))]))
+    controller = ViewController(client, spark)
+    rolled = controller.create_view("rolled", "SELECT s, count(*) AS n FROM t GROUP BY ROLLUP (s)")
+    assert isinstance(rolled, MaintainedView), controller.explain("rolled")
+    sql = "SELECT s, xs, count(*) AS n FROM t GROUP BY GROUPING SETS ((s), (xs))"
+    controller.create_view("sets", sql)
+    one, none = {"s": {"p": 1, "q": None}, "xs": [1, None]}, {"s": None, "xs": None}
+    write.compare_and_append([(one, 0, 2), (none, 1, 1), (one, 2, -2)], 0, 3).result()
+    assert controller.run_once() == ("rolled", "sets"), controller.failures()
+    shown, listed = str(one["s"]), str(one["xs"])
+    wanted: dict[str, list[dict[Any, int]]] = {
+        "rolled": [
+            {(shown, 2): 1, ("None", 2): 1},
+            {(shown, 2): 1, ("None", 3): 1, ("None", 1): 1},
+            {("None", 1): 2},
+        ],
+        "sets": [
+            {(shown, "None", 2): 1, ("None", listed, 2): 1},
+            {(shown, "None", 2): 1, ("None", listed, 2): 1, ("None", "None", 1): 2},
+            {("None", "None", 1): 2},
+        ],
+    }
+    for name, at_times in wanted.items():
+        for time, expected in enumerate(at_times):
+            found: Counter[Any] = Counter()
+            for row in client.reader(name).snapshot(time).to_table().to_pylist():
+                *parts, n, diff = row.values()
+                found[*map(str, parts), n] += diff
+            assert found == expected, f"{name} at {time}"

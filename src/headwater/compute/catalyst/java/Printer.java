@@ -101,6 +101,10 @@ public final class Printer {
         if (e instanceof Call) {
             return call((Call) e);
         }
+        if (e instanceof Literal && ((Literal) e).value() == null && type(e.dataType()).indexOf('<') >= 0) {
+            // Its own text is NULL, of no type.
+            return "CAST(NULL AS " + e.dataType().sql() + ")";
+        }
         if (e instanceof ExtractANSIIntervalDays) {
             return "extract(DAY FROM " + text(((ExtractANSIIntervalDays) e).child()) + ")";
         }

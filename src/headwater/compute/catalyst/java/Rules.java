@@ -1,8 +1,16 @@
 package headwater;
 
 import org.apache.spark.sql.catalyst.analysis.EliminateSubqueryAliases$;
+import org.apache.spark.sql.catalyst.analysis.UpdateAttributeNullability$;
+import org.apache.spark.sql.catalyst.expressions.BinaryExpression;
+import org.apache.spark.sql.catalyst.expressions.ElementAt;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.GetArrayItem;
+import org.apache.spark.sql.catalyst.expressions.If;
 import org.apache.spark.sql.catalyst.expressions.InheritAnalysisRules;
+import org.apache.spark.sql.catalyst.expressions.IsNull;
+import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.expressions.Or;
 import org.apache.spark.sql.catalyst.expressions.PlanExpression;
 import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateFunction;
 import org.apache.spark.sql.catalyst.optimizer.*;
@@ -73,7 +81,7 @@ public final class Rules {
     }
 
     public LogicalPlan normalise(LogicalPlan analysed) {
-        LogicalPlan plan = applied(first, analysed);
+        LogicalPlan plan = withNullItems(applied(first, analysed));
         plan = withCalls(limitsBelowProjects(plan));
         plan = applied(correlated, plan);
         plan = withSubqueriesNormalised(plan);
@@ -150,6 +158,48 @@ public final class Rules {
                 return new Project(project.projectList(), limited);
             }
         });
+    }
+
+    /**
+     * An item of an array by its place, as NULL where the array or the place is. Spark takes it for never
+     * NULL if no item ever is, and the code that it generates fails on such rows.
+     */
+    private static LogicalPlan withNullItems(LogicalPlan plan) {
+        LogicalPlan told = (LogicalPlan) plan.transformUp(new AbstractPartialFunction() {
+            public boolean isDefinedAt(Object p) {
+                return p instanceof LogicalPlan;
+            }
+
+            public Object applyOrElse(Object p, Function1 otherwise) {
+                return ((LogicalPlan) p).transformExpressionsUp(NULL_ITEMS);
+            }
+        });
+        return told.fastEquals(plan) ? plan : (LogicalPlan) UpdateAttributeNullability$.MODULE$.apply(told);
+    }
+
+    private static final AbstractPartialFunction NULL_ITEMS = new AbstractPartialFunction() {
+        public boolean isDefinedAt(Object e) {
+            return (e instanceof GetArrayItem || e instanceof ElementAt) && !((Expression) e).nullable()
+                && missing((BinaryExpression) e) != null;
+        }
+
+        public Object applyOrElse(Object e, Function1 otherwise) {
+            if (!isDefinedAt(e)) {
+                return otherwise.apply(e);
+            }
+            Expression item = (Expression) e;
+            return new If(missing((BinaryExpression) e), Literal.create(null, item.dataType()), item);
+        }
+    };
+
+    /** Whether the array or the place is NULL; null if neither ever is. */
+    private static Expression missing(BinaryExpression item) {
+        Expression array = (Expression) item.left();
+        Expression place = (Expression) item.right();
+        if (array.nullable() && place.nullable()) {
+            return new Or(new IsNull(array), new IsNull(place));
+        }
+        return array.nullable() ? new IsNull(array) : place.nullable() ? new IsNull(place) : null;
     }
 
     private static LogicalPlan withCalls(LogicalPlan plan) {
