@@ -203,6 +203,7 @@ def _digits(type_: pa.DataType) -> tuple[int, int]:
     return _INTEGER_DIGITS[type_], 0
 
 
+@lru_cache(maxsize=1024)
 def require_same_form(stored: pa.DataType, probed: pa.DataType) -> None:
     """Refuse to look up keys whose hashes could not agree although the values are equal."""
     common = common_key_type(stored, probed)

@@ -160,11 +160,21 @@ def _probe_run(
     if len(rows) and latest is not None and bounds[wanted].min() <= latest:
         early = run.longs(rows, TIME) < bounds[indices]
         indices, rows = indices[early], rows[early]
+    names = [name for name in result.names[1:] if name in set(run.schema.names)]
+    # With the keys: but for two that share a hash, what is found is what is wanted.
+    needed = tuple(dict.fromkeys((*run.key, *names)))
+    taken = dict(zip(needed, run.take(rows, needed), strict=True))
     if len(rows):
         probed = [column.take(pa.array(indices)) for column in keys]
-        equal = keys_equal(run.take(rows, run.key), probed, null_safe=null_safe)
-        indices, rows = indices[equal], rows[equal]
-    return _collect(run, indices, rows, result)
+        equal = keys_equal([taken[name] for name in run.key], probed, null_safe=null_safe)
+        if not equal.all():
+            indices = indices[equal]
+            taken = {name: array.filter(pa.array(equal)) for name, array in taken.items()}
+    arrays = [
+        taken[name] if name in taken else pa.nulls(len(indices), result.field(name).type)
+        for name in result.names[1:]
+    ]
+    return pa.Table.from_arrays([pa.array(indices), *arrays], schema=result)
 
 
 def _pairs(wanted: Longs, left: Longs, right: Longs) -> tuple[Longs, Longs]:
@@ -173,17 +183,3 @@ def _pairs(wanted: Longs, left: Longs, right: Longs) -> tuple[Longs, Longs]:
     indices = np.repeat(wanted, counts)
     shift = left - (np.cumsum(counts) - counts)
     return indices, np.repeat(shift, counts) + np.arange(len(indices))
-
-
-def _collect(run: Run, indices: Longs, rows: Longs, result: pa.Schema) -> pa.Table:
-    names = result.names[1:]
-    stored = set(run.schema.names)
-    present = [name for name in names if name in stored]
-    arrays = run.take(rows, present)
-    if len(present) < len(names):
-        taken = dict(zip(present, arrays, strict=True))
-        arrays = [
-            taken[name] if name in taken else pa.nulls(len(rows), result.field(name).type)
-            for name in names
-        ]
-    return pa.Table.from_arrays([pa.array(indices), *arrays], schema=result)

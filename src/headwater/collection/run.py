@@ -267,22 +267,19 @@ class Run:
         """Return the rows ``[start, stop)``, verifying (and reading) only them."""
         start, stop = max(0, start), min(stop, self.rows)
         if start < stop:
-            for column in self._batch.columns:
-                self._verify(column, np.array([start]), np.array([stop]))
+            self._verify(self._batch.columns, np.array([start]), np.array([stop]))
         return pa.Table.from_batches([self._batch.slice(start, max(0, stop - start))])
 
     def take(self, rows: Longs, columns: Sequence[str]) -> list[Any]:
         """Return these rows of these columns, one array each, verifying only them."""
         wanted = self._batch.select(list(columns))
-        if not self._file.whole:
-            for column in wanted.columns:
-                self._verify(column, rows, rows + 1)
+        self._verify(wanted.columns, rows, rows + 1)
         taken: list[Any] = wanted.take(pa.array(rows)).columns
         return taken
 
     def longs(self, rows: Longs, column: str) -> Longs:
         """Return these rows of a system column as numbers."""
-        self._verify(self._batch.column(column), rows, rows + 1)
+        self._verify([self._batch.column(column)], rows, rows + 1)
         return self._numbers(column)[rows]
 
     def equal_range(self, hashes: Hashes) -> tuple[Longs, Longs]:
@@ -305,51 +302,44 @@ class Run:
         return left, right
 
     def _sorted_range(self, hashes: Hashes) -> tuple[Longs, Longs]:
-        stored = self._numbers(HASH)
-        if 2 * len(hashes) * self._file.head.index_stride >= self.rows:
-            self._verify(self._batch.column(HASH), np.array([0]), np.array([self.rows]))
+        width = 2 * self._file.head.index_stride
+        if len(hashes) * width >= self.rows:
+            stored = self._numbers(HASH)
+            self._verify([self._batch.column(HASH)], np.array([0]), np.array([self.rows]))
             return np.searchsorted(stored, hashes, "left"), np.searchsorted(stored, hashes, "right")
-        left = self._bisect(hashes, "left")
-        right = left.copy()
-        self._verify(self._batch.column(HASH), left, np.minimum(left + 2, self.rows))
-        met = np.flatnonzero(stored[np.minimum(left, self.rows - 1)] == hashes)
-        met = met[left[met] < self.rows]
-        right[met] += 1
-        # Most hashes are met once: only where the next row has it too is its end searched for.
-        after = right[met]
-        again = met[(after < self.rows) & (stored[np.minimum(after, self.rows - 1)] == hashes[met])]
-        if len(again):
-            right[again] = self._bisect(hashes[again], "right")
+        low, found = self._windows(hashes, "left")
+        wanted = hashes[:, np.newaxis]
+        left: Longs = low + np.count_nonzero(found < wanted, axis=1)
+        right: Longs = low + np.count_nonzero(found <= wanted, axis=1)
+        beyond = np.flatnonzero((right == low + width) & (right > left))
+        if len(beyond):  # Many rows have the hash, or they begin at the end of a window.
+            low, found = self._windows(hashes[beyond], "right")
+            right[beyond] = low + np.count_nonzero(found <= wanted[beyond], axis=1)
         return left, right
 
-    def _bisect(self, hashes: Hashes, side: Any) -> Longs:
-        """Search all hashes at once, each in its window of the hash column."""
+    def _windows(self, hashes: Hashes, side: Any) -> tuple[Longs, Longs]:
+        """Return for each hash a window of the hash column: where it begins, and what is in it.
+
+        The first row behind all that are less (or, by ``right``, not greater) is within a stride
+        of the last entry of the index that is so; a window is two of them, so that mostly it has
+        the other end of the hash as well. There are fewer places in all than rows in the run.
+        """
         stride = self._file.head.index_stride
-        window = np.searchsorted(self._file.index, hashes, side)
-        low: Longs = np.maximum(window - 1, 0) * stride
-        high: Longs = np.minimum(window * stride, self.rows)
-        self._verify(self._batch.column(HASH), low, high)
-        stored = self._numbers(HASH)
-        for _ in range(int(stride).bit_length()):
-            middle = (low + high) // 2
-            # A finished search may stand just past the end; its probe is then ignored.
-            found = stored[np.minimum(middle, self.rows - 1)]
-            before = (found < hashes) if side == "left" else (found <= hashes)
-            searching = low < high
-            low = np.where(searching & before, middle + 1, low)
-            high = np.where(searching & ~before, middle, high)
-        assert (low == high).all(), "a window is longer than the stride"
-        return low
+        entry = np.searchsorted(self._file.index, hashes, side)
+        low: Longs = np.clip((entry - 1) * stride, 0, self.rows - 2 * stride)
+        self._verify([self._batch.column(HASH)], low, low + 2 * stride)
+        windows = np.lib.stride_tricks.sliding_window_view(self._numbers(HASH), 2 * stride)
+        return low, windows[low]
 
     def _numbers(self, column: str) -> Longs:
         numbers: Longs = self._batch.column(column).to_numpy()
         return numbers
 
-    def _verify(self, column: Any, starts: Longs, stops: Longs) -> None:
+    def _verify(self, columns: Sequence[Any], starts: Longs, stops: Longs) -> None:
         if self._file.whole:
             return
         base = self._file.arrow.address
-        verify_rows(column, starts, stops, lambda a, b: self._file.verify(a - base, b - base))
+        verify_rows(columns, starts, stops, lambda a, b: self._file.verify(a - base, b - base))
 
 
 def _mapped(path: Path, name: str, offset: int, length: int | None) -> pa.Buffer:

@@ -1,8 +1,11 @@
-"""Which bytes of a run some rows of a column occupy.
+"""Which bytes of a run some rows of its columns occupy.
 
 An Arrow array is a tree of buffers. Given row ranges ``[start, stop)``, the walk visits each buffer
-of the tree, verifies the bytes that hold these rows, and only then reads offsets out of them to
-find the ranges of the children. So nothing is ever interpreted before it is verified.
+of the tree, asks for the bytes that hold these rows to be verified, and only then reads offsets out
+of them to find the ranges of the children. So nothing is ever interpreted before it is verified.
+
+All columns are walked abreast, and what they ask for is verified at once: of a few rows the bytes
+are few, and the price is that of the call.
 
 Relies on: arrays as they come out of a run: not sliced (offset 0), in one mapped buffer, of a type
 that :func:`is_storable` accepts. Relied on by: ``collection/run.py``.
@@ -10,7 +13,7 @@ that :func:`is_storable` accepts. Relied on by: ``collection/run.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -18,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 Longs = npt.NDArray[np.int64]
+Ranges = tuple[Longs, Longs]
 Verify = Callable[[Longs, Longs], None]
 """Verify byte ranges ``[start, stop)``, given as addresses in memory."""
 
@@ -37,33 +41,46 @@ def is_storable(type_: pa.DataType) -> bool:
     return _offset_type(type_) is not None or _is_fixed(type_) or bool(t.is_null(type_))
 
 
-def verify_rows(array: Any, starts: Longs, stops: Longs, verify: Verify) -> None:
-    """Verify the bytes of the rows ``[start, stop)`` of ``array``."""
-    assert array.offset == 0, "an array of a run is not sliced"
-    _walk(array.type, iter(array.buffers()), starts, stops, verify)
+def verify_rows(arrays: Iterable[Any], starts: Longs, stops: Longs, verify: Verify) -> None:
+    """Verify the bytes of the rows ``[start, stop)`` of each of these arrays."""
+    walks = []
+    for array in arrays:
+        assert array.offset == 0, "an array of a run is not sliced"
+        walks.append(_walk(array.type, iter(array.buffers()), starts, stops))
+    while walks:
+        asked = [(walk, ranges) for walk in walks if (ranges := next(walk, None)) is not None]
+        if asked:
+            verify(*(np.concatenate(ends) for ends in zip(*(r for _, r in asked), strict=True)))
+        walks = [walk for walk, _ in asked]
 
 
 def _walk(
-    type_: pa.DataType, buffers: Iterator[Any], starts: Longs, stops: Longs, verify: Verify
-) -> None:
+    type_: pa.DataType, buffers: Iterator[Any], starts: Longs, stops: Longs
+) -> Iterator[Ranges]:
+    """Yield what is to be verified next; going on, it takes it for verified."""
     some = stops > starts
-    starts, stops = starts[some], stops[some]
+    if not some.all():
+        starts, stops = starts[some], stops[some]
     validity = next(buffers)
     if validity is not None:
-        _verify_bits(validity, starts, stops, verify)
+        yield from _bits(validity, starts, stops)
     offset_type = _offset_type(type_)
     if offset_type is not None:
-        starts, stops = _follow(next(buffers), offset_type, starts, stops, verify)
+        offsets = next(buffers)
+        if len(starts):
+            yield from _bytes(offsets, starts, stops + 1, np.dtype(offset_type).itemsize)
+            values = np.frombuffer(offsets, offset_type)
+            starts, stops = values[starts].astype(np.int64), values[stops].astype(np.int64)
         if not pa.types.is_nested(type_):
-            _verify_bytes(next(buffers), starts, stops, 1, verify)
+            yield from _bytes(next(buffers), starts, stops, 1)
     elif pa.types.is_fixed_size_list(type_):
         starts, stops = starts * type_.list_size, stops * type_.list_size
     elif pa.types.is_boolean(type_):
-        _verify_bits(next(buffers), starts, stops, verify)
+        yield from _bits(next(buffers), starts, stops)
     elif _is_fixed(type_):
-        _verify_bytes(next(buffers), starts, stops, type_.bit_width // 8, verify)
+        yield from _bytes(next(buffers), starts, stops, type_.bit_width // 8)
     for child in _children(type_):
-        _walk(child, buffers, starts, stops, verify)
+        yield from _walk(child, buffers, starts, stops)
 
 
 def _children(type_: pa.DataType) -> list[pa.DataType]:
@@ -94,22 +111,13 @@ def _is_fixed(type_: pa.DataType) -> bool:
     )
 
 
-def _follow(
-    offsets: Any, dtype: Any, starts: Longs, stops: Longs, verify: Verify
-) -> tuple[Longs, Longs]:
-    """Turn ranges of rows into ranges of their children, through an offsets buffer."""
-    if len(starts) == 0:
-        return starts, stops
-    _verify_bytes(offsets, starts, stops + 1, np.dtype(dtype).itemsize, verify)
-    values = np.frombuffer(offsets, dtype)
-    return values[starts].astype(np.int64), values[stops].astype(np.int64)
-
-
-def _verify_bytes(buffer: Any, starts: Longs, stops: Longs, width: int, verify: Verify) -> None:
+def _bytes(buffer: Any, starts: Longs, stops: Longs, width: int) -> Iterator[Ranges]:
     some = stops > starts
     if buffer is not None and some.any():
-        verify(buffer.address + starts[some] * width, buffer.address + stops[some] * width)
+        if not some.all():
+            starts, stops = starts[some], stops[some]
+        yield buffer.address + starts * width, buffer.address + stops * width
 
 
-def _verify_bits(buffer: Any, starts: Longs, stops: Longs, verify: Verify) -> None:
-    _verify_bytes(buffer, starts // 8, (stops + 7) // 8, 1, verify)
+def _bits(buffer: Any, starts: Longs, stops: Longs) -> Iterator[Ranges]:
+    yield from _bytes(buffer, starts // 8, (stops + 7) // 8, 1)

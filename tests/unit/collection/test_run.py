@@ -364,3 +364,22 @@ def test_a_key_must_be_hashable_and_not_empty() -> None:
         write_run(many(3), [])
     with pytest.raises(InvalidUsage):
         write_run(many(3), [TIME])
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_a_hash_is_found_where_it_is_whatever_shares_it(seed: int) -> None:
+    """Some hashes have one row, some more than a window has; some are between, before and after."""
+    random = np.random.default_rng(seed)
+    count = int(random.integers(1, 4_000))
+    lengths = random.choice([1, 2, 9, 63, 64, 65, 300], count, p=[0.5, 0.2, 0.2, *[0.025] * 4])
+    known = np.unique(random.integers(-1_000, 10**6, count))
+    hashes = np.repeat(known, lengths[: len(known)])
+    ones = np.ones(len(hashes), np.int64)
+    updates = pa.table({"k": hashes, HASH: hashes, TIME: ones, DIFF: ones})
+    run = Run.open(write_run(updates, ["k"]))
+    asked = random.integers(-2_000, 10**6 + 1_000, 20)
+    asked = np.concatenate([asked, random.choice(known, 20), known[:1], known[-1:]])
+    for some in (asked, asked[:3]):
+        left, right = run.equal_range(some)
+        assert left.tolist() == np.searchsorted(hashes, some, "left").tolist()
+        assert right.tolist() == np.searchsorted(hashes, some, "right").tolist()
