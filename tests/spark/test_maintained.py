@@ -14,6 +14,7 @@ from headwater.collection.run_layout import LAYOUTS
 from headwater.compute import maintained
 from headwater.compute.controller import ViewController
 from headwater.compute.maintained import MaintainedView
+from headwater.compute.step import Interval
 from headwater.persist.client import Client, open_location
 from headwater.persist.errors import CollectionHasErrors
 from headwater.persist.maintenance import Maintenance
@@ -145,6 +146,34 @@ def test_a_later_view_shares_what_is_older_than_it(spark: Any, client: Client) -
     controller.run_once()
     for name in ("joined", "sums", "exists", "min_max"):
         story.check(client, controller, name, QUERIES[name])
+
+
+@pytest.mark.parametrize("planted", [False, True], ids=["as it is", "at upper"])
+def test_what_is_held_only_at_upper_is_caught(
+    spark: Any, client: Client, monkeypatch: pytest.MonkeyPatch, planted: bool
+) -> None:
+    """Merged as far as holds let it be, a partner from before is no longer before the next step."""
+    if planted:
+        monkeypatch.setattr(Interval, "hold", property(lambda interval: interval.upper))
+    schema = pa.schema([("k", pa.int64())])
+    writes = [client.create_or_load(name, schema)[0] for name in ("l", "r")]
+    controller = ViewController(client, spark)
+    view = controller.create_view("pairs", "SELECT l.k FROM l JOIN r ON l.k = r.k")
+    assert isinstance(view, MaintainedView)
+    steps = [([time], [10 + time]) for time in range(4)]
+    # Whichever side is looked up strictly: each gets partners of what the other has had for long.
+    steps.append(([10, 11, 12, 13], [0, 1, 2, 3]))
+    for time, sides in enumerate(steps):
+        for write, keys in zip(writes, sides, strict=True):
+            write.compare_and_append([({"k": k}, time, 1) for k in keys], time, time + 1).result()
+        merged = {
+            b.since for gid in view.shared for b in client.core.state.collections[gid].batches
+        }
+        assert controller.run_once() == ("pairs",), controller.failures()
+        _merge_everything(client)
+    assert merged == {Frontier.of(4 if planted else 3)}, "else holds would not have mattered"
+    found = client.reader("pairs").snapshot(len(steps) - 1).to_table()
+    assert found.num_rows == (4 if planted else 8), "of partners that are there since before"
 
 
 def test_an_error_is_data_and_goes_with_its_row(spark: Any, client: Client) -> None:

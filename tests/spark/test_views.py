@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,6 +17,7 @@ from headwater.compute import maintained
 from headwater.compute.controller import ViewController
 from headwater.compute.dataflow.chain import Chain
 from headwater.compute.dataflow.program import Program
+from headwater.compute.dataflow.task import Done, StepTask
 from headwater.compute.maintained import MaintainedView
 from headwater.compute.select import QueryFailed
 from headwater.persist.blob.memory import MemoryBlob
@@ -253,6 +255,40 @@ def test_in_the_background_until_stopped(spark: Any, tmp_path: Path) -> None:
         # The loop ends by itself when the location is stopped under it.
         controller.start()
     controller.stop()
+
+
+def test_after_a_step_that_was_slow_the_next_one_covers_more_time(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten ticks pass while a step runs: they are one step, exact at each of them."""
+    story = Story(10)
+    begun, may_end = threading.Event(), threading.Event()
+    covered: list[tuple[int, int]] = []
+
+    def run(self: Program, task: StepTask, *about: str) -> Done:
+        (view,) = (view for view in task.views if view is not None)
+        covered.append((view.lower, view.upper))
+        begun.set()
+        assert may_end.wait(60)
+        return real(self, task, *about)
+
+    with open_location(tmp_path, layouts=LAYOUTS) as client:
+        controller = ViewController(client, spark)
+        story.go_on(client, 2)
+        view = model.incremental(controller.create_view("view", model.SQL))
+        controller.run_once()
+        real = Program.run
+        monkeypatch.setattr(Program, "run", run)
+        story.go_on(client, 1)
+        controller.start()
+        assert begun.wait(60)
+        for _ in range(10):
+            story.go_on(client, 1)
+        may_end.set()
+        client.reader("view").snapshot(story.time - 1, timeout=60)
+        controller.stop()
+        assert covered == [(2, 3), (3, 13)]
+        story.check(client, view)
 
 
 def test_queries(spark: Any, client: Client) -> None:
