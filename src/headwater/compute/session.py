@@ -89,6 +89,12 @@ them anew was half of the JVM's time during the first dozens of steps of a view,
 hundred. Loops, which are what a large query spends its time in, are compiled as soon as ever.
 """
 
+_STACK: Final = "-Xss4m"
+"""How deep a thread may call: Spark reads texts and plans by recursion.
+
+With Java's own megabyte a sum of 300 columns was read or not, depending on what was compiled yet.
+"""
+
 
 _COLLECTED_EVERY: Final = "5min"
 """How often the JVM is asked to collect what is old, beside its work (G1: concurrently).
@@ -335,7 +341,8 @@ def configuration(
         f"-XX:ErrorFile={crash_file('%p')} -XX:ReplayDataFile={crash_file('%p-compiler')} "
         # A JVM that had no memory for one thread is broken for all: it ends, and is followed by
         # another (``warming.py``), instead of going on without whatever it lost.
-        f"-XX:+ExitOnOutOfMemoryError -XX:+ExplicitGCInvokesConcurrent {_COMPILER} {options}"
+        f"-XX:+ExitOnOutOfMemoryError -XX:+ExplicitGCInvokesConcurrent {_COMPILER} "
+        f"{_STACK} {options}"
     )
     collected = {"spark.driver.maxResultSize": f"{settings.collect_mib}m"}
     return {

@@ -13,6 +13,7 @@ from headwater.compute.dataflow.operator import update_schema
 from headwater.compute.dataflow.passage import mentioned
 from headwater.compute.ir.expression import Column, Expression, Named
 from headwater.compute.ir.node import Filter, Node, Project
+from headwater.persist.consolidate import DIFF, TIME
 
 COLUMNS = tuple(
     Column(name, type_, True)
@@ -128,3 +129,38 @@ def test_projections_that_grow_without_end_are_the_jvms() -> None:
         node = _showing(node, f"coalesce({name}, {name})", name=f"a_{n}")
         name = f"a_{n}"
     assert native(Edge(0, node, 1)) is None
+
+
+def _chained(operator: str, parts: list[str]) -> str:
+    text = parts[0]
+    for part in parts[1:]:
+        text = f"({text} {operator} {part})"
+    return text
+
+
+def test_what_is_too_deep_is_the_jvms() -> None:
+    for text, type_ in (
+        (_chained("+", ["a_1"] * 2_000), "bigint"),
+        (_chained("OR", ["(a_1 = 1L)"] * 2_000), "boolean"),
+        (" OR ".join(["(a_1 = 1L)"] * 2_000), "boolean"),
+        (f"(a_1 IN ({', '.join(f'{n}L' for n in range(2_000))}))", "boolean"),
+        ("(NOT " * 2_000 + "(a_1 = 1L)" + ")" * 2_000, "boolean"),
+    ):
+        assert native(Edge(0, _showing(SCAN, text, type_), 1)) is None
+        if type_ == "boolean":
+            assert native(Edge(0, Filter(SCAN, _expression(text, type_)), 1)) is None
+
+
+def test_a_list_is_searched_whole() -> None:
+    for count in (1, 2, 3, 100):
+        listed = ", ".join(f"{2 * n}L" for n in range(count))
+        found = native(Edge(0, Filter(SCAN, _expression(f"(a_1 IN ({listed}))", "boolean")), 1))
+        assert found is not None
+        values = [None, *range(-1, 2 * count + 2)]
+        rows = {c.name: pa.nulls(len(values), c.sql_type.arrow) for c in COLUMNS}
+        rows["a_1"] = pa.array(values, pa.int64())
+        rows |= {name: pa.array([1] * len(values), pa.int64()) for name in (TIME, DIFF)}
+        schema = update_schema(COLUMNS)
+        kept, failed = found.moved(pa.table(rows, schema=schema), schema)
+        assert kept.column("a_1").to_pylist() == list(range(0, 2 * count, 2))
+        assert not failed.num_rows

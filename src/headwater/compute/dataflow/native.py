@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from typing import Final
 
 import pyarrow as pa
@@ -26,12 +25,13 @@ import pyarrow as pa
 from headwater.compute.dataflow.graph import Edge
 from headwater.compute.dataflow.term import (
     BOOLEAN,
+    DEPTH_MAX,
     Input,
     NotNative,
     Term,
     Values,
+    levels,
     may_fail,
-    parts,
 )
 from headwater.compute.dataflow.term_text import term_of
 from headwater.compute.ir.node import Filter, Project
@@ -95,6 +95,8 @@ def native(edge: Edge) -> Native | None:
                 condition = term_of(step.condition, names)
                 if condition.type != BOOLEAN:
                     return None
+                if _is_large(condition):
+                    return None
                 kept.append(condition)
             elif isinstance(step, Project):
                 names = {o.name: term_of(o.expression, names) for o in step.outputs}
@@ -108,4 +110,7 @@ def native(edge: Edge) -> Native | None:
 
 
 def _is_large(term: Term) -> bool:
-    return sum(1 for _ in islice(parts(term), PARTS_MAX)) == PARTS_MAX
+    return any(
+        number >= PARTS_MAX or depth > DEPTH_MAX
+        for number, (_, depth) in enumerate(levels(term), start=1)
+    )

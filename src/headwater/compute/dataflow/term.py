@@ -35,6 +35,8 @@ BOOLEAN: Final = "boolean"
 DIGITS: Final = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
 """How many digits an integer may have."""
 DECIMAL_DIGITS_MAX: Final = 38
+DEPTH_MAX: Final = 50
+"""How many terms may be within each other: they are read, pickled and computed by recursion."""
 
 _DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
 _COMPARABLE: Final = frozenset({"date", "string", "timestamp", "timestamp_ntz"})
@@ -173,29 +175,31 @@ def decimal(type_: str) -> tuple[int, int] | None:
     return None if found is None else (int(found[1]), int(found[2]))
 
 
-def parts(term: Term) -> Iterator[Term]:
-    """Yield what a term is made of, itself last."""
-    match term:
-        case Arithmetic() | Compared() | Logic():
-            below: tuple[Term, ...] = (term.left, term.right)
-        case Negated() | IsNull() | Like() | Widened() | Year():
-            below = (term.of,)
-        case Choice():
-            below = (*(t for branch in term.branches for t in branch), term.otherwise)
-        case First():
-            below = term.of
-        case _:
-            below = ()
-    for each in below:
-        yield from parts(each)
-    yield term
+def levels(term: Term) -> Iterator[tuple[Term, int]]:
+    """Yield what a term is made of, itself first, each with how far down it is."""
+    waiting = [(term, 0)]
+    while waiting:
+        part, depth = waiting.pop()
+        yield part, depth
+        match part:
+            case Arithmetic() | Compared() | Logic():
+                below: tuple[Term, ...] = (part.left, part.right)
+            case Negated() | IsNull() | Like() | Widened() | Year():
+                below = (part.of,)
+            case Choice():
+                below = (*(t for branch in part.branches for t in branch), part.otherwise)
+            case First():
+                below = part.of
+            case _:
+                below = ()
+        waiting += ((each, depth + 1) for each in below)
 
 
 def may_fail(term: Term) -> bool:
     """Whether it fails on some row: an integer that does not fit its type."""
     return any(
         isinstance(part, Arithmetic) and part.operator != "%" and part.type in DIGITS
-        for part in parts(term)
+        for part, _ in levels(term)
     )
 
 

@@ -19,6 +19,7 @@ from calendar import monthrange
 from collections.abc import Mapping
 from datetime import date, timedelta
 from decimal import Decimal
+from itertools import zip_longest
 from typing import Any, Final, NoReturn
 
 from headwater.compute.dataflow import term as terms
@@ -53,7 +54,7 @@ class _Reader:
     """A text, read from left to right."""
 
     def __init__(self, text: str, names: Mapping[str, Term]) -> None:
-        self._text, self._names, self._at = text, names, 0
+        self._text, self._names, self._at, self._depth = text, names, 0, 0
 
     def whole(self) -> Term:
         found = self._either()
@@ -92,9 +93,13 @@ class _Reader:
     # ---- operators, the loosest first ----------------------------------------------------------
 
     def _either(self) -> Term:
+        if self._depth == terms.DEPTH_MAX:
+            self._refuse()
+        self._depth += 1
         found = self._both()
         while self._takes("OR"):
             found = terms.logic("OR", found, self._both())
+        self._depth -= 1
         return found
 
     def _both(self) -> Term:
@@ -135,10 +140,11 @@ class _Reader:
     def _one_of(self, left: Term, listed: list[Term]) -> Term:
         if terms.may_fail(left) or not all(isinstance(one, Constant) for one in listed):
             self._refuse()
-        found = terms.compared("=", left, listed[0])
-        for one in listed[1:]:
-            found = terms.logic("OR", found, terms.compared("=", left, one))
-        return found
+        found = [terms.compared("=", left, one) for one in listed]
+        while len(found) > 1:  # In pairs: a list is long sooner than it is deep.
+            pairs = zip_longest(found[::2], found[1::2])
+            found = [terms.logic("OR", a, b) if b is not None else a for a, b in pairs]
+        return found[0]
 
     def _listed(self) -> list[Term]:
         """Return what stands between parentheses; the first is behind us."""

@@ -67,7 +67,7 @@ public final class Checker {
     }
 
     private static String message(Exception e) {
-        String text = String.valueOf(e.getMessage());
+        String text = String.valueOf(e.getMessage()).trim();
         int end = text.indexOf('\n');
         return end < 0 ? text : text.substring(0, end);
     }
