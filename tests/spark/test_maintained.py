@@ -24,6 +24,8 @@ from tests.unit.compute import model
 
 pytestmark = pytest.mark.spark
 
+MAP = pa.map_(pa.string(), pa.int32())
+
 QUERIES = {
     "picked": "SELECT region, customer FROM orders",
     "computed": "SELECT region, amount % 5 AS part FROM orders WHERE amount > 0",
@@ -310,3 +312,57 @@ def test_grouping_sets_of_what_has_parts(spark: Any, client: Client) -> None:
                 *parts, n, diff = row.values()
                 found[*map(str, parts), n] += diff
             assert found == expected, f"{name} at {time}"
+
+
+def test_what_an_outer_generator_makes_of_nothing_is_null(spark: Any, client: Client) -> None:
+    """Places and keys of maps, too, which are never NULL where there is something."""
+    schema = pa.schema([("k", pa.int32()), ("xs", pa.list_(pa.int32())), ("m", MAP)])
+    write, _ = client.create_or_load("t", schema)
+    controller = ViewController(client, spark)
+    queries = {
+        "places": "SELECT k, posexplode_outer(xs) AS (p, x) FROM t",
+        "keys": "SELECT k, name, v FROM t LATERAL VIEW OUTER explode(m) e AS name, v",
+        "counted": "SELECT count(p) AS n, count(*) AS r, max(name) AS m FROM t LATERAL VIEW OUTER "
+        "posexplode(xs) e AS p, x LATERAL VIEW OUTER explode(m) f AS name, v",
+    }
+    for name, sql in queries.items():
+        controller.create_view(name, sql)
+    rows = [
+        ({"k": 1, "xs": [7], "m": [("a", None)]}, 0, 1),
+        ({"k": 2, "xs": [], "m": []}, 1, 1),
+        ({"k": 3, "xs": None, "m": None}, 1, 1),
+        ({"k": 2, "xs": [], "m": []}, 2, -1),
+    ]
+    write.compare_and_append(rows, 0, 3).result()
+    assert set(controller.run_once()) == set(queries), controller.failures()
+    place, key = (1, 0, 7), (1, "a", None)
+    empty: list[dict[Any, int]] = [{}, {(2, None, None): 1, (3, None, None): 1}]
+    for time, nothing in enumerate([*empty, {(3, None, None): 1}]):
+        wanted: dict[str, dict[Any, int]] = {
+            "places": {place: 1, **nothing},
+            "keys": {key: 1, **nothing},
+            "counted": {(1, 1 + len(nothing), "a"): 1},
+        }
+        for name, expected in wanted.items():
+            found = model.rows_of(client.reader(name).snapshot(time).to_table())
+            assert found == expected, f"{name} at {time}"
+
+
+def test_long_conditions_are_no_deeper_than_a_stage_can_read(spark: Any, client: Client) -> None:
+    write, _ = client.create_or_load("t", pa.schema([("k", pa.int64())]))
+    controller = ViewController(client, spark)
+    queries = {
+        "listed": f"SELECT k FROM t WHERE k IN ({', '.join(map(str, range(1_000)))})",
+        "either": f"SELECT k FROM t WHERE {' OR '.join(f'k = {n}' for n in range(300))}",
+        "summed": f"SELECT {' + '.join(['k'] * 300)} AS k FROM t",
+    }
+    for name, sql in queries.items():
+        controller.create_view(name, sql)
+    rows = [({"k": 7}, 0, 1), ({"k": -7}, 0, 1), ({"k": None}, 0, 1), ({"k": 7}, 1, -1)]
+    write.compare_and_append(rows, 0, 2).result()
+    assert set(controller.run_once()) == set(queries), controller.failures()
+    sums = [{(2_100,): 1, (-2_100,): 1, (None,): 1}, {(-2_100,): 1, (None,): 1}]
+    for name in queries:
+        for time, chosen in enumerate(({(7,): 1}, {})):
+            found = model.rows_of(client.reader(name).snapshot(time).to_table())
+            assert found == (sums[time] if name == "summed" else chosen), f"{name} at {time}"

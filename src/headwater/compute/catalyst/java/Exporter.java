@@ -638,8 +638,8 @@ public final class Exporter {
         ObjectNode result = unary("generate", generate.child());
         Batch batch = new Batch(Checker.GENERATOR, Printer.list(generate.child().output()));
         result.set("generator", batch.expression((Expression) generate.generator()));
-        // In the child's names or the output's; a generator's output is always its own.
-        result.set("outputs", columns(Printer.list(generate.generatorOutput())));
+        // In the child's names or the output's; a generator's output is always its own. An outer one has NULLs.
+        result.set("outputs", columns(Printer.list(generate.nullableOutput())));
         result.put("outer", generate.outer());
         ArrayNode kept = result.putArray("kept");
         for (Iterator i = Printer.list(generate.requiredChildOutput()).iterator(); i.hasNext();) {
