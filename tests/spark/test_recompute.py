@@ -236,6 +236,31 @@ def test_an_error_of_the_query_is_data_at_its_times(spark: Any, client: Client) 
     assert client.reader("other").snapshot(1).to_table().column("x").to_pylist() == [5]
 
 
+def test_whatever_the_rows_are_to_blame_for_is_data(spark: Any, client: Client) -> None:
+    write, _ = client.create_or_load("t", pa.schema([("k", pa.int64()), ("x", pa.int64())]))
+    controller = ViewController(client, spark)
+    queries = {
+        "raised": ("SELECT IF(x = 0, raise_error('no x'), k) AS y FROM t", "no x"),
+        "asserted": ("SELECT assert_true(x <> 0) AS y FROM t", "is not true"),
+        "keys": ("SELECT map(1L, k, x + 1, k)[1] AS y FROM t", "Duplicate map key 1 "),
+        "rows": ("SELECT (SELECT k FROM t WHERE x < 3) AS y", "ore than one row"),
+        "each": ("SELECT (SELECT x FROM t b WHERE b.k = t.k) AS y FROM t", "row"),
+    }
+    for name, (sql, _) in queries.items():
+        controller.create_view(name, sql, rules=False)
+    bad = [{"k": 2, "x": 0}, {"k": 3, "x": 1}, {"k": 3, "x": 2}]
+    rows = [({"k": 1, "x": 5}, 0, 1)]
+    rows += [(row, time, diff) for row in bad for time, diff in ((1, 1), (2, -1))]
+    write.compare_and_append(rows, 0, 3).result()
+    assert set(controller.run_once()) == set(queries), controller.failures()
+    for name, (_, message) in queries.items():
+        read = client.reader(name)
+        assert read.snapshot(0).to_table().num_rows == 1, name
+        with pytest.raises(CollectionHasErrors, match=message):
+            read.snapshot(1).to_table()
+        assert read.snapshot(2).to_table().num_rows == 1, name
+
+
 def test_what_cannot_be_a_view_says_why_and_changes_nothing(spark: Any, client: Client) -> None:
     _table(client)
     client.create_or_load("events", pa.schema([("ts", pa.timestamp("us", "UTC"))]))

@@ -17,10 +17,10 @@ the current time changes while no input does.
 
 **Errors.** Where an input has errors there is no answer: the output's error side then has one row,
 the least of the inputs' errors, and its rows stay what they were. It is gone when they are. So it
-is where the query itself fails on the data (a division by zero: SQLSTATE class 22; a recursion that
-does not end, because rows lead in a circle); one of the errors Spark met is shown. A function of
-the user's that raises an error of values is such a failure too (``catalyst/user_functions.py``).
-Any other failure stalls the view with Spark's message.
+is where the query itself fails on the data (a division by zero, ``raise_error``: by their SQLSTATE;
+a recursion that does not end, because rows lead in a circle); one of the errors Spark met is shown.
+A function of the user's that raises an error of values is such a failure too
+(``catalyst/user_functions.py``). Any other failure stalls the view with Spark's message.
 
 Stored as the item ``view/<id>``, the plan in its own encoding. A plan of another version of Spark,
 or of other settings, is not run (``Plan.require``): the view is made anew (``compute/renew.py``).
@@ -72,8 +72,12 @@ STORED_VERSION: Final = 2
 """Programs that know only version 1 know only the other kind of view, and refuse this one."""
 
 
-DATA_EXCEPTION: Final = "22"
-"""How SQLSTATE begins where the data is to blame, not the query."""
+DATA_EXCEPTIONS: Final = ("22", "21000", "23505", "P0001")
+"""How SQLSTATE begins where the data is to blame, not the query.
+
+Values; a subquery of one row that has two; a key that a map would have twice; ``raise_error`` and
+``assert_true``, by which queries of PostgreSQL's dialect fail as well.
+"""
 
 ENDLESS: Final = frozenset({"RECURSION_LEVEL_LIMIT_EXCEEDED", "RECURSION_ROW_LIMIT_EXCEEDED"})
 """Conditions of a recursion that goes further than it may: how far it goes, the rows say."""
@@ -262,7 +266,7 @@ def _failing(condition: str | None, message: str) -> _Answer:
 
 def _of_data(error: PySparkException, plan: Plan) -> str | None:
     """Return what to say of a failure if the data is to blame for it."""
-    if (error.getSqlState() or "").startswith(DATA_EXCEPTION):
+    if (error.getSqlState() or "").startswith(DATA_EXCEPTIONS):
         return plain(str(error.getMessage()))
     found = _raised(error) if plan.functions else None
     return f"{found.text} (in {_names(plan)})" if found is not None and found.of_row else None
