@@ -366,3 +366,29 @@ def test_long_conditions_are_no_deeper_than_a_stage_can_read(spark: Any, client:
         for time, chosen in enumerate(({(7,): 1}, {})):
             found = model.rows_of(client.reader(name).snapshot(time).to_table())
             assert found == (sums[time] if name == "summed" else chosen), f"{name} at {time}"
+
+
+def test_a_left_join_lateral_is_outer_without_a_condition(spark: Any, client: Client) -> None:
+    """Spark by itself forgets it where the other side generates rows."""
+    schema = pa.schema([("k", pa.int32()), ("xs", pa.list_(pa.int32()))])
+    write, _ = client.create_or_load("t", schema)
+    controller = ViewController(client, spark)
+    lateral = "LATERAL explode(xs) AS e(x)"
+    queries = {
+        "bare": f"SELECT k, x FROM t LEFT JOIN {lateral}",
+        "always": f"SELECT k, x FROM t LEFT JOIN {lateral} ON true",
+        "selected": "SELECT k, x FROM t LEFT JOIN LATERAL (SELECT explode(xs) AS x)",
+    }
+    inner = f"SELECT k, x FROM t INNER JOIN {lateral}"
+    for name, sql in {**queries, "inner": inner}.items():
+        controller.create_view(name, sql)
+    rows = [({"k": 1, "xs": [7]}, 0, 1), ({"k": 2, "xs": []}, 1, 1), ({"k": 3, "xs": None}, 2, 1)]
+    write.compare_and_append([*rows, (rows[1][0], 2, -1)], 0, 3).result()
+    assert len(controller.run_once()) == 4, controller.failures()
+    one = {(1, 7): 1}
+    for time, wanted in enumerate((one, {**one, (2, None): 1}, {**one, (3, None): 1})):
+        for name, sql in queries.items():
+            found = model.rows_of(client.reader(name).snapshot(time).to_table())
+            assert found == wanted, f"{name} at {time}"
+            assert model.rows_of(controller.select(sql, time)) == wanted, f"{name} at {time}"
+        assert model.rows_of(client.reader("inner").snapshot(time).to_table()) == one

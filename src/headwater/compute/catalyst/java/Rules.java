@@ -14,14 +14,20 @@ import org.apache.spark.sql.catalyst.expressions.Or;
 import org.apache.spark.sql.catalyst.expressions.PlanExpression;
 import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateFunction;
 import org.apache.spark.sql.catalyst.optimizer.*;
+import org.apache.spark.sql.catalyst.plans.LeftOuter$;
 import org.apache.spark.sql.catalyst.plans.QueryPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Generate;
 import org.apache.spark.sql.catalyst.plans.logical.GlobalLimit;
+import org.apache.spark.sql.catalyst.plans.logical.LateralJoin;
 import org.apache.spark.sql.catalyst.plans.logical.LocalLimit;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.Sort;
 import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.types.DataTypes;
 import scala.Function1;
+import scala.Option;
+import scala.runtime.AbstractFunction1;
 import scala.runtime.AbstractPartialFunction;
 
 /**
@@ -82,7 +88,7 @@ public final class Rules {
 
     public LogicalPlan normalise(LogicalPlan analysed) {
         LogicalPlan plan = withNullItems(applied(first, analysed));
-        plan = withCalls(limitsBelowProjects(plan));
+        plan = withCalls(outerLateral(limitsBelowProjects(plan)));
         plan = applied(correlated, plan);
         plan = withSubqueriesNormalised(plan);
         plan = applied(rewritten, plan);
@@ -156,6 +162,36 @@ public final class Rules {
                 Project project = (Project) local.child();
                 LogicalPlan limited = new GlobalLimit(global.limitExpr(), new LocalLimit(local.limitExpr(), project.child()));
                 return new Project(project.projectList(), limited);
+            }
+        });
+    }
+
+    /**
+     * LEFT JOIN LATERAL explode(..), as one ON true: without a condition Spark forgets that it is outer, and
+     * loses the rows for which nothing is generated.
+     */
+    private static LogicalPlan outerLateral(LogicalPlan plan) {
+        return (LogicalPlan) plan.transformUp(new AbstractPartialFunction() {
+            public boolean isDefinedAt(Object p) {
+                return p instanceof LateralJoin && ((LateralJoin) p).joinType() instanceof LeftOuter$
+                    && ((LateralJoin) p).condition().isEmpty() && generates((LogicalPlan) ((LateralJoin) p).right().plan());
+            }
+
+            public Object applyOrElse(Object p, Function1 otherwise) {
+                if (!isDefinedAt(p)) {
+                    return otherwise.apply(p);
+                }
+                LateralJoin join = (LateralJoin) p;
+                return new LateralJoin(join.left(), join.right(), join.joinType(),
+                    Option.apply(Literal.create(Boolean.TRUE, DataTypes.BooleanType)));
+            }
+        });
+    }
+
+    private static boolean generates(LogicalPlan plan) {
+        return plan.exists(new AbstractFunction1() {
+            public Object apply(Object p) {
+                return Boolean.valueOf(p instanceof Generate);
             }
         });
     }
