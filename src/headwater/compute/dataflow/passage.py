@@ -255,7 +255,7 @@ class _Chain:
             for row in texts
         ]
         array = f"array({', '.join(f'named_struct({fields})' for fields in structs)})"
-        voids = [n for n, times in self._uses(at).items() if times and types[n] == VOID]
+        voids = [n for n, times in self._uses(at).items() if times and types.get(n) == VOID]
         array = _asking([row[n] for row in texts for n in voids], array)
         then = rest({n: "NULL" if types[n] == VOID else f"{variable}.{n}" for n in types})
         return f"flatten(transform({array}, {variable} -> {then}))"
