@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 from random import Random
 from typing import Any
@@ -20,7 +20,7 @@ from headwater.compute.dataflow.ops import reduce
 from headwater.compute.dataflow.ops.reduce import is_reducible, reduce_state
 from headwater.compute.dataflow.ops.reductions import looked_at
 from headwater.compute.ir.expression import Column
-from headwater.testing.rig import Rig, Row, check_at, contents, multiset
+from headwater.testing.rig import Rig, Row, check_at, contents, multiset, rows_at
 from tests.seeds import seeds
 from tests.unit.dataflow.rigged_story import story
 
@@ -331,6 +331,22 @@ def test_a_value_that_goes_before_it_comes_is_no_extreme() -> None:
     case.step([(early, 1, 1)], 2)
     case.step([(early, 2, 1)], 3)
     case.check()
+
+
+def test_what_is_owed_behind_the_kept_values_is_not_taken_for_their_end() -> None:
+    """Left out are as many that are there as are owed, so counts say that nothing is left out."""
+    case = Case(("g_1",), [call("min", "int", "i_3")], state=True, seed=2)
+
+    def rows(values: Iterable[int], time: int, diff: int) -> list[tuple[dict[str, Any], int, int]]:
+        return [({"one_0": 1, "g_1": "a", "i_3": value}, time, diff) for value in values]
+
+    size = 3 * reduce.SLACK
+    kept, owed = range(reduce.SLACK), range(1000, 1000 + size - reduce.SLACK)
+    case.step(rows(range(size), 0, 1), 1)
+    case.step(rows(owed, 1, -1), 2)
+    case.step(rows(kept, 2, -1), 3)
+    case.step(rows(owed, 3, 1), 4)
+    assert rows_at(case.rig.output, 3) == multiset([("a", reduce.SLACK)])
 
 
 # ---- bounds ----------------------------------------------------------------------------------

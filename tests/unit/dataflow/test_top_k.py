@@ -9,6 +9,7 @@ from decimal import Decimal
 from random import Random
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from headwater.collection.order import order_key
@@ -16,6 +17,7 @@ from headwater.compute.dataflow.graph import Arrangement, Laned, Sort, State, To
 from headwater.compute.dataflow.ops import top_k
 from headwater.compute.dataflow.ops.top_k import top_k_state
 from headwater.compute.ir.expression import Column
+from headwater.persist.consolidate import TIME, consolidate
 from headwater.testing.rig import Rig, Row, check_at, contents, multiset, rows_at
 from tests.seeds import seeds
 from tests.unit.dataflow.rigged_story import story
@@ -181,6 +183,28 @@ def test_a_row_that_goes_before_it_comes_is_not_there(state: bool) -> None:
     case.step([({"i_3": 1}, 3, 1)], 4)
     case.check()
     assert rows_at(case.rig.output, 3) == multiset([(1,), (2,)])
+
+
+def test_what_is_owed_behind_the_kept_rows_is_not_taken_for_their_end() -> None:
+    """Left out are as many that are there as are owed, so counts say that nothing is left out."""
+    case = Case(["i_3"], (), [Sort("i_3")], 1, state=True)
+    case.step([({"i_3": n}, 0, 1) for n in range(40)], 1)
+    kept = 2 + top_k.SLACK
+    owed = range(100, 100 + 40 - kept)
+    case.step([({"i_3": n}, 1, -1) for n in owed], 2)
+    case.step([({"i_3": n}, 2, -1) for n in range(kept)], 3)
+    case.step([({"i_3": n}, 3, 1) for n in owed], 4)
+    assert rows_at(case.rig.output, 3) == multiset([(kept,)])
+    case.step([({"i_3": n}, 4, -1) for n in range(kept, 40)], 5)
+    assert rows_at(case.rig.output, 4) == multiset([])
+
+
+def test_nothing_is_kept_of_a_partition_that_is_gone() -> None:
+    case = Case(["i_3"], (), [Sort("i_3")], 1, state=True)
+    case.step([({"i_3": n}, 0, 1) for n in range(100)], 1)
+    case.step([({"i_3": n}, 1, -1) for n in range(100)], 2)
+    state = pa.concat_tables(case.rig._histories["first"])
+    assert not consolidate(state.drop_columns([TIME])).num_rows
 
 
 # ---- bounds ----------------------------------------------------------------------------------

@@ -213,7 +213,8 @@ def _reduce(flow: Dataflow, operator: Reduce) -> Explained:
     return Explained(
         what,
         "by the best values of each group; one that has lost them all is read again",
-        "the change, the kept values of each changed group, and the rows of groups without any",
+        "the change, the kept values of each changed group, and the rows of groups without any, "
+        "or perhaps without others",
         (rows, best),
         into,
     )
@@ -238,7 +239,8 @@ def _top(flow: Dataflow, operator: TopK) -> Explained:
     return Explained(
         what,
         "by the first rows of each partition; one that has lost too many is read again",
-        "the change, the kept rows of each changed partition, and the rows of those without enough",
+        "the change, the kept rows of each changed partition, and the rows of those without "
+        "enough, or perhaps without others",
         (rows, first),
         into,
     )

@@ -2,19 +2,23 @@
 
 Of each group, in the order its operator has for rows, a state keeps
 
-    kept    the first rows, with their counts: of a row all copies, and no row left out in between
-    total   how many rows the group has
+    kept      the first rows, with their counts: of a row all copies, and none left out in between
+    total     how many rows the group has
+    partial   a mark: there may be other rows than those kept
 
-    complete  =  kept are all the rows there are: total is the sum of their counts
-
-A row that has gone before it came is *owed*: it is in no answer, but kept among the others with its
-negative count, so that it is not taken for there when it comes.
+A group without the mark is *complete*: kept are all the rows there are. It gets the mark when rows
+are left out, and loses it only by being read again. Counts do not say it: a row that has gone
+before it came is *owed*, and one that is owed and one that is there, both left out, add up to
+nothing. (A state of a program that had no marks has them from the first change of a group on;
+until then total says it.) An owed row is in no answer, but kept among the others with its negative
+count, so that it is not taken for there when it comes.
 
 Rows that come before the last kept row are *known*: the group has none that is not kept. So, after
 a step's delta is added, an operator that asks for the first ``need`` rows of each version finds
 them among the known rows, unless so many were retracted that fewer than ``need`` are left while the
-group has others; only such a group is read again. What comes behind the last kept row of a group
-that is not complete is not looked at.
+group has others; only such a group is read again, and one that may have become complete, as its
+total is that of its kept rows. What comes behind the last kept row of a group that is not complete
+is not looked at.
 
 Cost of a step: its delta, and of each group that changed ``2 * slack`` rows at most; of each group
 whose kept rows ran out its rows. These have been refilled to ``slack``, so ``slack - need`` of the
@@ -45,6 +49,9 @@ from headwater.persist.consolidate import DIFF, TIME
 KIND: Final = "_kind_0"
 """The column of a state that says what its row is."""
 
+PARTIAL: Final = -1
+"""The kind of the mark."""
+
 BEFORE: Final = np.iinfo(np.int64).min
 """The time of what was there before the step."""
 
@@ -61,8 +68,15 @@ class Known:
     totals: Longs
     """Of each version, how many rows it has."""
     at: Versions
+    complete: Mask
+    """Of each group, whether these are all its rows."""
     _counted: Members
     """The members, and what is owed."""
+
+    def partial(self, slack: int) -> Longs:
+        """Return the groups that have other rows than those to be kept."""
+        last = self.at.start[1:] - 1
+        return np.flatnonzero(~self.complete | (self.members.sizes[last] > 2 * slack))
 
     def kept(self, slack: int) -> pa.Table:
         """Return what is to be kept after the step: rows with :data:`GROUP` and their counts."""
@@ -84,6 +98,7 @@ def known(
     at: Versions,
     kept: pa.Table,
     totals: Longs,
+    partial: Longs,
     delta: pa.Table,
     order: Order,
     need: int,
@@ -92,24 +107,29 @@ def known(
     """Return the first rows of each version: those kept, changed by the delta, or read again.
 
     ``kept`` has :data:`GROUP`, the columns of rows and counts; ``delta`` the same with times;
-    ``totals`` is of each group, before the step.
+    ``totals`` is of each group, before the step; ``partial`` are the groups with the mark.
     """
     before = kept.append_column(TIME, pa.array(np.full(len(kept), BEFORE)))
     after = totals_at(at, totals, delta)
     complete = _sums(at.groups, kept) == totals
+    marked = np.zeros(at.groups, np.bool_)
+    marked[partial] = True
+    complete &= ~marked
     updates = pa.concat_tables([before.select(delta.column_names), delta])
     found = _found(updates, at, order, complete)
     there = found.where(found.count > 0)
     short = there.sizes < np.minimum(need, after)
-    if short.any():
-        dry = np.zeros(at.groups, np.bool_)
-        dry[at.group[short]] = True
+    last = at.start[1:] - 1
+    dry = marked & (found.sizes[last] == after[last])
+    dry[at.group[short]] = True
+    if dry.any():
         old = ~dry[updates.column(GROUP).to_numpy()]
         again = reread(np.flatnonzero(dry)).select(delta.column_names)
         updates = pa.concat_tables([updates.filter(pa.array(old)), again])
-        found = _found(updates, at, order, complete | dry)
+        complete |= dry
+        found = _found(updates, at, order, complete)
         there = found.where(found.count > 0)
-    return Known(there, after, at, found)
+    return Known(there, after, at, complete, found)
 
 
 def _found(updates: pa.Table, at: Versions, order: Order, complete: Mask) -> Members:

@@ -12,10 +12,11 @@ that changed.
 counts, sums and averages of exact numbers). Of each group the state has, as multiplicities, how
 many rows and how many values of each call there are; the exact sums; and of each min or max the
 best values (``kept.py``). A row of it says by its kind what it is: 0 one of the group's rows; of
-call ``n``, ``2n + 1`` one of its values, ``2n + 2`` a best value (once per copy), or the sum.
+call ``n``, ``2n + 1`` one of its values, ``2n + 2`` a best value (once per copy), or the sum, and
+``-n - 1`` that there are other values than these.
 Bound: the delta, and at most ``2 * SLACK`` values of each call of each group that changed; a group
-whose kept values were all retracted is read again: then its rows. So a min or a max costs the
-change, unless its best ``SLACK`` values go.
+whose kept values were all retracted, or may be all there are, is read again: then its rows. So a
+min or a max costs the change, unless its best ``SLACK`` values go.
 
 Without groups there is always one row: it begins at the lower of the hydrating step.
 
@@ -48,7 +49,7 @@ from headwater.compute.dataflow.ops.groups import (
     order_codes,
     pick,
 )
-from headwater.compute.dataflow.ops.kept import KIND, known, running, totals_at
+from headwater.compute.dataflow.ops.kept import KIND, PARTIAL, known, running, totals_at
 from headwater.compute.dataflow.ops.reductions import (
     Answer,
     answer,
@@ -232,9 +233,12 @@ class _Kept:
 
         old = self._rows(2 * n + 2).select([_value(n), GROUP, DIFF])
         kept = old.rename_columns(["value", GROUP, DIFF])
-        found = known(self.at, kept, before, values(delta), order, 1, reread)
+        mark = PARTIAL - n
+        partial = self._rows(mark).column(GROUP).to_numpy()
+        found = known(self.at, kept, before, partial, values(delta), order, 1, reread)
         self._keep_counts(2 * n + 1, found.totals)
-        rows = found.kept(SLACK)
+        rows, partial = found.kept(SLACK), found.partial(SLACK)
+        self.new.append((mark, partial, np.ones(len(partial), np.int64), None))
         groups, diffs = rows.column(GROUP).to_numpy(), rows.column(DIFF).to_numpy()
         self.new.append((2 * n + 2, groups, diffs, one_array(rows.column("value"))))
         versions, start = found.members.segments()

@@ -14,10 +14,11 @@ arrangement once, and ordered at each of its versions (``groups.py``). Bound: th
 partitions that changed.
 
 *First rows kept* (``op.state``, with the columns of :func:`top_k_state`; where there is a limit).
-Of each partition the state has how many rows it has, as a multiplicity (kind 0), and its first rows
-(kind 1; ``kept.py``): twice as many as are asked for, and some. Bound: the delta, and at most
-``4 * (offset + limit) + 4 * SLACK`` rows of each partition that changed; a partition of which so
-many first rows were retracted that too few are left is read again: then its rows.
+Of each partition the state has how many rows it has, as a multiplicity (kind 0), its first rows
+(kind 1; ``kept.py``): twice as many as are asked for, and some; and whether there are others (kind
+-1). Bound: the delta, and at most ``4 * (offset + limit) + 4 * SLACK`` rows of each partition that
+changed; a partition of which so many first rows were retracted that too few, or perhaps no others,
+are left is read again: then its rows.
 
 The output's changes are those of the rows that come into the range or leave it; with ``number``,
 also those whose number changes.
@@ -46,7 +47,7 @@ from headwater.compute.dataflow.ops.groups import (
     one_array,
     order_codes,
 )
-from headwater.compute.dataflow.ops.kept import KIND, Known, known
+from headwater.compute.dataflow.ops.kept import KIND, PARTIAL, Known, known
 from headwater.compute.ir.expression import Column
 from headwater.persist.consolidate import DIFF, TIME, consolidate
 
@@ -150,6 +151,7 @@ def _kept(op: TopK, given: Given, groups: Changed, state: str) -> tuple[Known, p
         groups.versions,
         kept,
         totals,
+        old.filter(pa.array(kinds == PARTIAL)).column(GROUP).to_numpy(),
         groups.delta,
         lambda updates: _order(op, updates),
         _asked(op),
@@ -169,23 +171,31 @@ def _state_updates(
     """Return what turns the old state of these partitions into the new one, at the last time."""
     schema = given.state_schemas[state]
     names = [name for name in schema.names if name not in (TIME, DIFF)]
-    rows = found.kept(2 * _asked(op) + SLACK)
+    slack = 2 * _asked(op) + SLACK
+    rows, partial = found.kept(slack), found.partial(slack)
     last = found.totals[found.at.start[1:] - 1]
     there = np.flatnonzero(last)
-    totals = [
-        groups.keys.column(name).take(pa.array(there))
-        if name in groups.keys.column_names
-        else pa.nulls(len(there), schema.field(name).type)
-        for name in names
-        if name != KIND
-    ]
+
+    def of_groups(some: Longs) -> list[Any]:
+        return [
+            groups.keys.column(name).take(pa.array(some))
+            if name in groups.keys.column_names
+            else pa.nulls(len(some), schema.field(name).type)
+            for name in names
+            if name != KIND
+        ]
+
     parts = [
         (old.select(names).columns, -old.column(DIFF).to_numpy()),
         (
             [_kind(1, len(rows)), *(rows.column(name) for name in names if name != KIND)],
             rows.column(DIFF).to_numpy(),
         ),
-        ([_kind(0, len(there)), *totals], last[there]),
+        ([_kind(0, len(there)), *of_groups(there)], last[there]),
+        (
+            [_kind(PARTIAL, len(partial)), *of_groups(partial)],
+            np.ones(len(partial), np.int64),
+        ),
     ]
     tables = [
         pa.Table.from_arrays(
