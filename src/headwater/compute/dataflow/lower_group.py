@@ -191,7 +191,7 @@ def only_where(
     if where is None or not may_fail(argument, {column.name: column.type for column in columns}):
         return argument
     mentioned = tuple(sorted({*argument.columns, *where.columns}))
-    text = f"(IF({where.text}, {argument.text}, NULL))"
+    text = f"CASE WHEN {where.text} THEN {argument.text} END"
     return Expression(text, argument.type, True, mentioned)
 
 
