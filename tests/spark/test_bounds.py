@@ -21,9 +21,9 @@ from headwater.compute.dataflow import bounds
 from headwater.compute.dataflow.graph import Dataflow, Operator, Reduce, TopK
 from headwater.compute.dataflow.ops import temporal
 from headwater.compute.maintained import MaintainedView
-from headwater.persist.client import Client, open_location
+from headwater.persist.client import open_location
 from headwater.persist.core import Settings
-from headwater.persist.maintenance import Maintenance
+from headwater.testing.merging import merge_everything
 from headwater.testing.random_views import step_together
 from headwater.testing.relation import as_updates
 
@@ -144,7 +144,7 @@ def read_in_a_step(session: Any, folder: Path, rows: int) -> tuple[Counter[str],
             assert isinstance(view, MaintainedView), controller.explain(name)
             views.append(view)
         assert not step_together(client, controller, views)
-        _merge_everything(client)
+        merge_everything(client)
         # Rows that all tables have go, others of the same keys and groups come.
         for name, table in tables.items():
             gone = table.slice(0, CHANGED if name != "few" else 1)
@@ -157,13 +157,6 @@ def read_in_a_step(session: Any, folder: Path, rows: int) -> tuple[Counter[str],
         for operator, count in controller._stepper.rows_read.items():
             read[operator.split("/")[0]] += count
         return read, {view.name: view.flow for view in views}
-
-
-def _merge_everything(client: Client) -> None:
-    maintenance = Maintenance(client.core)
-    for collection in list(client.core.state.collections):
-        while maintenance.merge_one(collection):
-            pass
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,8 @@ from headwater.compute.maintained import MaintainedView
 from headwater.compute.step import Interval
 from headwater.persist.client import Client, open_location
 from headwater.persist.errors import CollectionHasErrors
-from headwater.persist.maintenance import Maintenance
 from headwater.persist.state import violations
+from headwater.testing.merging import merge_everything
 from tests.spark.shape_story import Story
 from tests.unit.compute import model
 
@@ -70,13 +70,6 @@ QUERIES = {
 }
 
 
-def _merge_everything(client: Client) -> None:
-    maintenance = Maintenance(client.core)
-    for collection in list(client.core.state.collections):
-        while maintenance.merge_one(collection):
-            pass
-
-
 def test_every_shape_is_exact_at_every_time(spark: Any, client: Client) -> None:
     story = Story(1)
     controller = ViewController(client, spark)
@@ -91,7 +84,7 @@ def test_every_shape_is_exact_at_every_time(spark: Any, client: Client) -> None:
         for name in QUERIES:
             story.see(client, controller, name)
         if number == 1:
-            _merge_everything(client)
+            merge_everything(client)
         story.go_on(client)
     story.judge(client, QUERIES)
     assert not list(violations(client.core.state))
@@ -143,7 +136,7 @@ def test_a_later_view_shares_what_is_older_than_it(spark: Any, client: Client) -
         controller.create_view(name, QUERIES[name])
     for _ in range(2):
         controller.run_once()
-        _merge_everything(client)
+        merge_everything(client)
         story.go_on(client)
     controller.run_once()
     for name in ("joined", "sums", "exists", "min_max"):
@@ -172,7 +165,7 @@ def test_what_is_held_only_at_upper_is_caught(
             b.since for gid in view.shared for b in client.core.state.collections[gid].batches
         }
         assert controller.run_once() == ("pairs",), controller.failures()
-        _merge_everything(client)
+        merge_everything(client)
     assert merged == {Frontier.of(4 if planted else 3)}, "else holds would not have mattered"
     found = client.reader("pairs").snapshot(len(steps) - 1).to_table()
     assert found.num_rows == (4 if planted else 8), "of partners that are there since before"

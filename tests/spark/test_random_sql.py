@@ -22,9 +22,9 @@ from headwater.compute.ir.expression import Column
 from headwater.compute.ir.refusal import Refused
 from headwater.compute.maintained import MaintainedView
 from headwater.persist.client import Client
-from headwater.persist.maintenance import Maintenance
 from headwater.persist.spark import arrow_frame
 from headwater.testing.few_rows import FEW_ROWS, for_few_rows
+from headwater.testing.merging import merge_everything
 from headwater.testing.random_sql import DOMAINS, NOW, TABLES, Query, random_query
 from headwater.testing.random_views import identity, step_together
 
@@ -124,10 +124,7 @@ class Batch:
         assert not failures, "\n".join(failures)
 
     def merge(self) -> None:
-        maintenance = Maintenance(self.client.core)
-        for collection in list(self.client.core.state.collections):
-            while maintenance.merge_one(collection):
-                pass
+        assert merge_everything(self.client)
 
     def wrong(self) -> list[str]:
         """Return what is wrong: each view at some of its times, and at the last one."""

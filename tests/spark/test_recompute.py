@@ -22,8 +22,8 @@ from headwater.persist.client import Client, WriteHandle, open_location
 from headwater.persist.commands import AllowCompaction
 from headwater.persist.errors import CollectionHasErrors, NewerFormat
 from headwater.persist.evolution import ERROR_SCHEMA, updates_schema
-from headwater.persist.maintenance import Maintenance
 from headwater.persist.state import violations
+from headwater.testing.merging import merge_everything
 from tests.spark.shape_story import Story
 from tests.unit.compute import model
 
@@ -64,15 +64,12 @@ def test_every_shape_is_exact_at_every_time(spark: Any, client: Client) -> None:
     for name, sql in QUERIES.items():
         assert isinstance(controller.create_view(name, sql, rules=False), RecomputedView)
         assert controller.explain(name).startswith("recomputed once per input time: no incre")
-    maintenance = Maintenance(client.core)
     for number in range(2):
         controller.run_once()
         assert controller.failures() == {}
         assert controller.run_once() == (), "nothing moved"
         if number:
-            for collection in list(client.core.state.collections):
-                while maintenance.merge_one(collection):
-                    pass
+            assert merge_everything(client)
         for name in QUERIES:
             story.see(client, controller, name)
         story.go_on(client, 2)

@@ -17,9 +17,9 @@ from headwater.compute.maintained import arrangements
 from headwater.persist.client import Client
 from headwater.persist.commands import SetItem
 from headwater.persist.errors import CollectionHasErrors
-from headwater.persist.maintenance import Maintenance
 from headwater.persist.read import Updates
 from headwater.persist.state import violations
+from headwater.testing.merging import merge_everything
 from tests.unit.compute import model
 
 pytestmark = pytest.mark.spark
@@ -105,10 +105,7 @@ def test_a_view_of_another_spark_is_made_anew_in_the_same_output(
         if time != 4:
             assert set(controller.run_once()) == set(MEANINGS), controller.failures()
         if time == 5:
-            maintenance = Maintenance(client.core)
-            for gid in list(client.core.state.collections):
-                while maintenance.merge_one(gid):
-                    pass
+            assert merge_everything(client)
     assert not controller.failures()
     for name in ("joined", "agreed", "ranked", "asked"):
         read = client.reader(name)

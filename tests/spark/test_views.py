@@ -28,6 +28,7 @@ from headwater.persist.maintenance import Maintenance
 from headwater.persist.spark import writing
 from headwater.persist.spark_parts import place_of
 from headwater.persist.state import violations
+from headwater.testing.merging import merge_everything
 from tests.unit.compute import model
 
 pytestmark = pytest.mark.spark
@@ -74,7 +75,6 @@ def test_exact_at_every_time_and_the_same_as_spark_says(
     controller = ViewController(client, spark)
     story.go_on(client)
     view = model.incremental(controller.create_view("view", model.SQL))
-    maintenance = Maintenance(client.core)
     for number in range(4):
         before, planned = _jobs(spark, view), maintained.plan_view(client.core.state, view)
         assert planned is not None
@@ -83,9 +83,7 @@ def test_exact_at_every_time_and_the_same_as_spark_says(
         story.check(client, view)
         assert controller.run_once() == (), "nothing moved"
         if number % 2:
-            for collection in list(client.core.state.collections):
-                while maintenance.merge_one(collection):
-                    pass
+            assert merge_everything(client)
         story.go_on(client)
     controller.run_once()
     story.check(client, view)

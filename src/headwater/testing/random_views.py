@@ -42,12 +42,12 @@ from headwater.compute.session import MEANING
 from headwater.persist.client import Client
 from headwater.persist.consolidate import DIFF, TIME
 from headwater.persist.decision import collection_named, collection_of
-from headwater.persist.maintenance import Maintenance
 from headwater.persist.spark import arrow_frame
 from headwater.persist.spark_parts import Reading, cut, place_of
 from headwater.persist.state import bound
 from headwater.testing.at_times import AT, TIMES, at_times
 from headwater.testing.few_rows import for_few_rows
+from headwater.testing.merging import merge_everything
 from headwater.testing.random_cases import Case, Row, World, world
 
 TWINS: Final = 10
@@ -150,10 +150,9 @@ class Batch:
         assert not failures, "\n".join(failures)
 
     def _merge(self) -> None:
-        maintenance = Maintenance(self.client.core)
-        for collection in list(self.client.core.state.collections):
-            while maintenance.merge_one(collection):
-                pass
+        arranged = {gid for view in self.views for gid in (*view.shared, *view.stored.values())}
+        assert merge_everything(self.client, arranged) or not arranged, "nothing is compacted"
+        merge_everything(self.client)
 
     # ---- what views hold -------------------------------------------------------------------
 

@@ -32,10 +32,10 @@ from headwater.persist import fsck
 from headwater.persist.client import Client
 from headwater.persist.commands import All, Atomic
 from headwater.persist.finding import Finding
-from headwater.persist.maintenance import Maintenance
 from headwater.persist.spark import writing
 from headwater.persist.spark_parts import place_of
 from headwater.testing import oracle
+from headwater.testing.merging import merge_everything
 from headwater.testing.plans import random_plan
 from headwater.testing.relations import RELATIONS, Histories, random_history, with_debts
 from headwater.testing.stages import Stages
@@ -105,10 +105,8 @@ class Together:
         assert isinstance(self.client.core.submit(Atomic(tuple(commands))).result(), All)  # type: ignore[arg-type]
 
     def merge(self) -> None:
-        maintenance = Maintenance(self.client.core)
-        for collection in list(self.client.core.state.collections):
-            while self.random.random() < 0.7 and maintenance.merge_one(collection):
-                pass
+        known = list(self.client.core.state.collections)
+        merge_everything(self.client, [gid for gid in known if self.random.random() < 0.7])
 
 
 @pytest.fixture
