@@ -160,7 +160,8 @@ def _probe_run(
     if len(rows) and latest is not None and bounds[wanted].min() <= latest:
         early = run.longs(rows, TIME) < bounds[indices]
         indices, rows = indices[early], rows[early]
-    names = [name for name in result.names[1:] if name in set(run.schema.names)]
+    stored = set(run.schema.names)
+    names = [name for name in result.names[1:] if name in stored]
     # With the keys: but for two that share a hash, what is found is what is wanted.
     needed = tuple(dict.fromkeys((*run.key, *names)))
     taken = dict(zip(needed, run.take(rows, needed), strict=True))

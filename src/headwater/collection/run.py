@@ -285,11 +285,11 @@ class Run:
     def equal_range(self, hashes: Hashes) -> tuple[Longs, Longs]:
         """Return, for each hash, the range ``[left, right)`` of the rows that have it.
 
-        The sparse index of the footer narrows each search to ``index_stride`` rows; only these
+        The sparse index of the footer narrows each search to two strides of rows; only these
         windows are verified and read. Where that would be most of the column anyway (many hashes,
         a small run), all of it is searched at once, which is quicker.
         """
-        if self.rows == 0:
+        if self.rows == 0 or not len(hashes):
             nowhere = np.zeros(len(hashes), np.int64)
             return nowhere, nowhere
         if self._file.whole:

@@ -376,10 +376,19 @@ def test_a_hash_is_found_where_it_is_whatever_shares_it(seed: int) -> None:
     hashes = np.repeat(known, lengths[: len(known)])
     ones = np.ones(len(hashes), np.int64)
     updates = pa.table({"k": hashes, HASH: hashes, TIME: ones, DIFF: ones})
-    run = Run.open(write_run(updates, ["k"]))
+    # By short blocks, so that none is verified as a whole when it is opened.
+    run = Run.open(write_run(updates, ["k"], block_length=64))
     asked = random.integers(-2_000, 10**6 + 1_000, 20)
     asked = np.concatenate([asked, random.choice(known, 20), known[:1], known[-1:]])
-    for some in (asked, asked[:3]):
+    for some in (asked, asked[:3], asked[:0]):
         left, right = run.equal_range(some)
         assert left.tolist() == np.searchsorted(hashes, some, "left").tolist()
         assert right.tolist() == np.searchsorted(hashes, some, "right").tolist()
+
+
+def test_nothing_is_found_of_nothing_asked() -> None:
+    """Also in a run that is shorter than a window, and not verified when it is opened."""
+    run = Run.open(write_run(many(100), ["k"], block_length=64))
+    assert run.verified_bytes < run.arrow_bytes
+    left, right = run.equal_range(np.empty(0, np.int64))
+    assert (len(left), len(right)) == (0, 0)
