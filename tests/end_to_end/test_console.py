@@ -153,6 +153,24 @@ def test_sql_by_keys_with_history_errors_and_explain(page: Any) -> None:
     page.get_by_text("query timestamp").wait_for()
 
 
+SLOW_SENDING = """
+const send = WebSocket.prototype.send;
+WebSocket.prototype.send = function (text) { setTimeout(() => send.call(this, text), 700); };
+"""
+
+
+def test_what_is_typed_before_the_server_has_heard_of_it_is_what_runs(page: Any) -> None:
+    page.add_init_script(SLOW_SENDING)  # The page is typed in before it is connected.
+    page.goto("/sql")
+    page.locator(".cm-content").wait_for()
+    text = "SELECT region AS typed FROM customers ORDER BY region"
+    _write(page, text)
+    page.keyboard.press("Control+Enter")
+    page.get_by_role("cell", name="north").wait_for()
+    assert page.locator(".cm-content").inner_text() == text
+    page.get_by_role("button", name=text).wait_for()
+
+
 def test_the_slider_reads_the_past(page: Any, server: SqlServer) -> None:
     run = server.session()
     run("CREATE TABLE ages (n bigint)")

@@ -2,6 +2,9 @@
 
 Ctrl+Enter runs. The slider goes over the times at which what the text reads can be read; while it
 is on, queries are read AS OF its time. The history is kept by the browser, never by the server.
+
+What runs is the text that the browser shows. The server's copy of it may lack what was typed last,
+so nothing is sent into the editor while somebody may be typing: it is written by the history alone.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ HISTORY_MAX: Final = 50
 STEPS: Final = 1_000
 """Places of the slider; an arrow key is one, Page Up and Down are ten."""
 INTERVAL_SECONDS: Final = 1.0
+BROWSER_SECONDS: Final = 10.0
 START: Final = "SELECT * FROM hw_catalog.hw_status"
 
 
@@ -56,13 +60,24 @@ class _Page:
         ui.timer(0.1, self._load_history, once=True)
         ui.timer(0.1, self.dress, once=True)
 
-    async def dress(self) -> None:
-        """Give the editor the page's palette."""
+    def dress(self) -> None:
+        """Give the editor the page's palette.
+
+        In the browser: `set_theme` sends the text along and would take back what is being typed.
+        """
+        ui.run_javascript(
+            f"getElement({self._editor.id}).setTheme("
+            "document.body.classList.contains('body--dark') ? 'basicDark' : 'basicLight')"
+        )
+
+    async def _text(self) -> str:
+        """Return the text as it is shown; none if the browser does not say: never an older one."""
+        shown = f"getElement({self._editor.id}).editor.state.doc.toString()"
         try:
-            dark = await ui.run_javascript("document.body.classList.contains('body--dark')")
+            return str(await ui.run_javascript(shown, timeout=BROWSER_SECONDS))
         except TimeoutError:
-            return
-        self._editor.set_theme("basicDark" if dark else "basicLight")
+            ui.notify("Nothing was run: the browser did not say what is in the editor. Try again.")
+            return ""
 
     def _draw_editor(self, text: str) -> None:
         with ui.element("div").classes("hw-card"):
@@ -126,10 +141,10 @@ class _Page:
     # ---- running -----------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        await self._execute(self._editor.value or "")
+        await self._execute(await self._text())
 
     async def _explain(self) -> None:
-        text = (self._editor.value or "").strip().rstrip(";")
+        text = (await self._text()).strip().rstrip(";")
         names = relations_of(text)
         views = [n for n in self._sight.picture().nodes if n.name in names]
         told = [f"EXPLAIN TIMESTAMP FOR {text}"] if names else []
