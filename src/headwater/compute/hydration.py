@@ -10,7 +10,8 @@ seconds, so that a slot is free again soon.
 
 A task that Spark runs again writes objects of another name, and only what its last attempt hands
 back is ever read or committed. So an executor that goes in the middle changes nothing. Nothing is
-visible before the one entry at the end; what was put aside on the way is swept after it.
+visible before the one entry at the end; what was put aside on the way is discarded after it, or
+when the step has failed. (What a lost attempt put aside nobody knows of; the sweep finds it.)
 
 How far it is, is known: so many tasks of so many are done.
 
@@ -62,6 +63,9 @@ RANGES_MAX: Final = 256
 
 Progress = Callable[[int, int], None]
 """Is told how many tasks are done, of how many."""
+
+Discard = Callable[[Iterable[str]], None]
+"""Is told which objects nobody needs any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +130,7 @@ def hydrated(
     writing: Writing,
     ranges: Ranges,
     progress: Progress,
+    discard: Discard,
 ) -> Done | None:
     """Run the first step of the one view of a group; ``None`` if it cannot be run by ranges."""
     (step,) = group.views
@@ -136,7 +141,11 @@ def hydrated(
     found = phases(step.view.flow, names)
     if found is None:
         return None
-    return _Hydration(tasks, base, found, frozenset(fresh), ranges, progress).run()
+    hydration = _Hydration(tasks, base, found, frozenset(fresh), ranges, progress)
+    try:
+        return hydration.run()
+    finally:
+        discard(hydration.put_aside)
 
 
 @dataclass
@@ -149,6 +158,8 @@ class _Hydration:
     ranges: Ranges
     progress: Progress
     done: Done = field(default_factory=Done)
+    put_aside: set[str] = field(default_factory=set)
+    """The objects of what was put aside."""
     _scattered: dict[tuple[int, Key], list[Received]] = field(default_factory=dict)
     """By updates and key: those of each range."""
     _finished: int = 0
@@ -206,7 +217,7 @@ class _Hydration:
             some = work[first : first + self.ranges.at_once]
             answers = self.tasks.together(some)
             for (which, _), answer in zip(every[first:], answers, strict=False):
-                put[which] += from_msgpack(answer, list[Aside])
+                put[which] += self._noted(from_msgpack(answer, list[Aside]))
             self._told(len(some))
         for which, found in put.items():
             reading = scatters[which][0].updates.reading if scatters[which] else None
@@ -227,7 +238,8 @@ class _Hydration:
             running = [pool.submit(run, task) for task in tasks]
             try:
                 for one in as_completed(running):
-                    one.result()
+                    for found in one.result().aside.values():
+                        self._noted(found)
                     self._told(1)
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
@@ -296,6 +308,10 @@ class _Hydration:
     def _written(self, stored: Stored) -> Stored:
         """Return a collection with what earlier phases have written of it."""
         return replace(stored, parts=(*stored.parts, *self.done.parts.get(stored.id, ())))
+
+    def _noted(self, found: list[Aside]) -> list[Aside]:
+        self.put_aside.update(one.where.key for one in found)
+        return found
 
     def _told(self, tasks: int) -> None:
         self._finished += tasks

@@ -47,7 +47,7 @@ from headwater.compute.dataflow.chain import Chain
 from headwater.compute.dataflow.program import Program
 from headwater.compute.dataflow.remembered import stamps
 from headwater.compute.dataflow.task import Done
-from headwater.compute.hydration import RANGE_ROWS, SparkTasks, hydrated, ranges_for
+from headwater.compute.hydration import RANGE_ROWS, Discard, SparkTasks, hydrated, ranges_for
 from headwater.compute.ir import plan as plans
 from headwater.compute.ir.refusal import OtherMeaning
 from headwater.compute.maintained import GroupStep, MaintainedView, ViewStep
@@ -250,7 +250,7 @@ class Stepper:
             names = ", ".join(step.view.name for step in group.views)
             with span("step", views=names), core.step() as step:
                 into = writing(core, step)
-                done = self._by_ranges(group, place, into)
+                done = self._by_ranges(group, place, into, step.discard)
                 if done is None:
                     done = self._computed(group, place, into, live)
                 done = renew.corrected(place, step, group, done)
@@ -273,7 +273,9 @@ class Stepper:
                 self._stamps.pop(state, None)
             self._stamps.update(after)
 
-    def _by_ranges(self, group: GroupStep, place: Place, into: Writing) -> Done | None:
+    def _by_ranges(
+        self, group: GroupStep, place: Place, into: Writing, discard: Discard
+    ) -> Done | None:
         """Run a large first step in several tasks; ``None`` if it is not one, or cannot be."""
         first = group.views[0]
         if len(group.views) > 1 or not first.hydrating:
@@ -295,7 +297,7 @@ class Stepper:
         tasks = SparkTasks(self._session, first.view)
         with _failing(first.view.name), or_ended(self._session):
             plans.decoded(first.view.plan).require(self._session.version, MEANING)
-            return hydrated(tasks, group, place, into, ranges, told)
+            return hydrated(tasks, group, place, into, ranges, told, discard)
 
     def _computed(
         self, group: GroupStep, place: Place, into: Writing, live: Sequence[MaintainedView]

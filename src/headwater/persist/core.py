@@ -478,6 +478,10 @@ class Step:
         """Write parts under this step."""
         return self._core.write_parts(pending, self.number)
 
+    def discard(self, keys: Iterable[str]) -> None:
+        """Have these objects of the step deleted when it is closed; they hold no parts."""
+        self._core.steps.discard(keys)
+
     def close(self) -> None:
         """The step's parts are committed, or will never be."""
         self._core.steps.close(self.number)

@@ -162,7 +162,8 @@ class Maintenance:
         self._due: set[GlobalId] = set()
         """Collections to look at; one stays here while something of it is left undone."""
         self._let_go: set[str] = set()
-        """What merges took from volatile collections: objects that no log ever knew."""
+        """Objects that no log ever knew: what merges took from volatile collections, and what steps
+        wrote for themselves."""
         self._let_go_bytes = 0
         """What merges have let go since garbage was last collected, at most."""
         self._no_garbage_ms: int | None = None
@@ -386,6 +387,7 @@ class Maintenance:
 
     def _collect_when_due(self) -> None:
         now_ms, since_ms = self._core.clock.now_ms(), self._no_garbage_ms
+        self._let_go |= self._core.steps.take_discarded()
         objects = len(self._core.state.garbage) + len(self._let_go)
         # What a predecessor left has waited long enough. Clocks may be set back.
         waited_ms = GARBAGE_MS if since_ms is None else abs(now_ms - since_ms)

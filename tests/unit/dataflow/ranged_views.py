@@ -86,7 +86,9 @@ class RangedView:
             ranges = ranges_for(found.rows, self.range_rows, 1) if found.hydrating else None
             done = None
             if ranges is not None:
-                done = hydrated(self.tasks, group, place, into, ranges, lambda *_: None)
+                done = hydrated(
+                    self.tasks, group, place, into, ranges, lambda *_: None, step.discard
+                )
                 self.ranges = ranges if done is not None else None
             if done is None:
                 task = group.task(place, into, (self.view.id,))

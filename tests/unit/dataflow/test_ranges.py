@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
@@ -17,16 +17,20 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from headwater.compute.dataflow.graph import Dataflow
 from headwater.compute.dataflow.lower import NoRule, lowered
+from headwater.compute.dataflow.task import Done, StepTask
 from headwater.compute.ir.expression import Field
 from headwater.compute.ir.node import Aggregate, Node, Project, Scan, TemporalFilter, relations
 from headwater.compute.ir.text import outlined
 from headwater.persist.client import Client
+from headwater.persist.maintenance import Maintenance
 from headwater.testing import oracle
 from headwater.testing.expressions import as_arrow
 from headwater.testing.plans import random_plan
 from headwater.testing.relation import as_updates
 from headwater.testing.relations import RELATIONS, Histories, random_history, schemas
+from headwater.testing.stages import TasksHere
 from tests.unit.dataflow.lowered_plans import A, B, call, column, inner, named, plain, scan
 from tests.unit.dataflow.ranged_views import RangedView, opened
 
@@ -172,6 +176,53 @@ def test_a_schedule_is_that_of_all_ranges() -> None:
                     if since <= time < until
                 )
                 assert view.rows_at(time) == there, f"time {time}"
+
+
+# ---- what is left ----------------------------------------------------------------------------
+
+
+def unreferenced(client: Client) -> set[str]:
+    """Return the objects that no collection refers to, once garbage was collected."""
+    Maintenance(client.core).once()
+    stored = {info.key for info in client.core.blob.list("part/")}
+    return stored - set(client.core.state.references)
+
+
+NUMBERS = np.arange(40)
+TABLES = {
+    "a": pa.table({"x": NUMBERS, "y": NUMBERS * 31 % 40}),
+    "b": pa.table({"x": NUMBERS, "z": NUMBERS // 2}),
+}
+
+
+def test_what_was_put_aside_is_gone_after_the_step() -> None:
+    plan = Aggregate(inner(A, B, ("x_1", "x_2")), ("z_2",), (call("s_1", "sum", "y_1"),))
+    with tempfile.TemporaryDirectory() as folder:
+        view = hydrated(Path(folder) / "data", plan, TABLES, 4, 4)
+        with view.client as client:
+            assert unreferenced(client) == set()
+            assert len(view.rows_at(view.upper - 1)) == 20
+
+
+def test_what_was_put_aside_is_gone_after_a_step_that_failed() -> None:
+    class Failing(TasksHere):
+        def program(self, flow: Dataflow) -> Callable[[StepTask], Done]:
+            raise RuntimeError(f"{len(list(client.core.blob.list('part/')))} objects")
+
+    plan = inner(A, B, ("x_1", "x_2"))
+    with tempfile.TemporaryDirectory() as folder, opened(Path(folder) / "data") as client:
+        for name, table in TABLES.items():
+            write, _ = client.create_or_load(name, table.schema)
+            write.compare_and_append(as_updates(table, 0, 1), 0, 1).result()
+        view = RangedView(client, plan, {name: name for name in TABLES}, 4, Failing())
+        before = len(list(client.core.blob.list("part/")))
+        with pytest.raises(RuntimeError, match="objects") as failed:
+            view.step()
+        assert int(str(failed.value).split()[0]) > before, "something was put aside"
+        assert unreferenced(client) == set()
+        view.tasks = TasksHere()
+        view.step()
+        assert len(view.rows_at(view.upper - 1)) == 40
 
 
 # ---- the bound -------------------------------------------------------------------------------
