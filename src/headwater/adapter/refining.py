@@ -16,7 +16,7 @@ from typing import Final
 
 from headwater.adapter import catalog
 from headwater.adapter.catalog_queries import CatalogQueries
-from headwater.adapter.errors import AdapterError, UnknownRelation
+from headwater.adapter.errors import AdapterError, CannotBeMaintained, UnknownRelation
 from headwater.adapter.shadow.errors import PostgresRejected
 from headwater.adapter.sql import spark_text
 from headwater.adapter.sql.statements import (
@@ -67,7 +67,7 @@ def refined(
         return error
     text, offset, is_placed = judged
     if error.position is None:
-        error.position = _only_place(error, text)
+        error = _at_only_word(error, text)
     if error.position is not None:
         error.position = error.position + offset if is_placed else None
     if queries is None or isinstance(error, PostgresRejected):
@@ -133,12 +133,26 @@ def _judged(statement: Statement, sql: str) -> tuple[str, int, bool] | None:
             return None
 
 
-def _only_place(error: AdapterError, text: str) -> int | None:
-    """Where the word stands that a refusal is about, if it has no place and there is just one."""
+def _at_only_word(error: AdapterError, text: str) -> AdapterError:
+    """Say where the word stands that a refusal is about, and as it is written there, if only once.
+
+    Spark, which reads a translation, has other names than the client.
+    """
     words = next((words for about, words in _WORDS if error.primary.startswith(about)), ())
     (source,) = split(text)
     found = [token for token in source.tokens if is_word(token, *words)]
-    return found[0].start + 1 if len(found) == 1 else None
+    if len(found) != 1:
+        return error
+    (word,) = found
+    error.position = word.start + 1
+    _, _, rest = error.primary.partition("() ")
+    if not isinstance(error, CannotBeMaintained) or not rest:
+        return error
+    brackets = "()" if source.whole[word.end + 1 :].startswith("()") else ""
+    written = f"{word.text.lower()}{brackets} {rest}"
+    return CannotBeMaintained(
+        written, detail=error.detail, hint=error.hint, position=error.position
+    )
 
 
 def _moved(position: int | None, offset: int) -> int | None:

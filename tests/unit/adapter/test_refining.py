@@ -33,21 +33,32 @@ def test_without_a_shadow_the_words_are_ours_at_the_right_place(
 
 
 @pytest.mark.parametrize(
-    ("sql", "refused", "position"),
+    ("sql", "refused", "written", "position"),
     [
-        ("CREATE VIEW v AS SELECT a, now() AS n FROM t", "current_timestamp() cannot", 28),
-        ("CREATE VIEW v AS SELECT 'now', current_date FROM t", "current_date() cannot", 32),
-        ("CREATE VIEW v AS SELECT a FROM t WHERE b = USER", "current_user in a view", 44),
-        ("CREATE VIEW v AS SELECT now(), now() FROM t", "current_timestamp() cannot", None),
-        ("CREATE VIEW v AS SELECT now() FROM t", "two columns 'k' cannot", None),
+        ("SELECT a, now() AS n FROM t", "current_timestamp() cannot", "now() cannot", 11),
+        (
+            "SELECT a, Current_Timestamp FROM t",
+            "current_timestamp() no",
+            "current_timestamp no",
+            11,
+        ),
+        ("SELECT 'now', current_date FROM t", "current_date() cannot", "current_date cannot", 15),
+        ("SELECT a FROM t WHERE b = USER", "current_user in a view", "current_user in a view", 27),
+        ("SELECT now(), now() FROM t", "current_timestamp() no", "current_timestamp() no", None),
+        ("SELECT now() FROM t", "two columns 'k' cannot", "two columns 'k' cannot", None),
     ],
 )
-def test_a_word_that_is_there_once_is_the_place(sql: str, refused: str, position: int) -> None:
-    ((statement, text),) = parse_with_text(sql)
-    error = CannotBeMaintained(f"{refused} be kept in a view")
+def test_a_word_that_is_there_once_is_the_place(
+    sql: str, refused: str, written: str, position: int | None
+) -> None:
+    before = "CREATE VIEW v AS "
+    ((statement, text),) = parse_with_text(f"{before}{sql}")
+    error = CannotBeMaintained(f"{refused} be kept in a view", detail="Why.", hint="How.")
     with SqlServer() as server:
         told = refined(error, statement, text, None, server.client.core.state)
-    assert told.position == position
+    assert told.primary == f"{written} be kept in a view"
+    assert (told.detail, told.hint) == ("Why.", "How.")
+    assert told.position == (None if position is None else len(before) + position)
 
 
 @pytest.mark.parametrize(

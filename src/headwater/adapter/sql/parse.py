@@ -43,7 +43,15 @@ from headwater.adapter.sql import (
 from headwater.adapter.sql.forms import written_form
 from headwater.adapter.sql.names import quoted_name
 from headwater.adapter.sql.tokens import Cursor, Source, is_word, split, syntax_error
-from headwater.adapter.sql.trees import only, parse_tree, relation, strip_as_of, time_of, tree_of
+from headwater.adapter.sql.trees import (
+    only,
+    parse_tree,
+    placed_at,
+    relation,
+    strip_as_of,
+    time_of,
+    tree_of,
+)
 from headwater.adapter.sql.types import arrow_type, length_max
 from headwater.adapter.sql.values import assign, fitted, value_of
 
@@ -286,9 +294,10 @@ def _create_table(source: Source) -> statements.Statement:
     keys: tuple[str, ...]
     for part in tree.this.expressions:
         if isinstance(part, exp.ColumnDef):
-            column, is_key = _column(part)
-            if any(column.name == other.name for other in columns):
-                raise DuplicateColumn(column.name)
+            with placed_at(part.this):
+                column, is_key = _column(part)
+                if any(column.name == other.name for other in columns):
+                    raise DuplicateColumn(column.name)
             columns.append(column)
             keys = (column.name,) if is_key else ()
         elif (found := constraints.primary_key(part)) is not None:

@@ -7,6 +7,8 @@ is refused, never dropped. ``AS OF`` is not in its grammar and is cut off first.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +17,7 @@ from sqlglot.dialects import Postgres
 from sqlglot.errors import ParseError
 from sqlglot.tokens import TokenType
 
-from headwater.adapter.errors import DatetimeOutOfRange, SqlSyntaxError, Unsupported
+from headwater.adapter.errors import AdapterError, DatetimeOutOfRange, SqlSyntaxError, Unsupported
 from headwater.adapter.sql import query, statements, text
 from headwater.adapter.sql.names import written
 from headwater.adapter.sql.tokens import Cursor, Source, syntax_error
@@ -96,6 +98,17 @@ def parse_tree(source: Source) -> Any:
         raise from_sqlglot(source, error) from error
     assert len(trees) == 1, "a statement has no semicolon inside"
     return trees[0]
+
+
+@contextmanager
+def placed_at(identifier: Any) -> Iterator[None]:
+    """Say of mistakes without a place that they stand where this identifier does."""
+    try:
+        yield
+    except AdapterError as error:
+        if error.position is None and "start" in identifier.meta:
+            error.position = identifier.meta["start"] + 1
+        raise
 
 
 def from_sqlglot(source: Source, error: ParseError) -> SqlSyntaxError:

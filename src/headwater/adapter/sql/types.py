@@ -53,6 +53,9 @@ _PLAIN: dict[Any, pa.DataType] = {
     _T.JSONB: pa.string(),
 }
 
+_INSTEAD = "Use text, and cast or parse it in a view."
+_INSTEAD_OF_ARRAYS = "Keep the elements as rows of a table of their own, or the whole as jsonb."
+
 _NUMBERED = (_T.SMALLSERIAL, _T.SERIAL, _T.BIGSERIAL)
 
 
@@ -67,7 +70,8 @@ def arrow_type(written: Any) -> pa.DataType:
             raise Unsupported(f"type {written.sql(dialect='postgres').lower()}", hint=NUMBERED)
         if kind == _T.JSON:
             raise Unsupported("type json", hint="Use jsonb, or text to keep the spelling.")
-        raise Unsupported(f"type {written.sql(dialect='postgres').lower()}")
+        instead = _INSTEAD_OF_ARRAYS if kind == _T.ARRAY else _INSTEAD
+        raise Unsupported(f"type {written.sql(dialect='postgres').lower()}", hint=instead)
     modifiers = tuple(int(parameter.name) for parameter in written.expressions)
     if not modifiers:
         return plain
