@@ -89,7 +89,7 @@ public final class Prepared {
     private void require(Expression e) {
         if (isVolatile(e)) {
             throw new Refusal(e.prettyName() + "()", "its value changes although no row changes",
-                "compare it with a timestamp in WHERE: ts > now() - INTERVAL 1 HOUR", e.origin());
+                "compare it with a timestamp in WHERE: ts > now() - INTERVAL '1' HOUR", e.origin());
         }
         if (SURROUNDINGS.contains(kind(e))) {
             throw new Refusal(e.prettyName() + "()", "its value depends on who asks, or where", "", e.origin());

@@ -109,6 +109,6 @@ public final class Temporal {
 
     private static Refusal refused(Expression e) {
         return new Refusal(e.sql(), "the current time can only be compared with a timestamp of the row",
-            "write it as ts > now() - INTERVAL 1 HOUR, one comparison at a time, with days or less", e.origin());
+            "write it as ts > now() - INTERVAL '1' HOUR, one comparison at a time, with days or less", e.origin());
     }
 }
