@@ -94,6 +94,57 @@ def test_what_may_fail_on_rows_of_a_join_is_done_before_the_next() -> None:
             assert len(only(top, DeltaJoin).inputs) == 2, "nothing comes after it"
 
 
+def _filters(node: Node) -> list[str]:
+    """The filters before and after the one join of a plan."""
+    flow = dataflow(node)
+    join = only(flow, DeltaJoin)
+    below = {origin.lane for origin in join.inputs if isinstance(origin, Laned)}
+    told = []
+    for place, lanes in (("below", below), ("after", {output(flow)})):
+        for edge in flow.edges:
+            found = [n.condition.text for n in edge.chain() if isinstance(n, Filter)]
+            told += [f"{place} {text}" for text in found if edge.target in lanes]
+    return told
+
+
+def test_a_filter_of_one_lane_is_below_its_arrangement() -> None:
+    """What no equality relates is arranged by a constant, so as a lane of the view."""
+    of_a, of_both = "(y_1 > 1)", "(y_1 > z_2)"
+    across = Join(A, B, "inner")
+    names = ("y_1", "z_2")
+    for text, told in (
+        (of_a, [f"below {of_a}"]),
+        (of_both, [f"after {of_both}"]),
+        (f"({of_both} AND {of_a})", [f"below {of_a}", f"after {of_both}"]),
+        (f"({of_both} OR {of_a})", [f"after ({of_both} OR {of_a})"]),
+        (f"({of_a} AND (z_2 IN (1, 2)))", [f"below {of_a}", "below (z_2 IN (1, 2))"]),
+        ("true", ["after true"]),
+    ):
+        condition = where(text, *(name for name in names if name in text))
+        assert sorted(_filters(Filter(across, condition))) == sorted(told)
+        assert sorted(_filters(Join(A, B, "inner", (), condition))) == sorted(told)
+
+
+def test_a_filter_that_may_fail_or_comes_after_one_stays_after_the_join() -> None:
+    """Below, it would fail on rows that join nothing; or rows would be gone that fail."""
+    across, fails = Join(A, B, "inner"), "((10 / y_1) > 1)"
+    assert _filters(Filter(across, where(fails, "y_1"))) == [f"after {fails}"]
+    both = f"((y_1 > 1) AND {fails})"  # After a NULL the second is asked, too.
+    assert _filters(Filter(across, where(both, "y_1"))) == [f"after {both}"]
+    first = Filter(across, where(fails, "y_1"))
+    assert _filters(Filter(first, where("(y_1 > 1)", "y_1"))) == [
+        "after (y_1 > 1)",
+        f"after {fails}",
+    ]
+    before = Filter(across, where("(y_1 > 1)", "y_1"))
+    assert _filters(Filter(before, where(fails, "y_1"))) == ["below (y_1 > 1)", f"after {fails}"]
+
+
+def test_what_is_stored_is_arranged_for_all_and_filtered_by_each() -> None:
+    kept = Filter(inner(A, B, ("x_1", "x_2")), where("(y_1 > 1)", "y_1"))
+    assert _filters(kept) == ["after (y_1 > 1)"]
+
+
 def test_a_cast_that_keeps_the_form_of_a_key_does_not_stand_in_the_way() -> None:
     narrow = scan("a", "x_1", type_="int")
     key = JoinKey(Expression("CAST(x_1 AS BIGINT)", "bigint", True, ("x_1",)), plain("x_2"))

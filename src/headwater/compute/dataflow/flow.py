@@ -254,6 +254,8 @@ class Context(Protocol):
     """What the rules know of the plan around them."""
 
     build: Builder
+    narrows: bool
+    """Whether a filter after a join is put below the arrangement of a lane."""
 
     def flow(self, node: Node) -> Flow:
         """Return the rows of an operator of the plan, with the columns needed of it."""

@@ -31,6 +31,7 @@ from headwater.compute.dataflow import (
     lower_temporal,
     lower_window,
 )
+from headwater.compute.dataflow.chain import Chain
 from headwater.compute.dataflow.flow import (
     Builder,
     Flow,
@@ -83,8 +84,17 @@ def lowered(root: Node, functions: Collection[str] = ()) -> Lowered:
     ``functions`` are the names of the plan's user functions, which no edge can call.
     """
     root = _always_a_row(simplified(root))
+    narrow = _lowered(root, functions, narrows=True)
+    wide = _lowered(root, functions, narrows=False)
+    if isinstance(narrow, NoRule) or isinstance(wide, NoRule) or narrow == wide:
+        return wide
+    # A passage more in every step is not worth the rows that are not arranged.
+    return narrow if Chain((narrow,)).depth <= Chain((wide,)).depth else wide
+
+
+def _lowered(root: Node, functions: Collection[str], *, narrows: bool) -> Lowered:
     try:
-        lowering = _Lowering(root, functions)
+        lowering = _Lowering(root, functions, narrows)
         return lowering.build.finished(lowering.flow(root))
     except Unruled as unruled:
         return NoRule(unruled.kind, unruled.reason)
@@ -101,8 +111,9 @@ def _always_a_row(node: Node) -> Node:
 class _Lowering:
     """One plan."""
 
-    def __init__(self, root: Node, functions: Collection[str]) -> None:
+    def __init__(self, root: Node, functions: Collection[str], narrows: bool) -> None:
         self.build = Builder(root, functions)
+        self.narrows = narrows
         self._needs = needed(root)
         self._readers = Counter(child for node in self._needs for child in node.inputs)
         self._flows: dict[Node, Flow] = {}

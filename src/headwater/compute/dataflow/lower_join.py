@@ -8,6 +8,10 @@ belongs to the view. Filters, computed columns and residual conditions are steps
 the order in which the plan has them: what a filter protects (``x <> 0`` below ``1 / x``) stays
 protected. An equality between two plain columns in a filter is a key where there is no other.
 
+A filter of one lane is put below its arrangement, which then keeps only what can join, if neither
+it nor anything before it can fail: no error comes or goes by that. (What is read raw is arranged
+for all views, and filtered by each.) Not, if the step would then have a passage more.
+
 Inputs that no equality relates are brought together by a column that is the same in all rows.
 
 What is not taken into the one join and becomes an input of its own: a join that two operators read,
@@ -35,6 +39,7 @@ from headwater.compute.dataflow.flow import (
     Piece,
     columns_of,
     computed,
+    filtered,
     is_key,
 )
 from headwater.compute.dataflow.graph import DeltaJoin, Hop, Origin, Scanned
@@ -51,6 +56,7 @@ from headwater.compute.dataflow.raw import (
     stepped,
     uncast,
 )
+from headwater.compute.ir.conjuncts import conjunction, conjuncts
 from headwater.compute.ir.expression import BOOLEAN, NAME, Column, Expression, JoinKey, Named
 from headwater.compute.ir.fallible import may_fail
 from headwater.compute.ir.node import Filter, Join, Node, Project
@@ -68,7 +74,7 @@ def is_join(context: Context, node: Node) -> bool:
 def joined(context: Context, node: Node, wanted: Sequence[str], *, flat: bool = True) -> Flow:
     """Return the rows of an inner join or of filters of one; not ``flat``: its sides are inputs."""
     apart = node.inputs if not flat else ()
-    shape = _Shape(opaque=set(map(id, apart)))
+    shape = _Shape(opaque=set(map(id, apart)), narrows=flat and context.narrows)
     while True:
         try:
             tree = _Tree(context, shape)
@@ -89,6 +95,8 @@ class _Shape:
 
     opaque: set[int] = field(default_factory=set)
     laned: set[int] = field(default_factory=set)
+    narrows: bool = True
+    """Whether lanes may be filtered: not where others read the same ones, arranged as they are."""
 
 
 class _Otherwise(Exception):
@@ -115,6 +123,8 @@ class _Leaf:
     """As it is stored; ``None``: a lane."""
     keys: dict[str, Named] = field(default_factory=dict)
     """Of a lane: key columns that are computed, by their text."""
+    kept: list[Expression] = field(default_factory=list)
+    """Of a lane: which rows of it."""
 
     def type_of(self, name: str) -> str:
         columns = self.raw.scan.columns if self.raw is not None else self.node.columns
@@ -338,6 +348,8 @@ class _Tree:
         build = self._context.build
         found = routes([leaf.key_order() for leaf in self._leaves], self._equalities)
         steps = [s for s, number in self._steps if number is None or number in found.unenforced]
+        if self._shape.narrows:
+            steps = self._narrowed(steps)
         live = live_before(steps, wanted)
         keys = {name for path in found.paths for hop in path for name in (*hop.key, *hop.probe)}
         inputs = tuple(self._origin(leaf, live | keys) for leaf in self._leaves)
@@ -350,6 +362,44 @@ class _Tree:
         build.add(DeltaJoin(inputs, paths, output))
         rows = stepped(build.flow_of(output), steps, wanted)
         return (*rows, *self._judged(columns_of(rows), steps, wanted))
+
+    def _narrowed(self, steps: Sequence[Step]) -> list[Step]:
+        """Put filters of one lane below it; return the steps that are left."""
+        types: dict[str, str] = {}
+        for leaf in self._leaves:
+            shown = leaf.raw.scan.columns if leaf.raw is not None else leaf.node.columns
+            types.update((column.name, column.type) for column in shown)
+        for number, step in enumerate(steps):
+            match step:
+                case Keep(condition) if not may_fail(condition, types):
+                    pass
+                case Compute(output) if not may_fail(output.expression, types):
+                    types[output.name] = output.expression.type
+                case _:
+                    safe, rest = steps[:number], steps[number:]
+                    break
+        else:
+            safe, rest = steps, []
+        return [left for step in safe for left in self._left_of(step)] + list(rest)
+
+    def _left_of(self, step: Step) -> Sequence[Step]:
+        """Return what is left of a step to be done after the join."""
+        if not isinstance(step, Keep):
+            return (step,)
+        parts = conjuncts(step.condition)
+        after = [part for part in parts if not self._is_put_below(part)]
+        if len(after) == len(parts):
+            return (step,)
+        return (Keep(conjunction(after)),) if after else ()
+
+    def _is_put_below(self, condition: Expression) -> bool:
+        if not condition.columns:
+            return False
+        for leaf in self._leaves:
+            if leaf.raw is None and set(condition.columns) <= set(names(leaf.node)):
+                leaf.kept.append(condition)
+                return True
+        return False
 
     def _judged(
         self, shown: Sequence[Column], steps: Sequence[Step], wanted: Sequence[str]
@@ -368,7 +418,10 @@ class _Tree:
         if leaf.raw is not None:
             fields = tuple(f for f in leaf.raw.scan.fields if f.column.name in carried)
             return Scanned(leaf.raw.scan.relation, fields)
-        flow = computed(self._context.flow(leaf.node), tuple(leaf.keys.values()))
+        flow = self._context.flow(leaf.node)
+        for condition in leaf.kept:
+            flow = filtered(flow, condition)
+        flow = computed(flow, tuple(leaf.keys.values()))
         return self._context.build.origin(flow)
 
     def _hop(self, origin: Origin, lookup: Lookup) -> Hop:

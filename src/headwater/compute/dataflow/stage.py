@@ -210,15 +210,22 @@ class _Stage:
         operator = placed.operator
         assert not isinstance(operator, Sink | Read | Constant)
         flow = self.chain.flows[placed.view]
-        deltas = {o: self._delta(placed.view, o, view) for o in origins(operator)}
+        names = used_names(operator)
+        used = [arrangement for arrangement in flow.arrangements if arrangement.name in names]
+        # What is arranged is consolidated for that; it may be a small part of what came in.
+        arranged = {each.of for each in used if each.name not in view.arranged}
+        deltas = {
+            o: self.lane(self._number(placed.view, o.lane))
+            if isinstance(o, Laned) and o in arranged
+            else self._delta(placed.view, o, view)
+            for o in origins(operator)
+        }
         quiet = not view.hydrating and not any(delta.num_rows for delta in deltas.values())
         if quiet and not isinstance(operator, Temporal):
             return
-        names = used_names(operator)
         arrangements, states, schemas = {}, {}, {}
-        for arrangement in flow.arrangements:
-            if arrangement.name in names:
-                arrangements[arrangement.name] = self._history(placed, arrangement, view)
+        for arrangement in used:
+            arrangements[arrangement.name] = self._history(placed, arrangement, view)
         for state in flow.states:
             if state.name in names:
                 schemas[state.name] = update_schema(state.columns)
