@@ -31,6 +31,7 @@ from headwater.testing.plans import random_plan
 from headwater.testing.relation import as_updates
 from headwater.testing.relations import RELATIONS, Histories, random_history, schemas
 from headwater.testing.stages import TasksHere
+from tests.unit.dataflow.across_plans import across
 from tests.unit.dataflow.lowered_plans import A, B, call, column, inner, named, plain, scan
 from tests.unit.dataflow.ranged_views import RangedView, opened
 
@@ -44,7 +45,8 @@ TIMED = {"x": "bigint", "since": "timestamp", "until": "timestamp"}
 def check(seed: int) -> str:
     """Return what became of the case: ``checked``, or why it was not."""
     random = Random(f"ranges {seed}")
-    plan = random_plan(random, random.choice([1, 2, 3, 3, 4, 4]))
+    depth = random.choice([1, 2, 3, 3, 4, 4])
+    plan = random_plan(random, depth) if seed % 5 else across(random)
     histories = random_history(random, changes=8)
     if not relations(plan) or not plan.columns:
         return "of no relation, or no column"

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from headwater.compute.dataflow.flow import is_constant
 from headwater.compute.dataflow.graph import (
     Accumulate,
     Arranged,
@@ -265,7 +266,7 @@ def _key(arrangement: Arrangement) -> Iterator[str]:
     of = arrangement.of
     fields = {f.column.name: f.field for f in of.fields} if isinstance(of, Scanned) else {}
     for name in arrangement.key:
-        yield "a constant" if name.startswith("_one_") else fields.get(name, name)
+        yield "a constant" if is_constant((name,)) else fields.get(name, name)
 
 
 def _stated(flow: Dataflow, name: str, why: str) -> Kept:

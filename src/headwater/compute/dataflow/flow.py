@@ -123,6 +123,11 @@ def computed(flow: Flow, outputs: Sequence[Named]) -> Flow:
     return mapped(flow, lambda node: _project(node, (*map(reference, node.columns), *outputs)))
 
 
+def is_constant(key: Sequence[str]) -> bool:
+    """Whether a key is the column that is the same in all rows."""
+    return len(key) == 1 and key[0].startswith("_one_")
+
+
 def is_key(type_: Column | Expression) -> bool:
     """Whether values of this type can be (part of) a key."""
     try:

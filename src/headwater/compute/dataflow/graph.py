@@ -184,13 +184,29 @@ class Constant(msgspec.Struct, frozen=True, tag="constant"):
     output: int
 
 
+Comparison = Literal["<", "<=", ">", ">="]
+
+
+class Within(msgspec.Struct, frozen=True):
+    """A column of what was found, compared with one of what is looked up."""
+
+    probed: str
+    comparison: Comparison
+    found: str
+
+
 class Hop(msgspec.Struct, frozen=True):
-    """One lookup of a path: rows of ``input`` whose key equals these columns of what was found."""
+    """One lookup of a path: rows of ``input`` whose key equals these columns of what was found.
+
+    ``within``: of all rows of ``input``, which have one key, those for which this holds as well;
+    the join's conditions are still evaluated after it.
+    """
 
     input: int
     arrangement: str
     probe: tuple[str, ...]
     null_safe: tuple[bool, ...]
+    within: tuple[Within, ...] = ()
 
 
 class DeltaJoin(msgspec.Struct, frozen=True, tag="delta_join"):

@@ -12,7 +12,8 @@ A filter of one lane is put below its arrangement, which then keeps only what ca
 it nor anything before it can fail: no error comes or goes by that. (What is read raw is arranged
 for all views, and filtered by each.) Not, if the step would then have a passage more.
 
-Inputs that no equality relates are brought together by a column that is the same in all rows.
+Inputs that no equality relates are brought together by a column that is the same in all rows;
+inequalities between columns of theirs keep most pairs from being made (``ops/within.py``).
 
 What is not taken into the one join and becomes an input of its own: a join that two operators read,
 one whose names are also used elsewhere in the tree (names are distinct where they are visible, not
@@ -42,9 +43,10 @@ from headwater.compute.dataflow.flow import (
     filtered,
     is_key,
 )
-from headwater.compute.dataflow.graph import DeltaJoin, Hop, Origin, Scanned
+from headwater.compute.dataflow.graph import Comparison, DeltaJoin, Hop, Origin, Scanned, Within
 from headwater.compute.dataflow.hops import Equality, Lookup, Strength, components, routes
 from headwater.compute.dataflow.needs import names
+from headwater.compute.dataflow.ops.within import is_comparable
 from headwater.compute.dataflow.raw import (
     Compute,
     Keep,
@@ -61,6 +63,13 @@ from headwater.compute.ir.expression import BOOLEAN, NAME, Column, Expression, J
 from headwater.compute.ir.fallible import may_fail
 from headwater.compute.ir.node import Filter, Join, Node, Project
 
+_COMPARED: Final = re.compile(rf"\(({NAME.pattern}) (<|<=|>|>=) ({NAME.pattern})\)")
+_BOTH_WAYS: Final[dict[str, tuple[Comparison, Comparison]]] = {
+    "<": ("<", ">"),
+    "<=": ("<=", ">="),
+    ">": (">", "<"),
+    ">=": (">=", "<="),
+}
 _EQUAL: Final = re.compile(rf"\(({NAME.pattern}) (=|<=>) ({NAME.pattern})\)")
 
 
@@ -354,9 +363,13 @@ class _Tree:
         keys = {name for path in found.paths for hop in path for name in (*hop.key, *hop.probe)}
         inputs = tuple(self._origin(leaf, live | keys) for leaf in self._leaves)
         columns = [column for origin in inputs for column in origin.columns if column.name in live]
+        compared = self._comparisons(steps)
         paths = tuple(
-            tuple(self._hop(inputs[lookup.input], lookup) for lookup in path)
-            for path in found.paths
+            tuple(
+                self._hop(inputs[lookup.input], lookup, compared, {number, *_inputs(path[:place])})
+                for place, lookup in enumerate(path)
+            )
+            for number, path in enumerate(found.paths)
         )
         output = build.lane(columns)
         build.add(DeltaJoin(inputs, paths, output))
@@ -365,10 +378,13 @@ class _Tree:
 
     def _narrowed(self, steps: Sequence[Step]) -> list[Step]:
         """Put filters of one lane below it; return the steps that are left."""
-        types: dict[str, str] = {}
-        for leaf in self._leaves:
-            shown = leaf.raw.scan.columns if leaf.raw is not None else leaf.node.columns
-            types.update((column.name, column.type) for column in shown)
+        safe = self._safe(steps)
+        left = [one for step in steps[:safe] for one in self._left_of(step)]
+        return [*left, *steps[safe:]]
+
+    def _safe(self, steps: Sequence[Step]) -> int:
+        """Return how many of the steps come before the first that may fail."""
+        types = {name: type_ for name, (_, type_) in self._columns().items()}
         for number, step in enumerate(steps):
             match step:
                 case Keep(condition) if not may_fail(condition, types):
@@ -376,11 +392,34 @@ class _Tree:
                 case Compute(output) if not may_fail(output.expression, types):
                     types[output.name] = output.expression.type
                 case _:
-                    safe, rest = steps[:number], steps[number:]
-                    break
-        else:
-            safe, rest = steps, []
-        return [left for step in safe for left in self._left_of(step)] + list(rest)
+                    return number
+        return len(steps)
+
+    def _columns(self) -> dict[str, tuple[int, str]]:
+        """Return of each column of an input the number of that, and its type."""
+        found: dict[str, tuple[int, str]] = {}
+        for number, leaf in enumerate(self._leaves):
+            shown = leaf.raw.scan.columns if leaf.raw is not None else leaf.node.columns
+            found.update((column.name, (number, column.type)) for column in shown)
+        return found
+
+    def _comparisons(self, steps: Sequence[Step]) -> list[tuple[int, Within, int]]:
+        """Return what must be less or greater than what, both ways, with their inputs.
+
+        A pair that a safe condition turns away need not be made for what comes after it to fail on.
+        """
+        columns, found = self._columns(), list[tuple[int, Within, int]]()
+        for step in steps[: self._safe(steps)]:
+            for part in conjuncts(step.condition) if isinstance(step, Keep) else ():
+                said = _COMPARED.fullmatch(part.text)
+                if said is None or said[1] not in columns or said[3] not in columns:
+                    continue
+                (a, a_type), (b, b_type) = columns[said[1]], columns[said[3]]
+                if a != b and is_comparable(a_type, b_type):
+                    one, other = _BOTH_WAYS[said[2]]
+                    found.append((a, Within(said[1], one, said[3]), b))
+                    found.append((b, Within(said[3], other, said[1]), a))
+        return found
 
     def _left_of(self, step: Step) -> Sequence[Step]:
         """Return what is left of a step to be done after the join."""
@@ -424,6 +463,20 @@ class _Tree:
         flow = computed(flow, tuple(leaf.keys.values()))
         return self._context.build.origin(flow)
 
-    def _hop(self, origin: Origin, lookup: Lookup) -> Hop:
+    def _hop(
+        self,
+        origin: Origin,
+        lookup: Lookup,
+        compared: Sequence[tuple[int, Within, int]],
+        known: set[int],
+    ) -> Hop:
         name = self._context.build.arrangement(origin, lookup.key)
-        return Hop(lookup.input, name, lookup.probe, lookup.null_safe)
+        one = self._leaves[lookup.input].keys.get(ONE.text)
+        within: tuple[Within, ...] = ()
+        if one is not None and lookup.key == (one.name,):
+            within = tuple(w for a, w, b in compared if a in known and b == lookup.input)
+        return Hop(lookup.input, name, lookup.probe, lookup.null_safe, within)
+
+
+def _inputs(path: Sequence[Lookup]) -> list[int]:
+    return [lookup.input for lookup in path]

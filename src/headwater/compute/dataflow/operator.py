@@ -24,8 +24,8 @@ Columns have the types of ``collection/types.py``; the order of rows is free.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -111,6 +111,14 @@ class History:
                 pc.max_element_wise(found.column(TIME), pa.scalar(floor, pa.int64())),
             )
         return found
+
+    def under(self, key: Any, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield all updates of one key, run by run, in memory one run at a time."""
+        for run in self.runs:
+            alone = replace(self, runs=(run,), rows_read=0)
+            found = alone.probe([key], columns=columns)
+            self.rows_read += alone.rows_read
+            yield found
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ is put aside, by ranges of its own key, until then (:class:`~graph.Exchanged`).
     Accumulate, Distinct, Reduce, …, Bag      of its groups; without groups, all rows in range 0
     Semi, Versions, TopK                      of the key of its arrangement
     DeltaJoin by one key for all inputs       of that key
-    any other DeltaJoin                       any, after its arrangements were written as wholes
+    any other DeltaJoin, and one by a
+    constant                                  any, after its arrangements were written as wholes
 
 A phase is a dataflow again, with the lanes of the whole one: :class:`~graph.Read` of a relation
 called after the exchange (:func:`exchanged`) writes the lane that was put aside. An edge is
@@ -40,9 +41,11 @@ from typing import Final
 import msgspec
 
 from headwater.compute.dataflow.chain import read_lanes
+from headwater.compute.dataflow.flow import is_constant, is_key
 from headwater.compute.dataflow.graph import (
     Accumulate,
     Arranged,
+    Arrangement,
     Bag,
     Constant,
     Dataflow,
@@ -227,7 +230,7 @@ class _Planning:
                     (operator.right, tuple(key.right for key in operator.keys)),
                 ]
             case Arranged():
-                return [(operator.of, self.flow.arrangement(operator.arrangement).key)]
+                return [(operator.of, _spread(self.flow.arrangement(operator.arrangement)))]
             case DeltaJoin():
                 keys = _common_key(self.flow, operator)
                 assert keys is not None, "else it is open"
@@ -241,7 +244,7 @@ class _Planning:
         return [
             (origin, None)
             if isinstance(origin, Scanned)
-            else (origin, self.flow.arrangement(keys[number]).key)
+            else (origin, _spread(self.flow.arrangement(keys[number])))
             for number, origin in enumerate(join.inputs)
         ]
 
@@ -378,6 +381,17 @@ def _names(origin: Origin) -> tuple[str, ...]:
     return tuple(column.name for column in origin.columns)
 
 
+def _spread(arrangement: Arrangement) -> tuple[str, ...]:
+    """Return by which columns what is arranged may be in ranges, each of which writes its part.
+
+    Its key; of what has one key for all rows the other columns, for all would be in one range.
+    """
+    if not is_constant(arrangement.key):
+        return arrangement.key
+    others = [c.name for c in arrangement.of.columns if c.name not in arrangement.key and is_key(c)]
+    return tuple(others) or arrangement.key
+
+
 def _common_key(flow: Dataflow, join: DeltaJoin) -> tuple[tuple[str, ...], ...] | None:
     """Return for each input the key by which all are joined; ``None`` if there is no such key."""
     keys: dict[int, tuple[str, ...]] = {}
@@ -386,7 +400,7 @@ def _common_key(flow: Dataflow, join: DeltaJoin) -> tuple[tuple[str, ...], ...] 
         if keys.setdefault(hop.input, key) != key:
             return None
     known = set(keys.values())
-    if len(keys) < len(join.inputs):
+    if len(keys) < len(join.inputs) or any(map(is_constant, known)):
         return None
     if any(hop.probe not in known for path in join.paths for hop in path):
         return None

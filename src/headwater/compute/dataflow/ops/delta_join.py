@@ -18,7 +18,11 @@ rows which that makes equal are added up before the next lookup.
 In a hydrating step nothing is before ``lower``, so an update at ``lower`` gets through a path only
 if no hop is strict: the last input's path does all the work, and the others do not even begin.
 
-Bound: the deltas, and the stored updates that match on each hop; never the size of an input. The
+Without an equality every row is a partner by its key, which is a constant. A hop then reads all of
+them, once for all that was found, and keeps the pairs that inequalities allow (``within.py``).
+
+Bound: the deltas, and the stored updates that match on each hop; never the size of an input, except
+where nothing is equal. The
 arrangements may be compacted to ``lower - 1`` but not to ``lower``: a strict hop could not see what
 was before an update at ``lower``.
 
@@ -38,6 +42,7 @@ from headwater.base.errors import HeadwaterError
 from headwater.collection.probe import PROBE_INDEX
 from headwater.compute.dataflow.graph import DeltaJoin, Hop
 from headwater.compute.dataflow.operator import Given, History, Outcome
+from headwater.compute.dataflow.ops.within import pairs, present
 from headwater.persist.consolidate import DIFF, TIME, column_longs, consolidate
 
 SYSTEM: Final = (TIME, DIFF)
@@ -85,6 +90,8 @@ def _joined(
 ) -> pa.Table:
     """Return what was found so far with its partners in one more input."""
     wanted = [name for name in history.schema.names if name in needed and name not in SYSTEM]
+    if hop.within:
+        return _across(found, hop, history, needed, wanted, path=path)
     partners = history.probe(
         [found.column(name) for name in hop.probe],
         at=column_longs(found, TIME),
@@ -95,6 +102,40 @@ def _joined(
     # One chunk each: a probe answers in a chunk per run, and taking rows out of many is slow.
     partners = partners.combine_chunks()
     moved = found.select(_kept(found, needed)).take(partners.column(PROBE_INDEX))
+    return _multiplied(moved, partners, hop, wanted, path=path)
+
+
+def _across(
+    found: pa.Table,
+    hop: Hop,
+    history: History,
+    needed: frozenset[str],
+    wanted: Sequence[str],
+    *,
+    path: int,
+) -> pa.Table:
+    """Return it with those of all rows of another input that are within its bounds."""
+    found = present(found, [each.probed for each in hop.within])
+    bounds = [each.found for each in hop.within]
+    columns = list(dict.fromkeys([*wanted, *bounds, TIME, DIFF]))
+    kept, times = found.select(_kept(found, needed)), column_longs(found, TIME)
+    (probed,) = hop.probe
+    none = pa.array([], pa.int64())
+    nothing = pa.table({name: history.schema.empty_table().column(name) for name in columns})
+    pieces = [_multiplied(kept.take(none), nothing, hop, wanted, path=path)]
+    for every in history.under(found.column(probed).slice(0, 1), columns) if len(found) else ():
+        partners = present(every, bounds).combine_chunks()
+        when = (times, column_longs(partners, TIME), hop.input > path)
+        for mine, theirs in pairs(found, partners, hop.within, when):
+            moved, met = kept.take(pa.array(mine)), partners.take(pa.array(theirs))
+            pieces.append(_multiplied(moved, met, hop, wanted, path=path))
+    return pa.concat_tables(pieces)
+
+
+def _multiplied(
+    moved: pa.Table, partners: pa.Table, hop: Hop, wanted: Sequence[str], *, path: int
+) -> pa.Table:
+    """Return pairs as rows, each as often as both of it together."""
     try:
         diffs = pc.multiply_checked(moved.column(DIFF), partners.column(DIFF))
     except pa.ArrowInvalid as error:
