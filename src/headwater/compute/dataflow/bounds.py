@@ -182,14 +182,18 @@ def _join(flow: Dataflow, operator: DeltaJoin) -> Explained:
     names = list(map(_named, operator.inputs))
     used: dict[str, str] = {}
     paths: list[str] = []
+    unrelated: dict[str, None] = {}
     for number, path in enumerate(operator.paths):
         for hop in path:
+            if is_constant(flow.arrangement(hop.arrangement).key):
+                unrelated[names[hop.input]] = None
             used.setdefault(hop.arrangement, f"to find partners of a change of {names[number]}")
         paths.append(" → ".join([names[number], *(names[hop.input] for hop in path)]))
     return Explained(
         f"join of {', '.join(names)}",
         f"each change finds its partners: {'; '.join(paths)}",
-        "the change, and the matching rows on each hop",
+        "the change, and the matching rows on each hop"
+        + (f", which are all of {' and of '.join(unrelated)}" if unrelated else ""),
         tuple(_arranged(flow, name, why) for name, why in used.items()),
         _into(flow, *operator.inputs),
     )
