@@ -59,13 +59,24 @@ def anonymous_mib(pid: str = "self") -> float:
     return 0.0  # a zombie has none
 
 
+def shared_anonymous_mib(pid: str = "self") -> float:
+    """Return its share of anonymous memory: a page that n processes have is the n-th part of one.
+
+    Python workers are forked, and have most of what their daemon has loaded in common.
+    """
+    for line in Path("/proc", pid, "smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss_Anon:"):
+            return int(line.split()[1]) / 1024
+    return anonymous_mib(pid)  # of an older kernel
+
+
 def tree_anonymous_mib() -> dict[str, float]:
-    """Return the anonymous memory of the process tree, by the name of the program."""
+    """Return the anonymous memory of the process tree, by program; each page counts once."""
     found: dict[str, float] = {}
     for pid in ("self", *descendants()):
         try:
             name = Path("/proc", pid, "comm").read_text().strip()
-            found[name] = found.get(name, 0.0) + anonymous_mib(pid)
+            found[name] = found.get(name, 0.0) + shared_anonymous_mib(pid)
         except OSError:  # it has just ended
             continue
     return found
