@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from headwater.compute.catalyst import try_eval
-from headwater.compute.dataflow.graph import Lane
+from headwater.compute.dataflow.edge import Lane
 from headwater.compute.dataflow.lanes import Stream
 from headwater.compute.dataflow.passage import NumberedEdge, passage_sql, passage_stream
 from headwater.compute.ir.expression import Column, Expression

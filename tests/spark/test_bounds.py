@@ -98,6 +98,10 @@ FLAT = {
     "(PARTITION BY g ORDER BY x) AS n FROM facts) WHERE n <= 2",
     # What needs the rows of a group, over groups of a few rows.
     **{f"{name}_of_few": sql.format(by="k", other="g") for name, sql in OF_GROUPS.items()},
+    # Neighbours, in partitions of any size, and in none.
+    "lag": "SELECT g, id, lag(x) OVER (PARTITION BY g ORDER BY x) AS before FROM facts",
+    "moving": "SELECT id, sum(x) OVER (ORDER BY x, id ROWS BETWEEN 3 PRECEDING AND 2 FOLLOWING) "
+    "AS s FROM facts",
     # What comes and goes by itself.
     "temporal": f"SELECT id, x FROM facts WHERE {TIMESTAMP} <= now() + INTERVAL 1 HOUR "
     f"AND {TIMESTAMP} > now() - INTERVAL 1 HOUR",

@@ -18,7 +18,7 @@ import pytest
 from pyspark.errors import AnalysisException
 
 from headwater.compute.catalyst.try_eval import passage_session
-from headwater.compute.dataflow.graph import Edge, lane_scan
+from headwater.compute.dataflow.edge import Edge, lane_scan
 from headwater.compute.dataflow.native import native
 from headwater.compute.dataflow.operator import update_schema
 from headwater.compute.dataflow.passage import TRY, mentioned

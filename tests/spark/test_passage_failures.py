@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from headwater.compute.catalyst import try_eval
-from headwater.compute.dataflow.graph import Lane, lane_scan
+from headwater.compute.dataflow.edge import Lane, lane_scan
 from headwater.compute.dataflow.lanes import read_failure, split_failures
 from headwater.compute.dataflow.passage import BIND_FROM, NumberedEdge
 from headwater.compute.ir.expression import Named

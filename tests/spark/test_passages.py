@@ -21,7 +21,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from headwater.compute.catalyst import render
 from headwater.compute.catalyst.compiler import Workspace
 from headwater.compute.dataflow import passage
-from headwater.compute.dataflow.graph import LANE, Lane, lane_scan
+from headwater.compute.dataflow.edge import LANE, Lane, lane_scan
 from headwater.compute.dataflow.lanes import NOTE, Stream, contents, payloads
 from headwater.compute.dataflow.passage import (
     NumberedEdge,

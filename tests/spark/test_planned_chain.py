@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark import TaskContext
 
-from headwater.compute.dataflow.graph import Lane, lane_scan
+from headwater.compute.dataflow.edge import Lane, lane_scan
 from headwater.compute.dataflow.lanes import (
     FAILED,
     NOTE,

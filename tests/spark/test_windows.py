@@ -10,6 +10,7 @@ import pytest
 
 from headwater.compute.controller import ViewController
 from headwater.compute.dataflow.chain import Chain
+from headwater.compute.dataflow.graph import Stretches
 from headwater.compute.dataflow.program import Program, require_no_exchange
 from headwater.compute.maintained import MaintainedView
 from headwater.persist.client import Client
@@ -37,6 +38,16 @@ QUERIES = {
     "WINDOW w AS (PARTITION BY customer ORDER BY region)",
     "running": "SELECT region, sum(amount) OVER (PARTITION BY region ORDER BY customer ROWS 1 "
     "PRECEDING) AS s, avg(amount) OVER (PARTITION BY region ORDER BY customer) AS a FROM orders",
+    "lags": "SELECT region, amount, lag(amount, 2, -1) OVER w AS a, lead(customer) OVER w AS b "
+    "FROM orders WINDOW w AS (PARTITION BY region ORDER BY amount DESC NULLS FIRST, customer)",
+    "all_lags": "SELECT region, lag(amount) OVER (ORDER BY region NULLS LAST, amount) AS a FROM "
+    "orders",
+    "moving": "SELECT customer, sum(amount) OVER w AS s, "
+    "concat_ws('+', collect_list(region) OVER w) AS r, nth_value(amount, 2) IGNORE NULLS "
+    "OVER w AS n FROM orders WINDOW w AS (PARTITION BY customer ORDER BY amount ROWS "
+    "BETWEEN 2 PRECEDING AND 1 FOLLOWING)",
+    "ahead": "SELECT id, tier, avg(tier) OVER (ORDER BY tier DESC ROWS BETWEEN 1 FOLLOWING AND 3 "
+    "FOLLOWING) AS a FROM customers",
     "floats": "SELECT id, sum(tier) OVER (ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND "
     "CURRENT ROW) AS s, stddev(tier) OVER (PARTITION BY id) AS d, max(tier) OVER () AS m "
     "FROM customers",
@@ -80,6 +91,16 @@ def test_windows_are_exact_at_every_time(spark: Any, client: Client) -> None:
         story.go_on(client, 2)
     story.judge(client, QUERIES)
     assert not list(violations(client.core.state))
+
+
+def test_what_looks_at_neighbours_reads_stretches(spark: Any, client: Client) -> None:
+    Story(11).go_on(client)
+    controller = ViewController(client, spark)
+    for name in ("lags", "all_lags", "moving", "ahead"):
+        view = controller.create_view(name, QUERIES[name])
+        assert isinstance(view, MaintainedView)
+        assert any(isinstance(operator, Stretches) for operator in view.flow.operators), name
+        assert "around its changes" in controller.explain(name)
 
 
 def test_a_window_exchanges_nothing(spark: Any, client: Client) -> None:

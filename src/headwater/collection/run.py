@@ -13,6 +13,10 @@ arrangement may overlap in hashes and in times, and need not be consolidated.
 
 A column that was added later is missing in older runs and reads as NULL.
 
+An *ordered* run is the same, but its key is one column of ``int64`` without NULLs, and ``__hash``
+is that number (:func:`in_order`): what is near a number is near it in the run
+(``collection/around.py``).
+
 Kept by: :func:`write_run`, also where persist merges runs, as it merges all parts. Relied on by:
 probes, upsert envelopes, delta rules. Format and checksums: ``collection/run_file.py``.
 """
@@ -78,6 +82,13 @@ def write_run(
         block_length=block_length,
         index_stride=index_stride,
     )
+
+
+def in_order(updates: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Return updates as an ordered run has them: with their key for its own hash."""
+    (number,) = key
+    field = pa.field(HASH, pa.int64(), nullable=False)
+    return updates.append_column(field, updates.column(number))
 
 
 def _arranged(updates: pa.Table, key: Sequence[str]) -> pa.RecordBatch:

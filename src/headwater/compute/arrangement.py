@@ -18,14 +18,14 @@ from typing import Any, Final
 import pyarrow as pa
 
 from headwater.collection.key_hash import HASH, key_hash
-from headwater.collection.run import Run, sort_updates
-from headwater.collection.run_layout import RunLayout
+from headwater.collection.run import Run, in_order, sort_updates
+from headwater.collection.run_layout import RUNS, OrderedRunLayout
 from headwater.persist.batch import Inline, Part, Segment
 from headwater.persist.blob import open_blob
 from headwater.persist.errors import Corrupt, PartCollected
 from headwater.persist.layout import INLINE
 from headwater.persist.part import PART_ROWS_TARGET
-from headwater.persist.spark_parts import Reading
+from headwater.persist.spark_parts import Reading, Target
 
 RUNS_OPEN_MAX: Final = 512
 INLINE_PARTS_MAX: Final = 1024
@@ -70,8 +70,8 @@ def _open(reading: Reading, part: Part) -> Run:
     if part.window is None and part.layout == INLINE.name and isinstance(where, Segment):
         known = (reading.place.url, where.key, where.offset, *_columns(reading, part))
         return _kept(known, lambda: reading.updates(part), reading)
-    if part.layout != RunLayout.name or part.window is not None or not isinstance(where, Segment):
-        return Run.of(reading.updates(part), reading.collection.key)
+    if part.layout not in RUNS or part.window is not None or not isinstance(where, Segment):
+        return _made(reading.updates(part), reading)
     run = _open_segment(reading.place.url, where.key, where.offset, where.length)
     if run is None:
         raise PartCollected(reading.collection.name, where.key)
@@ -97,10 +97,17 @@ def _kept(known: tuple[object, ...], updates: Callable[[], pa.Table], reading: R
     """Return the run of updates that are known by this."""
     run = _arranged_runs.get(known)
     if run is None:
-        run = _arranged_runs[known] = Run.of(updates(), reading.collection.key)
+        run = _arranged_runs[known] = _made(updates(), reading)
         if len(_arranged_runs) > ARRANGED_MAX:
             _arranged_runs.popitem(last=False)
     return run
+
+
+def _made(updates: pa.Table, reading: Reading) -> Run:
+    collection = reading.collection
+    if collection.layout == OrderedRunLayout.name:
+        updates = in_order(updates, collection.key)
+    return Run.of(updates, collection.key)
 
 
 def _decoded(reading: Reading, part: Part) -> pa.Table:
@@ -122,7 +129,14 @@ def _identity(reading: Reading, part: Part) -> tuple[object, ...]:
 def _columns(reading: Reading, part: Part) -> tuple[object, ...]:
     """Return what says which columns a part is read in, and by which it is arranged."""
     collection = reading.collection
-    return (part.layout, part.schema, part.errors, *collection.schemas, collection.key)
+    return (
+        part.layout,
+        part.schema,
+        part.errors,
+        *collection.schemas,
+        collection.key,
+        collection.layout,
+    )
 
 
 @lru_cache(maxsize=RUNS_OPEN_MAX)
@@ -138,13 +152,17 @@ def _open_segment(url: str, key: str, offset: int, length: int) -> Run | None:
     return None if data is None else Run.open(data)
 
 
-def hash_ranges(updates: pa.Table, key: Sequence[str]) -> Iterator[pa.Table]:
-    """Yield updates in pieces fit for one part each; a piece is a range of key hashes."""
+def hash_ranges(updates: pa.Table, target: Target) -> Iterator[pa.Table]:
+    """Yield updates in pieces fit for one part each; a piece is a range of what runs sort by."""
     if updates.num_rows <= PART_ROWS_TARGET:
         if updates.num_rows:
             yield updates
         return
-    hashes = pa.array(key_hash([updates.column(name) for name in key]))
-    ordered = sort_updates(updates.append_column(HASH, hashes)).drop_columns([HASH])
+    if target.layout == OrderedRunLayout.name:
+        sorted_by = in_order(updates, target.key)
+    else:
+        hashes = pa.array(key_hash([updates.column(name) for name in target.key]))
+        sorted_by = updates.append_column(HASH, hashes)
+    ordered = sort_updates(sorted_by).drop_columns([HASH])
     for start in range(0, ordered.num_rows, PART_ROWS_TARGET):
         yield ordered.slice(start, PART_ROWS_TARGET)

@@ -26,7 +26,7 @@ from headwater.algebra.frontier import Frontier
 from headwater.base.errors import InvalidUsage
 from headwater.base.ids import Epoch, GlobalId
 from headwater.collection.commands import collection_name
-from headwater.collection.run_layout import RunLayout
+from headwater.collection.run_layout import OrderedRunLayout, RunLayout
 from headwater.collection.schema import Column, arrow_schema, telling
 from headwater.collection.types import SqlType
 from headwater.compute import maintained, recompute
@@ -275,7 +275,7 @@ class Installer:
         commands: list[Command] = [
             *parts.created(output),
             *(_collection(view, a.name, a.of.columns, a.key) for a in private),
-            *(_collection(view, s.name, s.columns, s.key) for s in flow.states),
+            *(_collection(view, s.name, s.columns, s.key, s.ordered) for s in flow.states),
         ]
         for identity in missing:
             commands += _shared(self._state, self._made[identity])
@@ -352,7 +352,11 @@ def _shared(state: State, arrangement: SharedArrangement) -> Iterator[Command]:
 
 
 def _collection(
-    view: MaintainedView, name: str, columns: Iterable[expression.Column], key: tuple[str, ...]
+    view: MaintainedView,
+    name: str,
+    columns: Iterable[expression.Column],
+    key: tuple[str, ...],
+    ordered: bool = False,
 ) -> Command:
     schema = arrow_schema(Column(c.name, c.sql_type, True) for c in columns)
     return CreateOrLoad(
@@ -360,7 +364,7 @@ def _collection(
         f"{STATE}{view.output}/{name}/{view.stored[name]}",
         evolution.to_bytes(schema),
         key,
-        RunLayout.name,
+        OrderedRunLayout.name if ordered else RunLayout.name,
         start=view.start,
         id=view.stored[name],
         volatile=view.kept_by is not None,

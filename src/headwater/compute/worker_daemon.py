@@ -42,6 +42,7 @@ IMPORTED: Final = (
     "headwater.compute.dataflow.ops.distinct",
     "headwater.compute.dataflow.ops.reduce",
     "headwater.compute.dataflow.ops.semi",
+    "headwater.compute.dataflow.ops.stretches",
     "headwater.compute.dataflow.ops.top_k",
     "headwater.persist.blob.file",
 )

@@ -22,7 +22,7 @@ from random import Random
 import numpy as np
 import pyarrow as pa
 
-from headwater.collection.run import Run, write_run
+from headwater.collection.run import Run, in_order, write_run
 from headwater.compute.dataflow.graph import (
     Accumulate,
     Arranged,
@@ -40,6 +40,7 @@ from headwater.compute.dataflow.graph import (
     Reduce,
     Scanned,
     Semi,
+    Stretches,
     Temporal,
     TopK,
     Unversion,
@@ -55,6 +56,7 @@ from headwater.compute.dataflow.ops import (
     distinct,
     reduce,
     semi,
+    stretches,
     temporal,
     top_k,
     unversion,
@@ -72,7 +74,17 @@ Schemas = Mapping[str, Sequence[Column]]
 
 
 Ruled = (
-    DeltaJoin | Semi | Accumulate | Distinct | Bag | Reduce | TopK | Versions | Unversion | Temporal
+    DeltaJoin
+    | Semi
+    | Accumulate
+    | Distinct
+    | Bag
+    | Reduce
+    | TopK
+    | Versions
+    | Stretches
+    | Unversion
+    | Temporal
 )
 
 
@@ -95,6 +107,8 @@ def stepped(operator: Ruled, given: Given) -> Outcome:
             return top_k.step(operator, given)
         case Versions():
             return versions.step(operator, given)
+        case Stretches():
+            return stretches.step(operator, given)
         case Unversion():
             return unversion.step(operator, given)
         case Temporal():
@@ -104,15 +118,19 @@ def stepped(operator: Ruled, given: Given) -> Outcome:
 class _Kept:
     """The history of an arrangement or a state."""
 
-    def __init__(self, key: Sequence[str], schema: pa.Schema, random: Random) -> None:
+    def __init__(
+        self, key: Sequence[str], schema: pa.Schema, random: Random, ordered: bool = False
+    ) -> None:
         self.key, self.schema, self._random = tuple(key), schema, random
+        self._ordered = ordered
         self._parts: list[tuple[pa.Table, Run]] = []
         self.memory: Memory | None = None
         self._forgets = Random(len(schema))  # Of its own: seeds say what histories are merged.
 
     def add(self, updates: pa.Table) -> None:
         if updates.num_rows:
-            self._parts.append((updates, Run.open(write_run(updates, self.key))))
+            rows = in_order(updates, self.key) if self._ordered else updates
+            self._parts.append((updates, Run.open(write_run(rows, self.key))))
 
     def history(self, ignore_from: int, floor: int | None = None) -> History:
         runs = [run for _, run in self._parts]
@@ -159,7 +177,8 @@ class DataflowModel:
             if isinstance(a.of, Scanned):
                 self._arrangements[a.name].add(self._picked(a.of, self._past[a.of.relation]))
         self._states = {
-            s.name: _Kept(s.key, update_schema(s.columns), random) for s in dataflow.states
+            s.name: _Kept(s.key, update_schema(s.columns), random, s.ordered)
+            for s in dataflow.states
         }
         self._deltas: dict[str, pa.Table] = {}
         self._lanes: dict[int, pa.Table] = {}

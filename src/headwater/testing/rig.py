@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.collection.order import row_key
-from headwater.collection.run import Run, write_run
+from headwater.collection.run import Run, in_order, write_run
 from headwater.compute.dataflow.graph import Arrangement, Operator, Origin, State, origins
 from headwater.compute.dataflow.memory import Memory, names_of
 from headwater.compute.dataflow.operator import Given, History, Outcome, update_schema
@@ -180,7 +180,7 @@ class Rig:
             arranged[a.name] = History(self._runs(a.name, a.key), a.key, schema, upper)
         states = {
             s.name: History(
-                self._runs(s.name, s.key),
+                self._runs(s.name, s.key, s.ordered),
                 s.key,
                 update_schema(s.columns),
                 lower,
@@ -254,8 +254,11 @@ class Rig:
         same = self.remembers and self._forgets.random() < 0.8
         return self._memories.get(state) if same else None
 
-    def _runs(self, name: str, key: Sequence[str]) -> list[Run]:
-        return [Run.open(write_run(t, key)) for t in self._histories[name] if t.num_rows]
+    def _runs(self, name: str, key: Sequence[str], ordered: bool = False) -> list[Run]:
+        tables = [table for table in self._histories[name] if table.num_rows]
+        if ordered:
+            tables = [in_order(table, key) for table in tables]
+        return [Run.open(write_run(table, key)) for table in tables]
 
     def _compact(self) -> None:
         for name, tables in self._histories.items():

@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from headwater.compute.dataflow.graph import Lane
+from headwater.compute.dataflow.edge import Lane
 from headwater.compute.dataflow.lanes import (
     FAILED,
     LANE,

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headwater.compute.dataflow.graph import Edge, lane_scan
+from headwater.compute.dataflow.edge import Edge, lane_scan
 from headwater.compute.dataflow.native import native
 from headwater.compute.dataflow.operator import update_schema
 from headwater.compute.dataflow.passage import mentioned

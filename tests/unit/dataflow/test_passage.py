@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.compute.dataflow.graph import Lane, lane_scan
+from headwater.compute.dataflow.edge import Lane, lane_scan
 from headwater.compute.dataflow.lanes import FAILED, NOTE, Stream, failed_lane
 from headwater.compute.dataflow.passage import (
     BIND_FROM,

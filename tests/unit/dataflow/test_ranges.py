@@ -17,16 +17,25 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headwater.compute.dataflow.graph import Dataflow
+from headwater.compute.dataflow.graph import Dataflow, Stretches
 from headwater.compute.dataflow.lower import NoRule, lowered
 from headwater.compute.dataflow.task import Done, StepTask
-from headwater.compute.ir.expression import Field
-from headwater.compute.ir.node import Aggregate, Node, Project, Scan, TemporalFilter, relations
+from headwater.compute.ir.expression import Expression, Field, SortKey, WindowCall
+from headwater.compute.ir.node import (
+    Aggregate,
+    Node,
+    Project,
+    Scan,
+    TemporalFilter,
+    Window,
+    relations,
+)
 from headwater.compute.ir.text import outlined
 from headwater.persist.client import Client
 from headwater.persist.maintenance import Maintenance
 from headwater.testing import oracle
 from headwater.testing.expressions import as_arrow
+from headwater.testing.merging import merge_everything
 from headwater.testing.plans import random_plan
 from headwater.testing.relation import as_updates
 from headwater.testing.relations import RELATIONS, Histories, random_history, schemas
@@ -108,6 +117,32 @@ def test_the_output_is_the_plans_at_every_time(first: int) -> None:
 
 
 # ---- what random plans do not have -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_stretches_of_partitions_that_came_by_ranges(seed: int, tmp_path: Path) -> None:
+    """Written by ranges, merged, and stepped on: what is around a change is found all the same."""
+    types = {"a": "int", "b": "bigint", "s": "string"}
+    source = Scan("r", tuple(Field(n, column(f"{n}_1", type_)) for n, type_ in types.items()))
+    lagged = (plain("b_1"), Expression("1", "int", False), Expression("NULL", "void", True))
+    frame = "ROWS BETWEEN 1 FOLLOWING AND 1 FOLLOWING"
+    text = "lag(b_1, 1, NULL)"
+    lag = WindowCall("w_1", "lag", text, frame, "bigint", True, ("b_1",), lagged)
+    partition = (plain("a_1", "int"),) if seed % 2 else ()
+    plan = Window(source, partition, (SortKey(plain("s_1", "string")),), (lag,))
+    flow = lowered(plan)
+    assert isinstance(flow, Dataflow)
+    assert any(isinstance(operator, Stretches) for operator in flow.operators)
+    histories = random_history(Random(f"stretches {seed}"), changes=25)
+    with opened(tmp_path / "data") as client:
+        write(client, histories, 0)
+        view = RangedView(client, plan, {name: name for name in RELATIONS}, RANGE_ROWS)
+        for number in range(1, len(histories.steps) + 1):
+            write(client, histories, number)
+            view.step()
+            merge_everything(client)
+        assert view.ranges is not None
+        compare(view, plan, histories, seed)
 
 
 def hydrated(

@@ -12,19 +12,8 @@ import pyarrow as pa
 import pytest
 
 from headwater.compute.dataflow.bounds import written
-from headwater.compute.dataflow.graph import (
-    BEFORE,
-    PLACE,
-    UNTIL,
-    VERSION_OF,
-    Arrangement,
-    Dataflow,
-    Edge,
-    Laned,
-    Unversion,
-    Versions,
-    lane_scan,
-)
+from headwater.compute.dataflow.edge import BEFORE, PLACE, UNTIL, VERSION_OF, Edge, lane_scan
+from headwater.compute.dataflow.graph import Arrangement, Dataflow, Laned, Unversion, Versions
 from headwater.compute.dataflow.lower import NoRule, lowered
 from headwater.compute.dataflow.operator import Given, Outcome, update_schema
 from headwater.compute.dataflow.ops import unversion, versions

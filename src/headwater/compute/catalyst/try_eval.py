@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from headwater.base.errors import HeadwaterError
 from headwater.compute.catalyst.jvm import java_object
-from headwater.compute.dataflow.graph import Lane
+from headwater.compute.dataflow.edge import Lane
 from headwater.compute.dataflow.lanes import LANE, Stream
 from headwater.compute.dataflow.passage import TRY, NumberedEdge, edge_sql
 from headwater.compute.session import new_session

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from headwater.compute.dataflow.edge import Edge
 from headwater.compute.dataflow.flow import is_constant
 from headwater.compute.dataflow.graph import (
     Accumulate,
@@ -25,7 +26,6 @@ from headwater.compute.dataflow.graph import (
     Dataflow,
     DeltaJoin,
     Distinct,
-    Edge,
     Exchanged,
     Operator,
     Origin,
@@ -34,11 +34,13 @@ from headwater.compute.dataflow.graph import (
     Reduce,
     Scanned,
     Semi,
+    Stretches,
     Temporal,
     TopK,
     Unversion,
     Versions,
 )
+from headwater.compute.dataflow.ops.stretches import margin
 from headwater.compute.dataflow.ops.temporal import BITS, LEVELS
 from headwater.compute.ir.node import Scan
 from headwater.compute.ir.refusal import InvalidPlan
@@ -157,6 +159,17 @@ def _explained(flow: Dataflow, operator: Operator) -> Explained:
                 "read again, for Spark's own functions to look at every version of them",
                 "the change, and the rows of each changed group",
                 (_arranged(flow, operator.arrangement, "the rows of each group"),),
+                _into(flow, operator.input),
+            )
+        case Stretches():
+            reach = operator.before + operator.after
+            return Explained(
+                f"the rows of {_named(operator.input)} around its changes",
+                "read again, for Spark's own functions to look at every version of them: an answer "
+                f"depends on {operator.before} rows before a row and {operator.after} after it",
+                f"the change, and of each changed place the rows at it and {margin(reach)} before "
+                "and after it in each run, or a few times that where they have gone since",
+                (_stated(flow, operator.state, "the rows, in their order"),),
                 _into(flow, operator.input),
             )
         case Temporal():

@@ -27,16 +27,14 @@ from functools import cached_property
 
 import pyarrow as pa
 
+from headwater.compute.dataflow.edge import Edge, Lane, lane_scan
 from headwater.compute.dataflow.graph import (
     Dataflow,
-    Edge,
     Exchanged,
-    Lane,
     Laned,
     Operator,
     Output,
     Sink,
-    lane_scan,
     origins,
 )
 from headwater.compute.dataflow.lanes import Stream

@@ -20,13 +20,12 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from headwater.collection.key import NotAKey, key_form
+from headwater.compute.dataflow.edge import Edge, Lane, lane_scan
 from headwater.compute.dataflow.graph import (
     VERSION,
     Arrangement,
     Constant,
     Dataflow,
-    Edge,
-    Lane,
     Laned,
     Operator,
     Origin,
@@ -34,7 +33,6 @@ from headwater.compute.dataflow.graph import (
     Read,
     Scanned,
     State,
-    lane_scan,
 )
 from headwater.compute.dataflow.passage import why_not_linear
 from headwater.compute.ir.expression import Column, Expression, Field, Named
@@ -236,10 +234,10 @@ class Builder:
             self._arrangements[wanted] = Arrangement(name, *wanted)
         return self._arrangements[wanted].name
 
-    def state(self, columns: Iterable[Column], key: Sequence[str]) -> str:
+    def state(self, columns: Iterable[Column], key: Sequence[str], *, ordered: bool = False) -> str:
         """Return the name of a new state."""
         name = f"state_{len(self._states) + 1}"
-        self._states.append(State(name, tuple(columns), tuple(key)))
+        self._states.append(State(name, tuple(columns), tuple(key), ordered))
         return name
 
     def finished(self, flow: Flow) -> Dataflow:

@@ -28,97 +28,16 @@ Kept by: the constructors. Made by: ``lower.py``. Relied on by: ``lanes.py`` (ed
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final, Literal
 
 import msgspec
 
 from headwater.base.decoding import from_json
+from headwater.compute.dataflow.edge import Edge, Lane
 from headwater.compute.ir.expression import Column, Field
-from headwater.compute.ir.node import Expand, Filter, Generate, Node, Project, Scan, Window
 from headwater.compute.ir.refusal import InvalidPlan
 
 VERSION: Final = 1
-LANE: Final = "lane"
-"""The relation that the scan at the bottom of an edge names: the rows of its source lane."""
-
-
-VERSION_OF: Final = Column("_version_0", "bigint", False)
-"""Of a row of a version: which one, of all of the step."""
-PLACE: Final = Column("_place_0", "bigint", False)
-"""Its number in the version, from 1 on: by the canonical order of its ties."""
-UNTIL: Final = Column("_until_0", "bigint", True)
-"""When the next version of its group begins; NULL: not in this step."""
-BEFORE: Final = Column("_before_0", "boolean", False)
-"""Whether the version is the one from before the step: its rows are there already."""
-
-
-class Lane(msgspec.Struct, frozen=True):
-    """The columns of a stream; its number is its place in the dataflow."""
-
-    columns: tuple[Column, ...]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of its columns."""
-        return tuple(column.name for column in self.columns)
-
-
-class Edge(msgspec.Struct, frozen=True):
-    """Rows of ``source`` mapped into ``target``, columns by position.
-
-    ``node`` is a chain of filters, projections, generators and expansions over one scan of
-    :data:`LANE`, whose fields are the source's columns under their own names; or over a window of
-    it by :data:`VERSION_OF`.
-    """
-
-    source: int
-    node: Node
-    target: int
-
-    def __post_init__(self) -> None:
-        *chain, scan = self.chain()
-        if not isinstance(scan, Scan) or scan.relation != LANE:
-            raise InvalidPlan("an edge does not begin at its lane")
-        if self.window is not None:
-            chain.pop()
-            if [e.text for e in self.window.partition] != [VERSION_OF.name]:
-                raise InvalidPlan("a window in an edge is not by version")
-        for step in chain:
-            if not isinstance(step, Filter | Project | Generate | Expand):
-                raise InvalidPlan(f"a {type(step).__name__} is not linear")
-
-    @property
-    def window(self) -> Window | None:
-        """The window that it begins with, if any."""
-        *steps, _ = self.chain()
-        return steps[-1] if steps and isinstance(steps[-1], Window) else None
-
-    def chain(self) -> Iterator[Node]:
-        """Yield the operators from the last one down to the scan."""
-        node = self.node
-        while True:
-            yield node
-            if not node.inputs:
-                return
-            (node,) = node.inputs
-
-    def picked(self) -> tuple[str, ...] | None:
-        """Return the source's columns that are passed on, in order; ``None``: it computes."""
-        (*chain, scan) = self.chain()
-        origin = {column.name: column.name for column in scan.columns}
-        for step in reversed(chain):
-            if not isinstance(step, Project) or not all(
-                o.expression.is_column for o in step.outputs
-            ):
-                return None
-            origin = {o.name: origin[o.expression.text] for o in step.outputs}
-        return tuple(origin[column.name] for column in self.node.columns)
-
-
-def lane_scan(columns: tuple[Column, ...]) -> Scan:
-    """Return the scan at the bottom of an edge whose source has these columns."""
-    return Scan(LANE, tuple(Field(column.name, column) for column in columns))
 
 
 # ---- what operators read ---------------------------------------------------------------------
@@ -166,6 +85,8 @@ class State(msgspec.Struct, frozen=True):
     name: str
     columns: tuple[Column, ...]
     key: tuple[str, ...]
+    ordered: bool = False
+    """Whether it is sorted by its key, which is one number, and not by the hash of it."""
 
 
 # ---- operators -------------------------------------------------------------------------------
@@ -341,8 +262,7 @@ class TopK(msgspec.Struct, frozen=True, tag="top_k"):
 class Versions(msgspec.Struct, frozen=True, tag="versions"):
     """The rows of each group that changed, as they were before and after each of its changes.
 
-    The output has :data:`VERSION_OF`, :data:`PLACE`, :data:`UNTIL`, :data:`BEFORE`, then the
-    input's columns.
+    The output has the columns of a version (``edge.py``), then the input's.
     """
 
     input: Origin
@@ -353,10 +273,29 @@ class Versions(msgspec.Struct, frozen=True, tag="versions"):
     output: int
 
 
+class Stretches(msgspec.Struct, frozen=True, tag="stretches"):
+    """Of each partition that changed, the rows around its changes, in versions like those above.
+
+    What is asked of a row depends on at most ``before`` rows before it in the order and ``after``
+    behind it. The output has the columns of a version (``edge.py``), then the input's.
+    """
+
+    input: Origin
+    partition: tuple[str, ...]
+    order: tuple[Sort, ...]
+    ties: tuple[str, ...]
+    """The columns whose canonical order is that of rows which are equal in ``order``."""
+    before: int
+    after: int
+    state: str
+    """The rows, in the order of their numbers (``ops/stretches.py``)."""
+    output: int
+
+
 class Unversion(msgspec.Struct, frozen=True, tag="unversion"):
     """Rows that are there as long as their version, as updates.
 
-    The input has :data:`UNTIL` and :data:`BEFORE`, then the output's columns.
+    The input has ``UNTIL`` and ``BEFORE`` (``edge.py``), then the output's columns.
     """
 
     input: Laned
@@ -415,6 +354,7 @@ Operator = (
     | Reduce
     | TopK
     | Versions
+    | Stretches
     | Unversion
     | Temporal
     | Output

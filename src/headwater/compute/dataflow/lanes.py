@@ -41,7 +41,7 @@ import pyarrow as pa
 
 from headwater.base.decoding import from_msgpack
 from headwater.collection.types import SqlType
-from headwater.compute.dataflow.graph import Lane
+from headwater.compute.dataflow.edge import Lane
 from headwater.compute.dataflow.operator import update_schema
 from headwater.compute.ir.expression import Column
 from headwater.persist.consolidate import DIFF, TIME

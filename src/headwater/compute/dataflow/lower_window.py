@@ -1,10 +1,14 @@
 """The rules of what only Spark can compute of a group: windows, and aggregates without a rule.
 
     Versions ──▶ edge that begins with a window by version ──▶ Unversion
+    Stretches ─▶ the same
 
     Window      every row of each version of a partition, with what the calls say of it
     Aggregate   the first row of each version of a group, with the calls over all of it; the group's
                 key is shown as SQL shows it, not as the first row has it
+
+Where all calls of a window look at a few rows before and after each row (``_reach``), and the first
+key of its order has ranks (``ops/near.py``), stretches of partitions are read instead of wholes.
 
 Partition, order and arguments are computed in the edge before, and answers that may not fit their
 type in the edge after (``lower_overflow.py``): there an error is data. ``DISTINCT`` is none of a
@@ -26,6 +30,7 @@ from typing import Final
 
 from headwater.compute.catalyst.ordered import WHOLE
 from headwater.compute.dataflow import graph
+from headwater.compute.dataflow.edge import BEFORE, PLACE, UNTIL, VERSION_OF
 from headwater.compute.dataflow.flow import (
     ONE,
     Builder,
@@ -38,10 +43,13 @@ from headwater.compute.dataflow.flow import (
     mapped,
     projected,
 )
-from headwater.compute.dataflow.graph import BEFORE, PLACE, UNTIL, VERSION_OF, Laned
+from headwater.compute.dataflow.graph import Laned, Sort
 from headwater.compute.dataflow.lower_group import Inputs, by_field, has_rule, only_where
 from headwater.compute.dataflow.lower_overflow import guards, judged
 from headwater.compute.dataflow.needs import depends_on_whole_rows, names
+from headwater.compute.dataflow.ops import stretches
+from headwater.compute.dataflow.ops.near import has_rank
+from headwater.compute.dataflow.ops.stretches import NUMBER
 from headwater.compute.dataflow.passage import mentioned
 from headwater.compute.ir.expression import (
     BOOLEAN,
@@ -65,6 +73,13 @@ from headwater.compute.ir.node import (
 )
 
 _FIRST: Final = Expression(f"({PLACE.name} = 1)", BOOLEAN, False, (PLACE.name,))
+_ROWS: Final = re.compile(
+    r"ROWS BETWEEN ((?:CURRENT ROW)|(?:-?[0-9]{1,9} (?:PRECEDING|FOLLOWING))) "
+    r"AND ((?:CURRENT ROW)|(?:-?[0-9]{1,9} (?:PRECEDING|FOLLOWING)))"
+)
+_NEIGHBOURS: Final = ("lag", "lead")
+REACH_MAX: Final = 1_000
+"""Up to so many neighbours; what depends on more reads whole partitions."""
 _ONLY: Final = Column("_only_0", "int", False)
 _SORTED: Final = re.compile(r"(.*)( (?:ASC|DESC) NULLS (?:FIRST|LAST))", re.DOTALL)
 _FLOATING: Final = ("float", "double")
@@ -149,7 +164,12 @@ def windowed(context: Context, node: Window, wanted: Sequence[str]) -> Flow:
     made = tuple(_over_columns(inputs, whole, call) for call in calls)
     ties = tuple(column.name for column in whole)
     parts, answers = _in_parts(context.build, made)
-    versions = _versions(context.build, inputs, flow, keys, ties, [*wanted, *_used(order, made)])
+    needed = [*wanted, *_used(order, made)]
+    reach = _reach(made) if order and has_rank(order[0].expression.type) else None
+    if reach is None:
+        versions = _versions(context.build, inputs, flow, keys, ties, needed)
+    else:
+        versions = _stretches(context.build, inputs, flow, keys, (order, ties), reach, needed)
     shown = [name for name in wanted if name not in answers]
     shown += [part.name for part in parts if part.name not in shown]
     rows = _unversioned(context.build, _by_version(versions, order, parts), shown)
@@ -157,6 +177,55 @@ def windowed(context: Context, node: Window, wanted: Sequence[str]) -> Flow:
         return kept(rows, wanted)
     columns = {column.name: reference(column).expression for column in columns_of(rows)}
     return projected(rows, [Named(name, {**columns, **answers}[name]) for name in wanted])
+
+
+def _stretches(
+    build: Builder,
+    inputs: Inputs,
+    flow: Flow,
+    keys: Sequence[str],
+    order: tuple[tuple[SortKey, ...], tuple[str, ...]],
+    reach: tuple[int, int],
+    needed: Sequence[str],
+) -> Flow:
+    """Return the versions of what is around changes; ``order``: its keys, and ties."""
+    origin = inputs.read(flow)
+    by, ties = order
+    columns = [column for column in origin.columns if column.name in needed]
+    output = build.lane((VERSION_OF, PLACE, UNTIL, BEFORE, *columns))
+    sorts = tuple(Sort(key.expression.text, key.descending, key.nulls_first) for key in by)
+    state = build.state(stretches.state_columns(origin.columns), (NUMBER.name,), ordered=True)
+    partition = tuple(dict.fromkeys(keys))
+    build.add(graph.Stretches(origin, partition, sorts, ties, *reach, state, output))
+    return build.flow_of(output)
+
+
+def _reach(calls: Sequence[WindowCall]) -> tuple[int, int] | None:
+    """Return on how many rows before and after a row its answers depend; ``None``: on any."""
+    before = after = 0
+    for call in calls:
+        found = _offset(call) if call.function in _NEIGHBOURS else _ROWS.fullmatch(call.frame)
+        if found is None:
+            return None
+        first, last = found if isinstance(found, tuple) else map(_bound, found.groups())
+        before, after = max(before, -first), max(after, last)
+    return (before, after) if before + after <= REACH_MAX else None
+
+
+def _offset(call: WindowCall) -> tuple[int, int] | None:
+    """Return the places of ``lag`` and ``lead``; those that pass over NULLs may be anywhere."""
+    if call.ignore_nulls or len(call.arguments) < 2:
+        return None
+    text = call.arguments[1].text
+    distance = abs(int(text)) if re.fullmatch(r"-?[0-9]{1,9}", text) else None
+    return None if distance is None else (-distance, distance)
+
+
+def _bound(text: str) -> int:
+    if text == "CURRENT ROW":
+        return 0
+    distance, side = text.split()
+    return int(distance) * (1 if side == "FOLLOWING" else -1)
 
 
 # ---- aggregates ------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from headwater.compute.dataflow.graph import Edge
+from headwater.compute.dataflow.edge import Edge
 from headwater.compute.dataflow.term import (
     BOOLEAN,
     DEPTH_MAX,

@@ -34,6 +34,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.collection.around import Around, around
 from headwater.collection.probe import probe
 from headwater.collection.run import Run
 from headwater.compute.dataflow.graph import Origin
@@ -110,6 +111,12 @@ class History:
                 TIME,
                 pc.max_element_wise(found.column(TIME), pa.scalar(floor, pa.int64())),
             )
+        return found
+
+    def around(self, places: Longs, margins: Longs, columns: Sequence[str]) -> Around:
+        """Return what is around places of an ordered state; see ``collection/around.py``."""
+        found = around(self.runs, places, margins, columns, self.schema, self.ignore_from)
+        self.rows_read += found.rows.num_rows
         return found
 
     def under(self, key: Any, columns: Sequence[str]) -> Iterator[pa.Table]:

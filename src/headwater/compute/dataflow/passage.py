@@ -42,7 +42,7 @@ from itertools import count
 from typing import Final
 
 from headwater.collection.types import by_spark
-from headwater.compute.dataflow.graph import Edge, Lane
+from headwater.compute.dataflow.edge import Edge, Lane
 from headwater.compute.dataflow.lanes import LANE, PAYLOAD_LANES, Stream, failed_lane
 from headwater.compute.ir.expression import Column, Expression
 from headwater.compute.ir.node import Expand, Filter, Generate, Node, Project, Window

@@ -28,7 +28,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from headwater.compute.catalyst import ordered
-from headwater.compute.dataflow.graph import PLACE, VERSION_OF
+from headwater.compute.dataflow.edge import PLACE, VERSION_OF
 from headwater.compute.dataflow.lanes import LANE, Stream
 from headwater.compute.dataflow.passage import NumberedEdge, lane_names, replaced
 from headwater.compute.ir.node import Window

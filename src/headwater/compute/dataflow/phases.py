@@ -12,6 +12,7 @@ is put aside, by ranges of its own key, until then (:class:`~graph.Exchanged`).
     filters, projections, Read, Output,
     Temporal, Unversion                       any: a range of one key, or some of an input's parts
     Accumulate, Distinct, Reduce, …, Bag      of its groups; without groups, all rows in range 0
+    Stretches                                 of its partitions; without, all rows in range 0
     Semi, Versions, TopK                      of the key of its arrangement
     DeltaJoin by one key for all inputs       of that key
     any other DeltaJoin, and one by a
@@ -41,6 +42,7 @@ from typing import Final
 import msgspec
 
 from headwater.compute.dataflow.chain import read_lanes
+from headwater.compute.dataflow.edge import Lane
 from headwater.compute.dataflow.flow import is_constant, is_key
 from headwater.compute.dataflow.graph import (
     Accumulate,
@@ -52,7 +54,6 @@ from headwater.compute.dataflow.graph import (
     DeltaJoin,
     Distinct,
     Exchanged,
-    Lane,
     Laned,
     Operator,
     Origin,
@@ -61,6 +62,7 @@ from headwater.compute.dataflow.graph import (
     Reduce,
     Scanned,
     Semi,
+    Stretches,
     Temporal,
     TopK,
     Unversion,
@@ -152,7 +154,7 @@ def _read_first(flow: Dataflow) -> Dataflow:
         match operator:
             case Read():
                 laned(operator.of)
-            case Accumulate() | Distinct():
+            case Accumulate() | Distinct() | Stretches():
                 read = laned(operator.input)
                 operators.append(msgspec.structs.replace(operator, input=read))
             case Semi():
@@ -214,6 +216,8 @@ class _Planning:
                 return [(operator.input, None)]
             case Accumulate():
                 return [(operator.input, operator.groups)]
+            case Stretches():
+                return [(operator.input, operator.partition)]
             case Distinct():
                 return [(operator.input, _names(operator.input))]
             case Bag():

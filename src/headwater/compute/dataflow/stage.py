@@ -84,6 +84,7 @@ RULES: Final[Mapping[str, str]] = {
     "Reduce": "reduce",
     "TopK": "top_k",
     "Versions": "versions",
+    "Stretches": "stretches",
     "Unversion": "unversion",
     "Temporal": "temporal",
 }

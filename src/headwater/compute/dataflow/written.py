@@ -94,6 +94,6 @@ def _pieces(target: Target, updates: pa.Table) -> Iterator[Pending]:
 
 def _cut(target: Target, updates: pa.Table) -> Iterable[pa.Table]:
     if target.key:
-        return hash_ranges(updates, target.key)
+        return hash_ranges(updates, target)
     offsets = range(0, updates.num_rows, PART_ROWS_TARGET)
     return (updates.slice(offset, PART_ROWS_TARGET) for offset in offsets)

@@ -34,7 +34,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from headwater.compute.dataflow.graph import Sort, TopK
+from headwater.compute.dataflow.graph import Sort, Stretches, TopK
 from headwater.compute.dataflow.operator import Given, Outcome
 from headwater.compute.dataflow.ops.groups import (
     GROUP,
@@ -77,13 +77,14 @@ def step(op: TopK, given: Given) -> Outcome:
         return Outcome(given.output.empty_table(), states)
     if op.state is None:
         updates = groups.history(given, history, np.arange(at.groups))
-        return Outcome(_output(op, given, groups, members(updates, at, _order(op, updates))))
+        return Outcome(_output(op, given, groups, members(updates, at, in_order(op, updates))))
     found, old = _kept(op, given, groups, op.state)
     state = _state_updates(op, given, groups, old, found, op.state)
     return Outcome(_output(op, given, groups, found.members), {op.state: state})
 
 
-def _order(op: TopK, rows: pa.Table) -> list[Any]:
+def in_order(op: TopK | Stretches, rows: pa.Table) -> list[Any]:
+    """Return columns whose canonical order is that of an operator: its keys, then its ties."""
     keys = [pa.array(_sort_codes(key, rows)) for key in op.order]
     others = [c.name for c in op.input.columns if c.name not in op.ties]
     return [*keys, *(rows.column(name) for name in (*op.ties, *others))]
@@ -153,7 +154,7 @@ def _kept(op: TopK, given: Given, groups: Changed, state: str) -> tuple[Known, p
         totals,
         old.filter(pa.array(kinds == PARTIAL)).column(GROUP).to_numpy(),
         groups.delta,
-        lambda updates: _order(op, updates),
+        lambda updates: in_order(op, updates),
         _asked(op),
         lambda dry: groups.history(given, given.arrangements[op.arrangement], dry),
     )

@@ -18,7 +18,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.compute.dataflow.graph import BEFORE, UNTIL, Unversion
+from headwater.compute.dataflow.edge import BEFORE, UNTIL
+from headwater.compute.dataflow.graph import Unversion
 from headwater.compute.dataflow.operator import Given, Outcome
 from headwater.persist.consolidate import DIFF, TIME
 

@@ -30,7 +30,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headwater.compute.dataflow.graph import BEFORE, PLACE, UNTIL, VERSION_OF, Versions
+from headwater.compute.dataflow.edge import BEFORE, PLACE, UNTIL, VERSION_OF
+from headwater.compute.dataflow.graph import Versions
 from headwater.compute.dataflow.operator import Given, Outcome
 from headwater.compute.dataflow.ops.groups import Members, changed, members
 from headwater.compute.dataflow.ops.groups import Versions as At
@@ -47,10 +48,11 @@ def step(op: Versions, given: Given) -> Outcome:
         return Outcome(given.output.empty_table())
     updates = groups.history(given, history, np.arange(at.groups))
     order = [updates.column(name) for name in op.ties] if op.ties else None
-    return Outcome(_rows(members(updates, at, order), at, given.output))
+    return Outcome(version_rows(members(updates, at, order), at, given.output))
 
 
-def _rows(found: Members, at: At, schema: pa.Schema) -> pa.Table:
+def version_rows(found: Members, at: At, schema: pa.Schema) -> pa.Table:
+    """Return the rows of all versions, with what is known of each."""
     follows = np.arange(1, at.count + 1)
     last = np.zeros(at.count, np.bool_)
     last[at.start[1:] - 1] = True
