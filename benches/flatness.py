@@ -41,6 +41,8 @@ OPERATORS = {
     "lag over all": "SELECT id, x - lag(x) OVER (ORDER BY id) AS d FROM facts",
     "moving sum": "SELECT id, sum(x) OVER (PARTITION BY id % 50 ORDER BY id "
     "ROWS BETWEEN 6 PRECEDING AND CURRENT ROW) AS s FROM facts",
+    "sum of what is near": "SELECT id, sum(x) OVER (PARTITION BY id % 50 ORDER BY id "
+    "RANGE BETWEEN 500 PRECEDING AND CURRENT ROW) AS s FROM facts",
     "intersect": "SELECT dim AS k FROM facts WHERE x % 7 = 0 INTERSECT SELECT id FROM dims",
     "except": "SELECT id AS k FROM dims EXCEPT SELECT dim FROM facts WHERE x % 7 = 0",
     "grouping sets": "SELECT grp, x % 3 AS m, count(*) AS n, sum(x) AS s FROM facts "

@@ -102,6 +102,8 @@ FLAT = {
     "lag": "SELECT g, id, lag(x) OVER (PARTITION BY g ORDER BY x) AS before FROM facts",
     "moving": "SELECT id, sum(x) OVER (ORDER BY x, id ROWS BETWEEN 3 PRECEDING AND 2 FOLLOWING) "
     "AS s FROM facts",
+    "near": "SELECT id, count(*) OVER (PARTITION BY g ORDER BY id RANGE BETWEEN 30 PRECEDING AND "
+    "CURRENT ROW) AS n FROM facts",
     # What comes and goes by itself.
     "temporal": f"SELECT id, x FROM facts WHERE {TIMESTAMP} <= now() + INTERVAL 1 HOUR "
     f"AND {TIMESTAMP} > now() - INTERVAL 1 HOUR",

@@ -48,6 +48,10 @@ QUERIES = {
     "BETWEEN 2 PRECEDING AND 1 FOLLOWING)",
     "ahead": "SELECT id, tier, avg(tier) OVER (ORDER BY tier DESC ROWS BETWEEN 1 FOLLOWING AND 3 "
     "FOLLOWING) AS a FROM customers",
+    "last_minute": "SELECT region, count(*) OVER (PARTITION BY region ORDER BY at RANGE BETWEEN "
+    "INTERVAL '10' SECOND PRECEDING AND CURRENT ROW) AS n, max(customer) OVER (PARTITION BY region "
+    "ORDER BY at RANGE BETWEEN INTERVAL '3' SECOND PRECEDING AND INTERVAL '2' SECOND FOLLOWING) AS "
+    "m FROM (SELECT region, customer, timestamp_seconds(amount % 60) AS at FROM orders)",
     "floats": "SELECT id, sum(tier) OVER (ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND "
     "CURRENT ROW) AS s, stddev(tier) OVER (PARTITION BY id) AS d, max(tier) OVER () AS m "
     "FROM customers",
@@ -96,7 +100,7 @@ def test_windows_are_exact_at_every_time(spark: Any, client: Client) -> None:
 def test_what_looks_at_neighbours_reads_stretches(spark: Any, client: Client) -> None:
     Story(11).go_on(client)
     controller = ViewController(client, spark)
-    for name in ("lags", "all_lags", "moving", "ahead"):
+    for name in ("lags", "all_lags", "moving", "ahead", "ranges", "last_minute"):
         view = controller.create_view(name, QUERIES[name])
         assert isinstance(view, MaintainedView)
         assert any(isinstance(operator, Stretches) for operator in view.flow.operators), name

@@ -11,6 +11,8 @@ A run's rows at the edge of a margin may have neighbours with the same number be
 known ends before that number. The more runs there are, the less of what is read is known: of two
 runs, the nearer edge counts.
 
+:func:`between` reads what is between numbers, where it is known how far to read.
+
 Cost: per run a binary search for each place, and the rows found; a row that is near several places
 is read once. Rows with one number are read together, however many they are.
 
@@ -72,12 +74,35 @@ def around(
         inner = np.flatnonzero(end < run.rows)
         high[inner] = np.minimum(high[inner], run.longs(end[inner] - 1, HASH))
         rows = _union(np.maximum(first, 0), np.minimum(end, run.rows))
-        latest = run.max_time
-        if ignore_from is not None and latest is not None and latest >= ignore_from:
-            rows = rows[run.longs(rows, TIME) < ignore_from]
-        taken: list[Any] = run.take(rows, columns)
-        found.append(pa.Table.from_arrays(taken, schema=wanted))
+        found.append(_taken(run, rows, wanted, ignore_from))
     return Around(pa.concat_tables(found), low, high)
+
+
+def between(
+    runs: Sequence[Run],
+    least: Longs,
+    most: Longs,
+    columns: Sequence[str],
+    schema: pa.Schema,
+    ignore_from: int | None = None,
+) -> pa.Table:
+    """Return these columns of the rows whose number is in any of the intervals, both ends in it."""
+    wanted = pa.schema([schema.field(name).with_nullable(True) for name in columns])
+    found = [wanted.empty_table()]
+    for run in runs:
+        if run.rows:
+            left, _ = run.equal_range(least)
+            _, right = run.equal_range(most)
+            found.append(_taken(run, _union(left, right), wanted, ignore_from))
+    return pa.concat_tables(found)
+
+
+def _taken(run: Run, rows: Longs, wanted: pa.Schema, ignore_from: int | None) -> pa.Table:
+    latest = run.max_time
+    if ignore_from is not None and latest is not None and latest >= ignore_from:
+        rows = rows[run.longs(rows, TIME) < ignore_from]
+    taken: list[Any] = run.take(rows, wanted.names)
+    return pa.Table.from_arrays(taken, schema=wanted)
 
 
 def _union(starts: Longs, stops: Longs) -> Longs:

@@ -15,7 +15,7 @@ import pytest
 from headwater.compute.dataflow.graph import Sort
 from headwater.compute.dataflow.operator import update_schema
 from headwater.compute.dataflow.ops.groups import order_codes
-from headwater.compute.dataflow.ops.near import has_rank, numbers, span
+from headwater.compute.dataflow.ops.near import has_rank, numbers, reached, span
 from headwater.compute.ir.expression import Column
 from tests.seeds import seeds
 
@@ -96,6 +96,24 @@ def test_a_partition_has_a_range_of_its_own() -> None:
     assert len(set(start.tolist())) == 3
     ranges = sorted(set(zip(start.tolist(), end.tolist(), strict=True)))
     assert all(a[1] <= b[0] for a, b in pairwise(ranges))
+
+
+@pytest.mark.parametrize("type_", ["int", "bigint", "date", "timestamp", "timestamp_ntz"])
+@pytest.mark.parametrize("distance", [0, 1, 10**6, 2**62 - 1])
+def test_what_is_near_has_a_number_that_is_reached(type_: str, distance: int) -> None:
+    rows = table(type_, [*VALUES[type_], None])
+    sort = Sort("v_1", descending=False, nulls_first=False)
+    found, (low, high) = numbers(rows, ("p_2",), sort), reached(rows, ("p_2",), sort, distance)
+    assert ((low <= found) & (found <= high)).all()
+    assert low[-1] == high[-1] == found[-1], "NULL is near to NULL alone"
+    start, end = span(found)
+    assert ((start < low) & (high < end)).all(), "in its own partition"
+    unit = {"date": pa.int32()}.get(type_, pa.int64())
+    wholes = rows.column("v_1").combine_chunks().drop_null().cast(unit).to_pylist()
+    for at, x in enumerate(wholes):
+        for other, y in enumerate(wholes):
+            near = abs(x - y) <= distance
+            assert not near or low[at] <= found[other] <= high[at]
 
 
 def test_a_slice_of_strings_has_its_own_bytes() -> None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from headwater.compute.dataflow.bounds import written
 from headwater.compute.dataflow.edge import BEFORE, PLACE, UNTIL, VERSION_OF
 from headwater.compute.dataflow.graph import (
     Dataflow,
@@ -45,6 +46,24 @@ def answers(rows: list[Row], before: int, after: int) -> list[str]:
     ]
 
 
+def near_by(rows: list[Row], before: int, after: int, descending: bool) -> list[str]:
+    """The same by value: who is so near on either side."""
+
+    def near(x: int | None, other: int | None) -> bool:
+        if x is None or other is None:
+            return x is other
+        further = x - other if descending else other - x
+        return -before <= further <= after
+
+    return [str([row for row in rows if near(x, row[0])]) for x, _ in rows]
+
+
+def told(op: Stretches, rows: list[Row]) -> list[str]:
+    if op.by_value:
+        return near_by(rows, op.before, op.after, op.order[0].descending)
+    return answers(rows, op.before, op.after)
+
+
 def both(op: Stretches, given: Given) -> Outcome:
     """Stretches, a function of each row's neighbours in Python, and updates of what it says."""
     found = stretches.step(op, replace(given, output=update_schema((*SYSTEM, P, X, Y))))
@@ -58,8 +77,8 @@ def both(op: Stretches, given: Given) -> Outcome:
         assert [row[PLACE.name] for row in rows] == list(range(1, len(rows) + 1))
         assert len({(row[UNTIL.name], row[BEFORE.name], row[TIME]) for row in rows}) == 1
         values = [(row[X.name], row[Y.name]) for row in rows]
-        told = answers(values, op.before, op.after)
-        made += [{**row, NEAR.name: near} for row, near in zip(rows, told, strict=True)]
+        near = told(op, values)
+        made += [{**row, NEAR.name: text} for row, text in zip(rows, near, strict=True)]
     origin = Laned(1, (UNTIL, BEFORE, P, X, Y, NEAR))
     delta = pa.Table.from_pylist(made, schema=update_schema((*SYSTEM, P, X, Y, NEAR)))
     delta = delta.select(update_schema(origin.columns).names)
@@ -68,9 +87,16 @@ def both(op: Stretches, given: Given) -> Outcome:
 
 
 def rig(
-    seed: int, before: int, after: int, sort: Sort, partition: tuple[str, ...] = (P.name,)
+    seed: int,
+    before: int,
+    after: int,
+    sort: Sort,
+    partition: tuple[str, ...] = (P.name,),
+    *,
+    by_value: bool = False,
 ) -> Rig:
-    op = Stretches(GIVEN, partition, (sort,), (P.name, X.name, Y.name), before, after, "s", 1)
+    ties = (P.name, X.name, Y.name)
+    op = Stretches(GIVEN, partition, (sort,), ties, before, after, "s", 1, by_value)
     columns = stretches.state_columns(GIVEN.columns)
     state = State("s", columns, (stretches.NUMBER.name,), ordered=True)
     return Rig(op, both, output=(P, X, Y, NEAR), states=[state], seed=seed)
@@ -97,8 +123,8 @@ def by_force(op: Stretches, inputs: Mapping[Any, Rows]) -> list[Row]:
     made: list[Row] = []
     for rows in groups.values():
         placed = ordered(rows, op.order[0])
-        told = answers([row[1:] for row in placed], op.before, op.after)
-        made += [(*row, near) for row, near in zip(placed, told, strict=True)]
+        near = told(op, [row[1:] for row in placed])
+        made += [(*row, text) for row, text in zip(placed, near, strict=True)]
     return made
 
 
@@ -144,6 +170,28 @@ def test_answers_of_neighbours_are_exact_at_every_time(seed: int) -> None:
     tested = rig(seed, *reach, sort, partition)
     live(random, tested, 6, random.choice([0, 5, 60]))
     tested.check(oracle(tested))
+
+
+@pytest.mark.parametrize("seed", seeds(40, 2_000))
+def test_answers_of_what_is_near_are_exact_at_every_time(seed: int) -> None:
+    random = Random(f"near {seed}")
+    reach = random.choice([(1, 0), (0, 5), (7, 2), (0, 0), (2**30, 1)])
+    sort = Sort(X.name, random.random() < 0.5, random.random() < 0.5)
+    partition = (P.name,) if random.random() < 0.7 else ()
+    tested = rig(seed, *reach, sort, partition, by_value=True)
+    live(random, tested, 5, random.choice([0, 5, 60]))
+    tested.check(oracle(tested))
+
+
+def test_what_is_near_by_its_value_is_read_and_no_more() -> None:
+    read = []
+    for count in (200, 2_000):
+        tested = rig(0, 3, 2, Sort(X.name), by_value=True)
+        many(count, tested)
+        tested.step({GIVEN: [((1.5, 100, "a"), 1, -1), ((1.5, 50, "b"), 2, 1)]}, 3)
+        read.append(tested.rows_read)
+        tested.check(oracle(tested))
+    assert read == [22, 22], "five on either side of both, and those at them"
 
 
 def many(count: int, tested: Rig) -> None:
@@ -253,7 +301,8 @@ ALL = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
         ([call("lag", "ROWS BETWEEN -2 FOLLOWING AND -2 FOLLOWING", "2")], (2, 2)),
         ([call("lag", ALL, "-3"), call("max", "ROWS BETWEEN 9 PRECEDING AND CURRENT ROW")], (9, 3)),
         ([call("sum", ALL)], None),
-        ([call("max", "RANGE BETWEEN 1 PRECEDING AND CURRENT ROW")], None),
+        ([call("max", "RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW")], None),
+        ([call("max", "RANGE BETWEEN 1 PRECEDING AND CURRENT ROW"), call("lag", ALL, "1")], None),
         ([call("max", "ROWS BETWEEN 1 PRECEDING AND CURRENT ROW"), call("rank", ALL)], None),
         ([call("lag", ALL, "2", ignore_nulls=True)], None),
         ([call("lag", ALL, "k_1")], None),
@@ -271,6 +320,17 @@ def test_a_few_neighbours_are_a_stretch(
             (state,) = found.states
             assert state.ordered
             assert state.key == (stretches.NUMBER.name,)
+
+
+def test_what_is_near_by_its_value_is_a_stretch() -> None:
+    frames = (
+        "RANGE BETWEEN 7 PRECEDING AND 1 PRECEDING",
+        "RANGE BETWEEN CURRENT ROW AND 3 FOLLOWING",
+    )
+    found = flow(*(call(f, frame) for f, frame in zip(("max", "sum"), frames, strict=True)))
+    (operator,) = [o for o in found.operators if isinstance(o, Stretches)]
+    assert (operator.before, operator.after, operator.by_value) == (7, 3, True)
+    assert "10 before and after each changed value" in written(found)
 
 
 def test_an_order_without_ranks_reads_partitions() -> None:

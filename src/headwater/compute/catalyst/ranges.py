@@ -15,7 +15,7 @@ has this. Months are no distance, since they have no length: a frame of them is 
 one of decimals and floats.
 
 Pure. Kept by: ``tests/unit/compute/test_ranges.py``, ``tests/spark/test_window_overflow.py``.
-Relied on by: ``ordered.py``.
+Relied on by: ``ordered.py``; by ``dataflow/lower_window.py``, for how far a frame reaches.
 """
 
 from __future__ import annotations
@@ -55,6 +55,30 @@ def widened(value: str, type_: str, frame: str) -> Widened | None:
         return None
     order = f"CAST({number} AS DECIMAL(20,0))"
     return Widened(order, f"RANGE BETWEEN {bounds[0]} AND {bounds[1]}")
+
+
+def distances(type_: str, frame: str) -> tuple[int, int] | None:
+    """Return how far a frame reaches before and after a value, in the unit of :func:`widened`.
+
+    A bound on the other side of the value counts as none; ``None``: it has no bound, or no length.
+
+    >>> distances("date", "RANGE BETWEEN 7 PRECEDING AND CURRENT ROW")
+    (7, 0)
+    >>> distances("timestamp", "RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW")
+    """
+    found = _FRAME.fullmatch(frame)
+    if found is None or _number("x", type_) is None:
+        return None
+    first, last = (_signed(text, type_) for text in found.groups())
+    return None if first is None or last is None else (max(0, -first), max(0, last))
+
+
+def _signed(text: str, type_: str) -> int | None:
+    if text == "CURRENT ROW":
+        return 0
+    value, _, side = text.rpartition(" ")
+    length = _length(value, type_)
+    return -length if length is not None and side == "PRECEDING" else length
 
 
 def _number(value: str, type_: str) -> str | None:

@@ -162,16 +162,7 @@ def _explained(flow: Dataflow, operator: Operator) -> Explained:
                 _into(flow, operator.input),
             )
         case Stretches():
-            reach = operator.before + operator.after
-            return Explained(
-                f"the rows of {_named(operator.input)} around its changes",
-                "read again, for Spark's own functions to look at every version of them: an answer "
-                f"depends on {operator.before} rows before a row and {operator.after} after it",
-                f"the change, and of each changed place the rows at it and {margin(reach)} before "
-                "and after it in each run, or a few times that where they have gone since",
-                (_stated(flow, operator.state, "the rows, in their order"),),
-                _into(flow, operator.input),
-            )
+            return _stretches(flow, operator)
         case Temporal():
             return Explained(
                 f"rows of {_named(operator.input)} as long as they are in time",
@@ -235,6 +226,27 @@ def _reduce(flow: Dataflow, operator: Reduce) -> Explained:
         "or perhaps without others",
         (rows, best),
         into,
+    )
+
+
+def _stretches(flow: Dataflow, operator: Stretches) -> Explained:
+    before, after = operator.before, operator.after
+    if operator.by_value:
+        near = f"what is {before:,} before it and {after:,} after it by its value"
+        bound = f"the rows that are {before + after:,} before and after each changed value"
+    else:
+        near = f"{before:,} rows before it and {after:,} after it"
+        bound = (
+            f"of each changed place the rows at it and {margin(before + after):,} before and after "
+            "it in each run, or a few times that where they have gone since"
+        )
+    return Explained(
+        f"the rows of {_named(operator.input)} around its changes",
+        "read again, for Spark's own functions to look at every version of them: the answer of a "
+        f"row depends on {near}",
+        f"the change, and {bound}",
+        (_stated(flow, operator.state, "the rows, in their order"),),
+        _into(flow, operator.input),
     )
 
 

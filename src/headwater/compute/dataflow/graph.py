@@ -277,7 +277,8 @@ class Stretches(msgspec.Struct, frozen=True, tag="stretches"):
     """Of each partition that changed, the rows around its changes, in versions like those above.
 
     What is asked of a row depends on at most ``before`` rows before it in the order and ``after``
-    behind it. The output has the columns of a version (``edge.py``), then the input's.
+    behind it; or on those whose value is so near. The output has the columns of a version
+    (``edge.py``), then the input's.
     """
 
     input: Origin
@@ -290,6 +291,8 @@ class Stretches(msgspec.Struct, frozen=True, tag="stretches"):
     state: str
     """The rows, in the order of their numbers (``ops/stretches.py``)."""
     output: int
+    by_value: bool = False
+    """``before`` and ``after`` are no rows but distances: of whole numbers, days, microseconds."""
 
 
 class Unversion(msgspec.Struct, frozen=True, tag="unversion"):

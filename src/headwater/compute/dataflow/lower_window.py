@@ -7,8 +7,9 @@
     Aggregate   the first row of each version of a group, with the calls over all of it; the group's
                 key is shown as SQL shows it, not as the first row has it
 
-Where all calls of a window look at a few rows before and after each row (``_reach``), and the first
-key of its order has ranks (``ops/near.py``), stretches of partitions are read instead of wholes.
+Where all calls of a window look at a few rows before and after each row, or at what is near by its
+value (``_reach``), and the first key of its order has ranks (``ops/near.py``), stretches of
+partitions are read instead of wholes.
 
 Partition, order and arguments are computed in the edge before, and answers that may not fit their
 type in the edge after (``lower_overflow.py``): there an error is data. ``DISTINCT`` is none of a
@@ -26,9 +27,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from headwater.compute.catalyst.ordered import WHOLE
+from headwater.compute.catalyst.ranges import distances
 from headwater.compute.dataflow import graph
 from headwater.compute.dataflow.edge import BEFORE, PLACE, UNTIL, VERSION_OF
 from headwater.compute.dataflow.flow import (
@@ -80,6 +82,8 @@ _ROWS: Final = re.compile(
 _NEIGHBOURS: Final = ("lag", "lead")
 REACH_MAX: Final = 1_000
 """Up to so many neighbours; what depends on more reads whole partitions."""
+FAR: Final = 2**62
+"""No distance is as large: values of a type are nearer to each other than twice that."""
 _ONLY: Final = Column("_only_0", "int", False)
 _SORTED: Final = re.compile(r"(.*)( (?:ASC|DESC) NULLS (?:FIRST|LAST))", re.DOTALL)
 _FLOATING: Final = ("float", "double")
@@ -165,7 +169,7 @@ def windowed(context: Context, node: Window, wanted: Sequence[str]) -> Flow:
     ties = tuple(column.name for column in whole)
     parts, answers = _in_parts(context.build, made)
     needed = [*wanted, *_used(order, made)]
-    reach = _reach(made) if order and has_rank(order[0].expression.type) else None
+    reach = _reach(made, order)
     if reach is None:
         versions = _versions(context.build, inputs, flow, keys, ties, needed)
     else:
@@ -185,7 +189,7 @@ def _stretches(
     flow: Flow,
     keys: Sequence[str],
     order: tuple[tuple[SortKey, ...], tuple[str, ...]],
-    reach: tuple[int, int],
+    reach: _Reach,
     needed: Sequence[str],
 ) -> Flow:
     """Return the versions of what is around changes; ``order``: its keys, and ties."""
@@ -196,20 +200,58 @@ def _stretches(
     sorts = tuple(Sort(key.expression.text, key.descending, key.nulls_first) for key in by)
     state = build.state(stretches.state_columns(origin.columns), (NUMBER.name,), ordered=True)
     partition = tuple(dict.fromkeys(keys))
-    build.add(graph.Stretches(origin, partition, sorts, ties, *reach, state, output))
+    build.add(
+        graph.Stretches(
+            origin,
+            partition,
+            sorts,
+            ties,
+            reach.before,
+            reach.after,
+            state,
+            output,
+            reach.by_value,
+        )
+    )
     return build.flow_of(output)
 
 
-def _reach(calls: Sequence[WindowCall]) -> tuple[int, int] | None:
-    """Return on how many rows before and after a row its answers depend; ``None``: on any."""
-    before = after = 0
-    for call in calls:
-        found = _offset(call) if call.function in _NEIGHBOURS else _ROWS.fullmatch(call.frame)
-        if found is None:
-            return None
-        first, last = found if isinstance(found, tuple) else map(_bound, found.groups())
-        before, after = max(before, -first), max(after, last)
-    return (before, after) if before + after <= REACH_MAX else None
+class _Reach(NamedTuple):
+    """On what the answers of a row depend: so many rows, or what is so near by its value."""
+
+    before: int
+    after: int
+    by_value: bool
+
+
+def _reach(calls: Sequence[WindowCall], order: Sequence[SortKey]) -> _Reach | None:
+    """Return how far the calls look from a row; ``None``: to any other one."""
+    if not order or not has_rank(order[0].expression.type):
+        return None
+    rows = _largest([_rows_around(call) for call in calls])
+    if rows is not None:
+        return _Reach(*rows, by_value=False) if sum(rows) <= REACH_MAX else None
+    if len(order) > 1 or any(call.function in _NEIGHBOURS for call in calls):
+        return None
+    values = _largest([distances(order[0].expression.type, call.frame) for call in calls])
+    return _Reach(*values, by_value=True) if values is not None and sum(values) < FAR else None
+
+
+def _largest(reaches: Sequence[tuple[int, int] | None]) -> tuple[int, int] | None:
+    known = [reach for reach in reaches if reach is not None]
+    if len(known) < len(reaches):
+        return None
+    return max(before for before, _ in known), max(after for _, after in known)
+
+
+def _rows_around(call: WindowCall) -> tuple[int, int] | None:
+    if call.function in _NEIGHBOURS:
+        return _offset(call)
+    found = _ROWS.fullmatch(call.frame)
+    if found is None:
+        return None
+    first, last = map(_bound, found.groups())
+    return max(0, -first), max(0, last)
 
 
 def _offset(call: WindowCall) -> tuple[int, int] | None:
@@ -218,7 +260,7 @@ def _offset(call: WindowCall) -> tuple[int, int] | None:
         return None
     text = call.arguments[1].text
     distance = abs(int(text)) if re.fullmatch(r"-?[0-9]{1,9}", text) else None
-    return None if distance is None else (-distance, distance)
+    return None if distance is None else (distance, distance)
 
 
 def _bound(text: str) -> int:

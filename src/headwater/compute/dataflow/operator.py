@@ -34,7 +34,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.collection.around import Around, around
+from headwater.collection.around import Around, around, between
 from headwater.collection.probe import probe
 from headwater.collection.run import Run
 from headwater.compute.dataflow.graph import Origin
@@ -117,6 +117,12 @@ class History:
         """Return what is around places of an ordered state; see ``collection/around.py``."""
         found = around(self.runs, places, margins, columns, self.schema, self.ignore_from)
         self.rows_read += found.rows.num_rows
+        return found
+
+    def between(self, least: Longs, most: Longs, columns: Sequence[str]) -> pa.Table:
+        """Return what is between numbers of an ordered state; see ``collection/around.py``."""
+        found = between(self.runs, least, most, columns, self.schema, self.ignore_from)
+        self.rows_read += found.num_rows
         return found
 
     def under(self, key: Any, columns: Sequence[str]) -> Iterator[pa.Table]:

@@ -46,6 +46,7 @@ _MIDDLE: Final = 1 << (RANK_BITS - 1)
 _EXACT: Final = 1 << (RANK_BITS - 2)
 """Up to here a whole number is its own rank."""
 _DIGITS_MAX: Final = 18
+_TIMESTAMP_BITS: Final = 13
 _TYPES: Final = frozenset(
     [
         "boolean",
@@ -84,6 +85,26 @@ def numbers(rows: pa.Table, partition: Sequence[str], first: Sort) -> Longs:
     return numbered
 
 
+def reached(
+    rows: pa.Table, partition: Sequence[str], first: Sort, distance: int
+) -> tuple[Longs, Longs]:
+    """Return the least and the greatest number that values have which are so near to a row's.
+
+    The distance is one of whole numbers, of days or of microseconds. NULL is near to NULL alone.
+    """
+    column = one_array(rows.column(first.column))
+    own = numbers(rows, partition, first)
+    start, _ = span(own)
+    known = np.asarray(column.is_valid(), dtype=np.bool_)
+    values, unit = _wholes(column.drop_null())
+    least, greatest = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+    room = np.clip(values, least + distance, greatest - distance)
+    low, high = own.copy(), own.copy()
+    low[known] = start[known] + _clipped(_of_wholes((room - distance) >> unit))
+    high[known] = start[known] + _clipped(_of_wholes((room + distance) >> unit))
+    return low, high
+
+
 def span(numbered: Longs) -> tuple[Longs, Longs]:
     """Return two numbers between which all rows of the partition of each row are."""
     start = (numbered >> RANK_BITS) << RANK_BITS
@@ -94,7 +115,12 @@ def _ranks(column: Any, first: Sort) -> Longs:
     known = np.asarray(column.is_valid(), dtype=np.bool_)
     ranks = np.full(len(column), _LEAST if first.nulls_first != first.descending else _GREATEST)
     values = column if known.all() else column.drop_null()
-    ranks[known] = np.clip(_ranked(values) + _MIDDLE, _LEAST, _GREATEST)
+    ranks[known] = _clipped(_ranked(values))
+    return ranks
+
+
+def _clipped(from_middle: Longs) -> Longs:
+    ranks: Longs = np.clip(from_middle + _MIDDLE, _LEAST, _GREATEST)
     return ranks
 
 
@@ -105,13 +131,19 @@ def _ranked(values: Any) -> Longs:
         return _of_doubles(normalised(values).cast(pa.float64()).to_numpy(zero_copy_only=False))
     if pa.types.is_decimal(type_):
         return _of_wholes(whole_numbers(values).digits.astype(np.int64))
-    if pa.types.is_timestamp(type_):
-        return _of_wholes(values.cast(pa.int64()).to_numpy() >> 13)
-    if pa.types.is_date32(type_):
-        return _of_wholes(values.cast(pa.int32()).cast(pa.int64()).to_numpy())
-    if pa.types.is_boolean(type_) or pa.types.is_integer(type_):
-        return _of_wholes(values.cast(pa.int64()).to_numpy())
-    return _of_bytes(values.cast(pa.large_binary())) - _MIDDLE
+    if pa.types.is_string(type_) or pa.types.is_binary(type_):
+        return _of_bytes(values.cast(pa.large_binary())) - _MIDDLE
+    wholes, unit = _wholes(values)
+    return _of_wholes(wholes >> unit)
+
+
+def _wholes(values: Any) -> tuple[Longs, int]:
+    """Return values as whole numbers, and how many bits of them are less than their rank tells."""
+    if pa.types.is_timestamp(values.type):
+        return values.cast(pa.int64()).to_numpy(), _TIMESTAMP_BITS
+    if pa.types.is_date32(values.type):
+        values = values.cast(pa.int32())
+    return values.cast(pa.int64()).to_numpy(), 0
 
 
 def _of_wholes(values: Longs) -> Longs:

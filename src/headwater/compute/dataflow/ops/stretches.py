@@ -8,6 +8,11 @@ changes the answers of its neighbours and of no others, however large the partit
                that ``before + after`` of them are the same in all versions; or up to its end
     version    as in ``versions.py``: before the first change of the stretch, and after each
 
+Where it is the value that has to be near (``by_value``: ``RANGE BETWEEN INTERVAL '1' HOUR PRECEDING
+AND CURRENT ROW``), a stretch has all rows whose value is within both distances together of a
+changed one. Then all that the answer of a row within one of them depends on is there; any other
+row sees the same in all versions.
+
 A version is answered as if it were a partition. Of a row with all it depends on in the stretch that
 is its answer. Of the first ``before`` rows and the last ``after`` ones, if the partition goes on
 there, it is not; but all that their answers see are rows that are the same in all versions, so
@@ -18,7 +23,7 @@ read from it with a margin (``collection/around.py``); where that has not enough
 since others have gone or are of other partitions, with a larger one.
 
 Bound: the delta; and in each run of the state, of each place that changed, its rows and
-:func:`margin` rows on either side, or a few times that.
+:func:`margin` rows on either side, or a few times that; or all that are so near by their value.
 
 Kept by: this module, against an oracle in ``tests/unit/dataflow/test_stretches.py``.
 """
@@ -27,11 +32,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from headwater.collection.around import Around
 from headwater.compute.dataflow.graph import Stretches
 from headwater.compute.dataflow.operator import Given, Outcome
 from headwater.compute.dataflow.ops.groups import (
@@ -45,7 +51,7 @@ from headwater.compute.dataflow.ops.groups import (
     numbered,
     versions,
 )
-from headwater.compute.dataflow.ops.near import numbers, span
+from headwater.compute.dataflow.ops.near import numbers, reached, span
 from headwater.compute.dataflow.ops.top_k import in_order
 from headwater.compute.dataflow.ops.versions import version_rows
 from headwater.compute.ir.expression import Column
@@ -117,41 +123,64 @@ def _partition(op: Stretches, rows: pa.Table) -> list[Any]:
 
 def _around(op: Stretches, given: Given, delta: pa.Table, number: Longs) -> _Found:
     """Return stretches with as many rows around the changes as are needed."""
-    history = given.states[op.state]
-    names = [column.name for column in op.input.columns]
+    history, reach = given.states[op.state], op.before + op.after
+    columns = [NUMBER.name, *(column.name for column in op.input.columns), DIFF]
+    if op.by_value:
+        least, most = reached(delta, op.partition, op.order[0], reach)
+        seen = history.between(least, most, columns)
+        return _stretched(op, given, delta, number, Around(seen, least - 1, most + 1)).found
     places = np.unique(number)
-    margins = np.full(len(places), margin(op.before + op.after))
+    margins = np.full(len(places), margin(reach))
     while True:  # Margins grow, until all there is is read.
-        seen = history.around(places, margins, [NUMBER.name, *names, DIFF])
-        low, high = _merged(seen.low, seen.high)
-        where = _within(seen.rows.column(NUMBER.name).to_numpy(), low, high)
-        past = seen.rows.filter(pa.array(where >= 0))
-        earlier = pa.array(np.full(past.num_rows, given.lower - 1))
-        past = pa.Table.from_arrays(
-            [*past.select(names).columns, earlier, past.column(DIFF)], schema=delta.schema
-        )
-        ours = _within(number, low, high)
-        updates = pa.concat_tables([past, delta])
-        of = np.concatenate([where[where >= 0], ours])
-        group, first = numbered([pa.array(of), *_partition(op, updates)], len(updates))
-        new = np.arange(len(updates)) >= len(past)
-        # Of other partitions with the same numbers, nothing changed.
-        changed = np.zeros(len(first), np.bool_)
-        changed[group[new]] = True
-        wanted = changed[group]
-        group = (np.cumsum(changed) - 1)[group]
-        one = np.empty(int(changed.sum()), np.int64)
-        one[group[new]] = np.arange(len(number))
-        start, end = span(number[one])
-        at_start, at_end = low[ours[one]] <= start, high[ours[one]] >= end
-        begins, ends = (at_end, at_start) if op.order[0].descending else (at_start, at_end)
-        found = _found(
-            op, updates.filter(pa.array(wanted)), group[wanted], new[wanted], begins, ends
-        )
-        short = _short(found, op.before + op.after)
+        stretched = _stretched(op, given, delta, number, history.around(places, margins, columns))
+        short = _short(stretched.found, reach)
         if not short.any():
-            return found
-        margins[np.isin(_within(places, low, high), ours[one][short])] *= GROWTH
+            return stretched.found
+        where = _within(places, stretched.low, stretched.high)
+        margins[np.isin(where, stretched.where[short])] *= GROWTH
+
+
+class _Stretched(NamedTuple):
+    """Stretches, and the intervals of numbers that they are in."""
+
+    found: _Found
+    low: Longs
+    high: Longs
+    where: Longs
+    """Of each stretch, its interval."""
+
+
+def _stretched(
+    op: Stretches, given: Given, delta: pa.Table, number: Longs, seen: Around
+) -> _Stretched:
+    """Return the rows of each partition that changed, in the intervals around its changes."""
+    names = [column.name for column in op.input.columns]
+    low, high = _merged(seen.low, seen.high)
+    where = _within(seen.rows.column(NUMBER.name).to_numpy(), low, high)
+    past = seen.rows.filter(pa.array(where >= 0))
+    earlier = pa.array(np.full(past.num_rows, given.lower - 1))
+    past = pa.Table.from_arrays(
+        [*past.select(names).columns, earlier, past.column(DIFF)], schema=delta.schema
+    )
+    ours = _within(number, low, high)
+    updates = pa.concat_tables([past, delta])
+    of = np.concatenate([where[where >= 0], ours])
+    group, first = numbered([pa.array(of), *_partition(op, updates)], len(updates))
+    new = np.arange(len(updates)) >= len(past)
+    # Of other partitions with the same numbers, nothing changed.
+    changed = np.zeros(len(first), np.bool_)
+    changed[group[new]] = True
+    wanted = changed[group]
+    group = (np.cumsum(changed) - 1)[group]
+    one = np.empty(int(changed.sum()), np.int64)
+    one[group[new]] = np.arange(len(number))
+    where = ours[one]
+    start, end = span(number[one])
+    at_start, at_end = low[where] <= start, high[where] >= end
+    begins, ends = (at_end, at_start) if op.order[0].descending else (at_start, at_end)
+    updates = updates.filter(pa.array(wanted))
+    found = _found(op, updates, group[wanted], new[wanted], begins, ends)
+    return _Stretched(found, low, high, where)
 
 
 def _merged(low: Longs, high: Longs) -> tuple[Longs, Longs]:
