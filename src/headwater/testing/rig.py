@@ -150,8 +150,8 @@ class Rig:
         self.output_columns = tuple(output)
         self.arrangements, self.states = tuple(arrangements), tuple(states)
         self.start = self.upper = start
-        self.remembers = True
-        """Whether the operator is given memories; ``False``: it has to look everything up."""
+        self.remembers = 0.8
+        """How likely the operator is given memories; 0: it has to look everything up."""
         self.random = Random(seed)
         self.inputs = {o: [updates_table(o.columns, ())] for o in origins(operator)}
         self.output = update_schema(self.output_columns).empty_table()
@@ -251,7 +251,7 @@ class Rig:
 
     def _recalled(self, state: str) -> Memory | None:
         """Return what the step before left of a state, if no other process steps this time."""
-        same = self.remembers and self._forgets.random() < 0.8
+        same = self._forgets.random() < self.remembers
         return self._memories.get(state) if same else None
 
     def _runs(self, name: str, key: Sequence[str], ordered: bool = False) -> list[Run]:

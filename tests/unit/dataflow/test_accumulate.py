@@ -342,11 +342,14 @@ def test_bound_is_the_groups_that_change() -> None:
     read = []
     for groups in (200, 2000):
         rig, op = rig_of(("c0_0",), calls, columns, 1)
-        rig.remembers = False
+        rig.remembers = 0
         rig.step({op.input: [((g, m, 0.5), 5, 1) for g in range(groups) for m in range(3)]}, 6)
         rig.step({op.input: [((g, 9, 0.5), 6, 1) for g in range(50)]}, 7)
         read.append(rig.rows_read)
-    assert read == [50, 50]
+        rig.remembers = 1
+        rig.step({op.input: [((g, 9, 0.5), 7, 1) for g in range(60)]}, 8)
+        read.append(rig.rows_read)
+    assert read == [50, 10, 50, 10], "what is remembered is not looked up"
 
 
 # ---- what is accumulable ---------------------------------------------------------------------

@@ -97,8 +97,11 @@ def test_bound_is_the_rows_that_change(kind: Literal["intersect", "except"]) -> 
     read = []
     for size in (100, 1000):
         rig, op = _rig(kind, ["int"], 0)
-        rig.remembers = False
+        rig.remembers = 0
         rig.step({op.left: [((n,), 3, 2) for n in range(size)]}, 4)
         rig.step({op.right: [((n,), 4, 1) for n in range(30)]}, 5)
         read.append(rig.rows_read)
-    assert read == [30, 30]
+        rig.remembers = 1
+        rig.step({op.left: [((n,), 5, -1) for n in range(40)]}, 6)
+        read.append(rig.rows_read)
+    assert read == [30, 10, 30, 10], "what is remembered is not looked up"

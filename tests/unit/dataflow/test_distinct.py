@@ -125,11 +125,14 @@ def test_bound_is_the_rows_that_change() -> None:
     read = []
     for size in (100, 1000):
         rig, op = _rig(columns, 0)
-        rig.remembers = False
+        rig.remembers = 0
         rig.step({op.input: [((n, "x"), 3, 2) for n in range(size)]}, 4)
         rig.step({op.input: [((n, "x"), 4, -1) for n in range(40)]}, 5)
         read.append(rig.rows_read)
-    assert read == [40, 40]
+        rig.remembers = 1
+        rig.step({op.input: [((n, "x"), 5, -1) for n in range(50)]}, 6)
+        read.append(rig.rows_read)
+    assert read == [40, 10, 40, 10], "what is remembered is not looked up"
 
 
 def test_what_is_distinguishable() -> None:

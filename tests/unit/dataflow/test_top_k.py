@@ -10,11 +10,13 @@ from random import Random
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from headwater.collection.order import order_key
 from headwater.compute.dataflow.graph import Arrangement, Laned, Sort, State, TopK
 from headwater.compute.dataflow.ops import top_k
+from headwater.compute.dataflow.ops.kept import KIND, PARTIAL
 from headwater.compute.dataflow.ops.top_k import top_k_state
 from headwater.compute.ir.expression import Column
 from headwater.persist.consolidate import TIME, consolidate
@@ -197,6 +199,21 @@ def test_what_is_owed_behind_the_kept_rows_is_not_taken_for_their_end() -> None:
     assert rows_at(case.rig.output, 3) == multiset([(kept,)])
     case.step([({"i_3": n}, 4, -1) for n in range(kept, 40)], 5)
     assert rows_at(case.rig.output, 4) == multiset([])
+
+
+def test_a_state_without_marks_says_by_its_total_that_there_are_others() -> None:
+    """As an older program wrote it: 40 rows, the first of them kept, and no mark."""
+    case = Case(["i_3"], (), [Sort("i_3")], 1, state=True)
+    case.step([({"i_3": n}, 0, 1) for n in range(40)], 1)
+    histories = case.rig._histories["first"]
+    marked = [pc.equal(table.column(KIND), PARTIAL) for table in histories]
+    assert any(pc.any(mark).as_py() for mark in marked)
+    case.rig._histories["first"] = [
+        table.filter(pc.invert(mark)) for table, mark in zip(histories, marked, strict=True)
+    ]
+    gone = [({"i_3": n}, 1, -1) for n in range(2 + top_k.SLACK)]
+    case.step([*gone, ({"i_3": 100}, 1, 1)], 2)
+    case.check()
 
 
 def test_nothing_is_kept_of_a_partition_that_is_gone() -> None:

@@ -202,8 +202,8 @@ def _xored(changes: Changes, stored: Stored, name: str, odd: Longs) -> Exact:
     if len(stored.known):
         start[stored.known] = stored.recalled[name]
     if stored.updates is not None:
-        were = column_longs(stored.updates.table, name)
-        xor.at(start, stored.updates.places, np.where(stored.updates.diffs % 2, were, 0))
+        # A row of a state comes or goes: every diff is odd, and what cancels is there twice.
+        xor.at(start, stored.updates.places, column_longs(stored.updates.table, name))
     return Exact(changes.states(start, changes.totals(odd, xor), plus=xor, minus=xor))
 
 
