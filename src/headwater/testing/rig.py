@@ -7,8 +7,8 @@
 ``check`` asks the oracle, a function from the inputs' multisets at a time to the output's, at every
 time from the start to the upper. Between steps the rig does to histories what persist may do: it
 merges runs, and advances times to ``upper - 1``, never further, at random from its seed; and rows
-come and go again in the deltas that the operator is given. What it remembers of its states is held
-against them, and is given to the next step, mostly.
+come and go again in the deltas that the operator is given, of which nothing may be left then. What
+it remembers of its states is held against them, and is given to the next step, mostly.
 """
 
 from __future__ import annotations
@@ -188,11 +188,14 @@ class Rig:
             )
             for s in self.states
         }
+        # Where nothing changes in the end, rows of the past may come and go.
+        still = not any(map(len, deltas.values()))
+        restless = {o: pa.concat_tables(self.inputs[o]) if still else d for o, d in deltas.items()}
         given = Given(
             lower,
             upper,
             hydrating=lower == self.start,
-            deltas={o: self._untidy(delta, lower, upper) for o, delta in deltas.items()},
+            deltas={o: self._untidy(d, restless[o], lower, upper) for o, d in deltas.items()},
             arrangements=arranged,
             states=states,
             output=update_schema(self.output_columns),
@@ -207,11 +210,11 @@ class Rig:
         self._compact()
         return replace(outcome, output=consolidate(outcome.output))
 
-    def _untidy(self, delta: pa.Table, lower: int, upper: int) -> pa.Table:
+    def _untidy(self, delta: pa.Table, pool: pa.Table, lower: int, upper: int) -> pa.Table:
         """Return a delta that amounts to the same: rows come and go again, at times of the step."""
-        count = self.random.randrange(4) if len(delta) else 0
-        rows = [self.random.randrange(len(delta)) for _ in range(count)]
-        picked = delta.take(pa.array(rows, pa.int64()))
+        count = self.random.randrange(4) if len(pool) else 0
+        rows = [self.random.randrange(len(pool)) for _ in range(count)]
+        picked = pool.take(pa.array(rows, pa.int64()))
         times = pa.array([self.random.randrange(lower, upper) for _ in range(count)], pa.int64())
         pieces = [delta]
         for diff in (1, -1):

@@ -330,6 +330,17 @@ def test_what_a_sum_passes_through_does_not_count() -> None:
     check(rig, op, columns)
 
 
+def test_rows_may_come_and_go_and_leave_nothing_of_a_step() -> None:
+    """The sum does not fit 64 bits, and none of its changes is left to be stored."""
+    columns = columns_of("decimal(38,0)")
+    calls = [AccumulateCall("s_9", "sum", "decimal(38,0)", ("c0_0",))]
+    rig, op = rig_of((), calls, columns, 1)
+    rig.step({op.input: [((decimal.Decimal(10**30),), 5, 1)]}, 6)
+    for upper in range(7, 12):
+        assert not rig.step({}, upper).output.num_rows
+    check(rig, op, columns)
+
+
 # ---- bound -----------------------------------------------------------------------------------
 
 
@@ -368,6 +379,7 @@ def test_what_is_accumulable() -> None:
         ("sum", ("interval month",)),
         ("var_pop", ("interval day to second",)),
         ("corr", ("double",)),
+        ("corr", ("double", "string")),
         ("bool_and", ("int",)),
         ("bit_xor", ("decimal(3,0)",)),
     ):
