@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import product
 from random import Random
 
-from headwater.compute.ir.expression import Column, Field
+from headwater.compute.ir.expression import Column, Field, JoinKey
 from headwater.compute.ir.node import Filter, Join, JoinKind, Node, Scan
 from headwater.testing.relations import RELATIONS
-from tests.unit.dataflow.lowered_plans import where
+from tests.unit.dataflow.lowered_plans import plain, where
 
 
 def _relation(name: str, number: int) -> Scan:
@@ -16,9 +16,18 @@ def _relation(name: str, number: int) -> Scan:
     return Scan(name, tuple(fields))
 
 
-def across(random: Random) -> Node:
-    """Return relations joined by what is less than what, and by more than that."""
-    count = random.choice([2, 2, 2, 3])
+def _keys(random: Random, left: Scan, right: Scan) -> tuple[JoinKey, ...]:
+    same = [(a, b) for a, b in product(left.columns, right.columns) if a.type == b.type]
+    a, b = random.choice(same)
+    return (JoinKey(plain(a.name, a.type), plain(b.name, b.type)),)
+
+
+def across(random: Random, *, keyed: bool = False) -> Node:
+    """Return relations joined by what is less than what, and by more than that.
+
+    ``keyed``: two of them also by what is equal.
+    """
+    count = random.choice([2, 3, 3, 3] if keyed else [2, 2, 2, 3])
     scans = [_relation(random.choice("rrt"), number) for number in range(1, count + 1)]
     columns = [(n, c) for n, s in enumerate(scans) for c in s.columns]
     between = [
@@ -40,11 +49,12 @@ def across(random: Random) -> Node:
     condition = where(text, *sorted(set(names)))
     node: Node = scans[0]
     for number, other in enumerate(scans[1:], 2):
+        keys = _keys(random, scans[0], other) if keyed and number == 2 else ()
         if number < count or random.random() < 0.5:
-            node = Join(node, other, "inner")
+            node = Join(node, other, "inner", keys)
             if number == count:
                 node = Filter(node, condition)
         else:
             kinds: list[JoinKind] = ["inner", "left", "right", "full", "semi", "anti"]
-            node = Join(node, other, random.choice(kinds), (), condition)
+            node = Join(node, other, random.choice(kinds), keys, condition)
     return node

@@ -74,11 +74,13 @@ def check(seed: int) -> str:
         return "checked" if view.ranges is not None else "few rows"
 
 
-def write(client: Client, histories: Histories, number: int) -> None:
-    """Write what happened before the view (0), or in one of its steps."""
+def write(client: Client, histories: Histories, number: int, only: str | None = None) -> None:
+    """Write what happened before the view (0), or in one of its steps; to this relation alone."""
     steps = [(histories.start, histories.past), *histories.steps]
     upper, updates = steps[number]
     for name, columns in schemas().items():
+        if only not in (None, name):
+            continue
         fields = [(c.name.removesuffix("_0"), c.sql_type.arrow) for c in columns]
         writer, _ = client.create_or_load(name, pa.schema(fields))
         told = [

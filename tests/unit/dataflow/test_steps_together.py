@@ -144,10 +144,16 @@ def check(seed: int) -> int:
     with tempfile.TemporaryDirectory() as folder, opened(Path(folder) / "data") as client:
         together = Together(client, random)
         write(client, histories, 0)
+        behind = dict.fromkeys(RELATIONS, 1)
         for number in range(1, STEPS + 1):
             while len(together.views) < VIEWS and random.random() < 0.7:
                 together.create(next(made))
-            write(client, histories, number)
+            for name, told in behind.items():
+                # Some inputs are behind others: arrangements are ahead of the views that have both.
+                if number == STEPS or random.random() < 0.7:
+                    for late in range(told, number + 1):
+                        write(client, histories, late, name)
+                    behind[name] = number + 1
             some = together.views if number == STEPS else _most(random, together.views)
             together.step(some)
             if random.random() < 0.5:

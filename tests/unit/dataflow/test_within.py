@@ -108,6 +108,19 @@ def test_the_output_is_the_plans_at_every_time(first: int) -> None:
     assert outcomes.count("bounded") > 25, outcomes
 
 
+@pytest.mark.parametrize("first", seeds(15, 1_500, 15))
+def test_so_it_is_where_something_is_equal_too(first: int) -> None:
+    """By what is equal rows are found; what is less than what says nothing of where they are."""
+    print(f"seeds {first} to {first + 14}")
+    outcomes: list[object] = []
+    for seed in range(first, first + 15):
+        random = Random(f"within and equal {seed}")
+        found = exact(across(random, keyed=True), random, seed)
+        outcomes.append(found if isinstance(found, str) else bounded(found))
+    assert outcomes.count(True) > 1, outcomes
+    assert outcomes.count(False) > 1, outcomes
+
+
 # ---- the lowering ----------------------------------------------------------------------------
 
 FACTS, BANDS = scan("f", "id_1", "x_1"), scan("b", "low_2", "high_2", "band_2")
