@@ -12,21 +12,34 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count, product
 from pathlib import Path
 from random import Random
 
 import pyarrow as pa
 import pytest
+from msgspec import structs
 
 from headwater.base.ids import GlobalId
 from headwater.compute import maintained
-from headwater.compute.dataflow import lanes, memory, remembered, written
+from headwater.compute.dataflow import joint, lanes, memory, remembered, written
 from headwater.compute.dataflow.chain import Chain
+from headwater.compute.dataflow.graph import DeltaJoin
 from headwater.compute.dataflow.lower import NoRule, lowered
 from headwater.compute.dataflow.ops import changes, reduce, top_k
 from headwater.compute.dataflow.task import Done
-from headwater.compute.ir.expression import Named
-from headwater.compute.ir.node import Aggregate, Node, Project, Union, reference, relations
+from headwater.compute.ir.expression import Comparison, Field, JoinKey, Named
+from headwater.compute.ir.node import (
+    Aggregate,
+    Join,
+    Node,
+    Project,
+    Scan,
+    Union,
+    keep,
+    reference,
+    relations,
+)
 from headwater.compute.maintained import GroupStep, ViewStep
 from headwater.persist import fsck
 from headwater.persist.client import Client
@@ -135,12 +148,51 @@ def errors(client: Client) -> list[Finding]:
     return [one for one in found if one.severity == "error"]
 
 
+def alike(random: Random) -> Iterator[Node]:
+    """Yield joins of the same relations: by the same columns or by others, for other columns."""
+    relation, other = random.choice([("r", "t"), ("r", "u"), ("r", "r"), ("u", "u")])
+    same = [(a, b) for a, b in product(*map(RELATIONS.get, (relation, other))) if _is_same(a, b)]
+    for number in count(1):
+        sides = [_scan(relation, 2 * number), _scan(other, 2 * number + 1)]
+        keys = [
+            JoinKey(*(plain(f"{f}_{2 * number + side}", _type(f)) for side, f in enumerate(pair)))
+            for pair in random.sample(same, random.choice([1, 1, 2]))
+        ]
+        how: list[Comparison] = ["=", "=", "<=>"]
+        keys = [structs.replace(key, comparison=random.choice(how)) for key in keys]
+        if random.random() < 0.2:
+            sides, keys = (
+                sides[::-1],
+                [structs.replace(k, left=k.right, right=k.left) for k in keys],
+            )
+        join = Join(*sides, "inner", tuple(keys))
+        names = [column.name for column in join.columns]
+        yield keep(join, random.sample(names, random.randint(1, len(names))))
+
+
+def _scan(relation: str, number: int) -> Scan:
+    fields = RELATIONS[relation].items()
+    return Scan(relation, tuple(Field(f, column(f"{f}_{number}", type_)) for f, type_ in fields))
+
+
+def _type(name: str) -> str:
+    return next(fields[name] for fields in RELATIONS.values() if name in fields)
+
+
+def _is_same(a: str, b: str) -> bool:
+    return _type(a) == _type(b) in ("int", "bigint", "string")
+
+
 def check(seed: int) -> int:
-    """Return how many views were compared."""
+    """Return how many views of random plans were compared."""
     random = Random(f"together {seed}")
+    return lived(random, plans(random), seed)
+
+
+def lived(random: Random, made: Iterator[Node], seed: int) -> int:
+    """Return how many views of these plans were compared."""
     histories = random_history(random, steps=STEPS, changes=7)
     histories = with_debts(random, histories, random.choice([0, 0, 1, 3]))
-    made = plans(random)
     with tempfile.TemporaryDirectory() as folder, opened(Path(folder) / "data") as client:
         together = Together(client, random)
         write(client, histories, 0)
@@ -179,6 +231,25 @@ def _compared(view: RangedView, histories: Histories, seed: int) -> bool:
 def test_views_are_exact_at_every_time(first: int) -> None:
     print(f"seeds {first} to {first + 2}")
     assert sum(map(check, range(first, first + 3))) > 3
+
+
+@pytest.mark.parametrize("first", seeds(6, 600, 6))
+def test_joins_of_several_views_are_one_if_they_are_the_same(
+    first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    print(f"seeds {first} to {first + 5}")
+    as_one: list[int] = []
+
+    def counted(joins: Sequence[DeltaJoin], wanted: Sequence[Sequence[str]]) -> joint.Joint:
+        as_one.append(len(joins))
+        return real(joins, wanted)
+
+    real = joint.joint
+    monkeypatch.setattr(joint, "joint", counted)
+    for seed in range(first, first + 6):
+        random = Random(f"alike {seed}")
+        lived(random, alike(random), seed)
+    assert len(as_one) > 5, as_one
 
 
 # ---- what random views seldom have -----------------------------------------------------------
