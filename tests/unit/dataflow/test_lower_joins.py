@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from headwater.compute.dataflow.graph import (
     DeltaJoin,
     Laned,
@@ -150,6 +152,19 @@ def test_a_cast_that_keeps_the_form_of_a_key_does_not_stand_in_the_way() -> None
     key = JoinKey(Expression("CAST(x_1 AS BIGINT)", "bigint", True, ("x_1",)), plain("x_2"))
     flow = dataflow(Join(narrow, B, "inner", (key,)))
     assert sorted(arranged(flow)) == [("a", ("x",)), ("b", ("x",))]
+
+
+@pytest.mark.parametrize(
+    ("wide", "is_kept"),
+    [("12,2", True), ("12,4", True), ("11,4", False), ("12,1", False), ("9,1", False)],
+)
+def test_a_cast_of_decimals_keeps_a_key_if_it_keeps_every_digit(wide: str, is_kept: bool) -> None:
+    narrow, type_ = scan("a", "x_1", type_="decimal(10,2)"), f"decimal({wide})"
+    cast = Expression(f"CAST(x_1 AS DECIMAL({wide}))", type_, True, ("x_1",))
+    key = JoinKey(cast, plain("x_2", type_))
+    flow = dataflow(Join(narrow, scan("b", "x_2", type_=type_), "inner", (key,)))
+    inputs = [Scanned if is_kept else Laned, Scanned]
+    assert [type(i) for i in only(flow, DeltaJoin).inputs] == inputs
 
 
 def test_a_cast_that_changes_the_form_of_a_key_makes_a_lane() -> None:

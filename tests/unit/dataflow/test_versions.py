@@ -254,6 +254,28 @@ def test_arguments_are_computed_before_the_window() -> None:
     assert "(1 div v_1)" in "".join(outlined(edge.node) for edge in found.edges)
 
 
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        # What a literal says is no argument, even if it reads like one.
+        (("upper(v_1)", "1", "'upper(v_1)'"), "lag(_argument_1, 1, 'upper(v_1)')"),
+        (("upper(v_1)", "1", "upper(upper(v_1))"), "lag(_argument_1, 1, _argument_2)"),
+    ],
+)
+def test_columns_stand_for_arguments_and_for_nothing_else(
+    texts: tuple[str, ...], said: str
+) -> None:
+    arguments = tuple(
+        Expression(text, "string", True, ("v_1",) if text.startswith("upper") else ())
+        for text in texts
+    )
+    text = f"lag({', '.join(texts)})"
+    call = WindowCall("w_1", "lag", text, FRAMES[0], "string", True, ("v_1",), arguments)
+    found = flow(Window(T, (K,), (SortKey(V),), (call,)))
+    (made,) = [edge.window for edge in found.edges if edge.window is not None]
+    assert [call.text for call in made.calls] == [said]
+
+
 def test_distinct_calls_and_unknown_functions_have_no_rule() -> None:
     for node in (aggregate("median", distinct=True, groups=("k_1",)), aggregate("hyper_mean")):
         found = lowered(node)

@@ -52,7 +52,7 @@ from headwater.compute.dataflow.needs import depends_on_whole_rows, names
 from headwater.compute.dataflow.ops import stretches
 from headwater.compute.dataflow.ops.near import has_rank
 from headwater.compute.dataflow.ops.stretches import NUMBER
-from headwater.compute.dataflow.passage import mentioned
+from headwater.compute.dataflow.passage import mentioned, with_columns
 from headwater.compute.ir.expression import (
     BOOLEAN,
     AggregateCall,
@@ -451,9 +451,7 @@ def _over_columns(inputs: Inputs, columns: Sequence[Column], call: WindowCall) -
 
     arguments = tuple(as_column(argument, call.filter) for argument in call.arguments)
     where = as_column(call.filter, None) if call.filter is not None else None
-    text = call.text
-    for old in sorted(named, key=len, reverse=True):
-        text = re.sub(rf"(?<![\w.]){re.escape(old)}(?![\w.])", named[old], text)
+    text = with_columns(call.text, named)
     known = {column.name: column for column in columns}
     for name in mentioned(text):
         if name in known:

@@ -417,6 +417,17 @@ def mentioned(text: str) -> list[str]:
     return [found["name"] for found in _TOKEN.finditer(text) if found["name"]]
 
 
+def with_columns(text: str, named: Names) -> str:
+    """Return a text where columns stand for parts of it, the largest first; literals stay.
+
+    >>> with_columns("lag(upper(s_1), 1, 'upper(s_1)')", {"upper(s_1)": "_argument_1"})
+    "lag(_argument_1, 1, 'upper(s_1)')"
+    """
+    parts = sorted(named, key=len, reverse=True)
+    ways = [rf"(?<![\w.]){re.escape(part)}(?![\w.])" for part in parts]
+    return re.sub("|".join([*ways, _LITERAL]), lambda found: named.get(found[0], found[0]), text)
+
+
 def _cheap(text: str) -> bool:
     """Whether a text may be repeated: a slot, a field of a lambda's variable, a short literal."""
     return re.fullmatch(r"[\w.]+|'[^'\\]{0,40}'", text) is not None
