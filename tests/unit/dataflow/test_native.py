@@ -52,10 +52,13 @@ NOT_NATIVE = (
     ("CAST(a_1 AS INT)", "int"),
     ("CAST(d_1 AS DECIMAL(10,1))", "decimal(10,1)"),
     ("(((d_1 * d_1) * d_1) * d_1)", "decimal(38,8)"),
+    ("((((d_1 * d_1) * d_1) * d_1) IS NULL)", "boolean"),  # Rounded, or too large.
     ("upper(s_1)", "string"),
     ("p_1 + INTERVAL '1' MONTH", "date"),
     ("(a_1 <=> b_1)", "boolean"),
     ("(a_1 + 1)", "bigint"),  # Spark says no such thing: both are of one type.
+    ("(a_1 > d_1)", "boolean"),
+    ("(d_1 > a_1)", "boolean"),
     ("(a_1 + b_1)", "int"),
     ("(a_1 + b_1", "bigint"),
     ("a_1 b_1", "bigint"),

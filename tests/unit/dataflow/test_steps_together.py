@@ -47,6 +47,7 @@ from headwater.persist.commands import All, Atomic
 from headwater.persist.finding import Finding
 from headwater.persist.spark import writing
 from headwater.persist.spark_parts import place_of
+from headwater.persist.state import bound
 from headwater.testing import oracle
 from headwater.testing.merging import merge_everything
 from headwater.testing.plans import random_plan
@@ -128,6 +129,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "GROUPS_MAX", 3)
     monkeypatch.setattr(changes, "names_of", lambda keys: memory.names_of(keys, most=2))
     monkeypatch.setattr(remembered, "KEPT_MAX", 3)
+    monkeypatch.setattr(maintained, "IDLE_HOLD_LAG_MS", 1)
     monkeypatch.setattr(written, "LARGE_ROWS", 4)
     monkeypatch.setattr(lanes, "BATCH_ROWS_MAX", 2)
     for module in (reduce, top_k):
@@ -301,9 +303,28 @@ class Tables:
             for row, diff in told:
                 self._held[relation][row] += diff
 
+    def seal(self, relation: str, upper: int) -> None:
+        self._writers[relation].seal(upper).result()
+
     def rows(self, plan: Node) -> oracle.Rows:
         tables = {r: oracle.Table(FIELDS[r], +rows) for r, rows in self._held.items()}
         return oracle.rows(plan, tables)
+
+
+def test_the_holds_of_an_idle_view_follow_it_now_and_then(tmp_path: Path) -> None:
+    with opened(tmp_path / "data") as client:
+        tables = Tables(client)
+        together = Together(client, Random(0), [RangedView(client, COUNTED, {"a": "a"}, 99)])
+        (view,) = together.views
+        (gid,) = view.view.inputs
+        found = []
+        for upper in (1, 1 + maintained.IDLE_HOLD_LAG_MS, 2 + maintained.IDLE_HOLD_LAG_MS):
+            tables.seal("a", upper)
+            together.step([view])
+            assert view.upper == upper
+            readers = client.core.state.collections[gid].readers
+            found.append(bound(readers[view.view.reader_id].since))
+        assert found == [0, 0, 1 + maintained.IDLE_HOLD_LAG_MS]
 
 
 @pytest.mark.parametrize("large", [written.LARGE_ROWS, 1])
