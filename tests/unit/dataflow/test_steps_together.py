@@ -18,7 +18,6 @@ from random import Random
 
 import pyarrow as pa
 import pytest
-from msgspec import structs
 
 from headwater.base.ids import GlobalId
 from headwater.compute import maintained
@@ -153,21 +152,19 @@ def errors(client: Client) -> list[Finding]:
 def alike(random: Random) -> Iterator[Node]:
     """Yield joins of the same relations: by the same columns or by others, for other columns."""
     relation, other = random.choice([("r", "t"), ("r", "u"), ("r", "r"), ("u", "u")])
-    same = [(a, b) for a, b in product(*map(RELATIONS.get, (relation, other))) if _is_same(a, b)]
+    every = product(RELATIONS[relation], RELATIONS[other])
+    same = [(a, b) for a, b in every if _is_same(a, b)]
     for number in count(1):
-        sides = [_scan(relation, 2 * number), _scan(other, 2 * number + 1)]
-        keys = [
-            JoinKey(*(plain(f"{f}_{2 * number + side}", _type(f)) for side, f in enumerate(pair)))
-            for pair in random.sample(same, random.choice([1, 1, 2]))
-        ]
-        how: list[Comparison] = ["=", "=", "<=>"]
-        keys = [structs.replace(key, comparison=random.choice(how)) for key in keys]
+        left, right = _scan(relation, 2 * number), _scan(other, 2 * number + 1)
+        keys = []
+        for a, b in random.sample(same, random.choice([1, 1, 2])):
+            sides = (plain(f"{a}_{2 * number}", _type(a)), plain(f"{b}_{2 * number + 1}", _type(b)))
+            how: list[Comparison] = ["=", "=", "<=>"]
+            keys.append(JoinKey(*sides, random.choice(how)))
         if random.random() < 0.2:
-            sides, keys = (
-                sides[::-1],
-                [structs.replace(k, left=k.right, right=k.left) for k in keys],
-            )
-        join = Join(*sides, "inner", tuple(keys))
+            left, right = right, left
+            keys = [JoinKey(key.right, key.left, key.comparison) for key in keys]
+        join = Join(left, right, "inner", tuple(keys))
         names = [column.name for column in join.columns]
         yield keep(join, random.sample(names, random.randint(1, len(names))))
 
