@@ -10,20 +10,22 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count, product
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from msgspec import structs
 
 from headwater.base.ids import GlobalId
 from headwater.compute import maintained
 from headwater.compute.dataflow import joint, lanes, memory, remembered, written
 from headwater.compute.dataflow.chain import Chain
-from headwater.compute.dataflow.graph import DeltaJoin
+from headwater.compute.dataflow.graph import DeltaJoin, Hop
 from headwater.compute.dataflow.lower import NoRule, lowered
 from headwater.compute.dataflow.ops import changes, reduce, top_k
 from headwater.compute.dataflow.task import Done
@@ -40,6 +42,7 @@ from headwater.compute.ir.node import (
     relations,
 )
 from headwater.compute.maintained import GroupStep, ViewStep
+from headwater.compute.step import Interval
 from headwater.persist import fsck
 from headwater.persist.client import Client
 from headwater.persist.commands import All, Atomic
@@ -249,6 +252,35 @@ def test_joins_of_several_views_are_one_if_they_are_the_same(
         random = Random(f"alike {seed}")
         lived(random, alike(random), seed)
     assert len(as_one) > 5, as_one
+
+
+def _held_at_upper(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was before the upper and what is at it are no longer told apart."""
+    monkeypatch.setattr(Interval, "hold", property(lambda interval: interval.upper))
+
+
+def _nulls_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Joins by = and by <=> are taken for the same."""
+
+    def hop(one: Hop, *args: Any) -> Any:
+        return real(structs.replace(one, null_safe=()), *args)
+
+    real = joint._hop
+    monkeypatch.setattr(joint, "_hop", hop)
+
+
+@pytest.mark.parametrize(("plant", "seed"), [(_held_at_upper, 2), (_nulls_alike, 0)])
+def test_a_defect_is_caught(
+    plant: Callable[[pytest.MonkeyPatch], None], seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def life() -> None:
+        random = Random(f"alike {seed}")
+        lived(random, alike(random), seed)
+
+    life()
+    plant(monkeypatch)
+    with pytest.raises(AssertionError, match=rf"seed {seed}, time \d+"):
+        life()
 
 
 # ---- what random views seldom have -----------------------------------------------------------
