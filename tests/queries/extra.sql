@@ -575,3 +575,15 @@ SELECT a FROM (SELECT a, b FROM t EXCEPT ALL SELECT a, c FROM u) WHERE a > 2
 
 -- variant_get
 SELECT a, variant_get(parse_json(concat('{"a": ', a, ', "b": "', s, '"}')), '$.a', 'int') x, try_variant_get(parse_json(concat('["', s, '"]')), '$[0]', 'bigint') y FROM t WHERE variant_get(parse_json(concat('[', a, ']')), '$[0]', 'bigint') > 1
+
+-- replaced_in_cte_twice
+WITH c AS (SELECT a, nullif(s, 'x') AS q, date_part('year', ts) AS y FROM t) SELECT l.a, l.q, r.y FROM c l JOIN c r ON l.q = r.q AND l.a = r.a
+
+-- replaced_groups_in_cte_twice
+WITH c AS (SELECT left(p, 1) AS p, count(*) AS n FROM (SELECT s AS p FROM t) GROUP BY left(p, 1)) SELECT l.p, r.n FROM c l JOIN c r ON l.n = r.n
+
+-- replaced_in_cte_and_exists
+WITH c AS (SELECT a, nvl(s, 'n') AS q FROM t) SELECT l.a FROM c l WHERE EXISTS (SELECT 1 FROM c WHERE c.q > l.q)
+
+-- replaced_in_lateral
+SELECT t.a, x.m FROM t, LATERAL (SELECT nullif(u.s, t.s) AS m FROM u WHERE u.a = t.a) x

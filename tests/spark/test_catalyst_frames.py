@@ -32,6 +32,11 @@ def w() -> Any:
     return Window
 
 
+def _with_itself(frame: Any) -> Any:
+    pairs = frame.alias("x").join(frame.alias("y"), f().expr("x.q = y.q"))
+    return pairs.select("x.a", "y.q")
+
+
 FRAMES: dict[str, Callable[[Table], Any]] = {
     "filter_select": lambda t: t("t").where("a > 2").select("a", (f().col("b") * 2).alias("x")),
     "group": lambda t: t("t").groupBy("s").agg(f().sum("b"), f().avg("d"), f().count("*")),
@@ -40,6 +45,9 @@ FRAMES: dict[str, Callable[[Table], Any]] = {
     "join_anti": lambda t: t("t").join(t("u"), "a", "left_anti").select("a", "b"),
     "self_join": lambda t: (
         t("u").alias("x").join(t("u").alias("y"), f().expr("x.k = y.a")).select("x.c", "y.k")
+    ),
+    "replaced_self_join": lambda t: _with_itself(
+        t("t").select("a", f().left(f().nullif("s", f().lit("x")), f().lit(1)).alias("q"))
     ),
     "union_by_name": lambda t: (
         t("u").select("k", "a").unionByName(t("u").select("a", f().col("c").alias("k")))

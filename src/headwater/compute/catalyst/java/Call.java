@@ -1,8 +1,11 @@
 package headwater;
 
 import java.util.ArrayList;
+import java.util.Iterator;
 import java.util.List;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.InheritAnalysisRules;
 import org.apache.spark.sql.catalyst.expressions.RuntimeReplaceable;
@@ -10,9 +13,11 @@ import org.apache.spark.sql.catalyst.expressions.codegen.CodegenContext;
 import org.apache.spark.sql.catalyst.expressions.codegen.ExprCode;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.types.DataType;
+import scala.Function1;
 import scala.collection.immutable.IndexedSeq;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
+import scala.runtime.AbstractPartialFunction;
 
 /**
  * A call of a function that Spark replaces at run time, with its parameters as children.
@@ -32,9 +37,44 @@ public final class Call extends Expression {
     }
 
     public static Call of(Expression replaced) {
-        List parts = new ArrayList(CollectionConverters.asJava(((InheritAnalysisRules) replaced).parameters()));
-        parts.add(((RuntimeReplaceable) replaced).replacement());
+        Expression replacement = ((RuntimeReplaceable) replaced).replacement();
+        List parts = new ArrayList();
+        for (Iterator i = CollectionConverters.asJava(((InheritAnalysisRules) replaced).parameters()).iterator(); i.hasNext();) {
+            parts.add(followed((Expression) i.next(), replacement));
+        }
+        parts.add(replacement);
         return new Call(replaced, CollectionConverters.asScala(parts).toSeq());
+    }
+
+    /**
+     * A parameter over the columns of the replacement, where the analyser has left them behind: it gives
+     * new ids to the columns of a DataFrame that is joined with itself. They are known by their names; a
+     * wrong guess has another meaning than the replacement, and is refused.
+     */
+    private static Expression followed(Expression parameter, final Expression replacement) {
+        return (Expression) parameter.transformUp(new AbstractPartialFunction() {
+            public boolean isDefinedAt(Object e) {
+                return e instanceof AttributeReference && !replacement.references().contains((AttributeReference) e);
+            }
+
+            public Object applyOrElse(Object e, Function1 otherwise) {
+                if (!isDefinedAt(e)) {
+                    return otherwise.apply(e);
+                }
+                AttributeReference known = (AttributeReference) e;
+                Attribute found = null;
+                for (Iterator i = CollectionConverters.asJava(replacement.references().toSeq()).iterator(); i.hasNext();) {
+                    Attribute each = (Attribute) i.next();
+                    if (each.name().equals(known.name()) && each.dataType().equals(known.dataType())) {
+                        if (found != null) {
+                            return e;
+                        }
+                        found = each;
+                    }
+                }
+                return found == null ? e : found;
+            }
+        });
     }
 
     public Expression template() {

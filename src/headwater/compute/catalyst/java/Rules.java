@@ -87,8 +87,8 @@ public final class Rules {
     }
 
     public LogicalPlan normalise(LogicalPlan analysed) {
-        LogicalPlan plan = withNullItems(applied(first, analysed));
-        plan = withCalls(outerLateral(limitsBelowProjects(plan)));
+        LogicalPlan plan = withNullItems(applied(first, withCalls(analysed)));
+        plan = outerLateral(limitsBelowProjects(plan));
         plan = applied(correlated, plan);
         plan = withSubqueriesNormalised(plan);
         plan = applied(rewritten, plan);
@@ -238,8 +238,9 @@ public final class Rules {
         return array.nullable() ? new IsNull(array) : place.nullable() ? new IsNull(place) : null;
     }
 
+    /** Before any other rule, in subqueries too: rules that give columns new ids rewrite plans of any depth. */
     private static LogicalPlan withCalls(LogicalPlan plan) {
-        return (LogicalPlan) plan.transformAllExpressions(new AbstractPartialFunction() {
+        return (LogicalPlan) plan.transformAllExpressionsWithSubqueries(new AbstractPartialFunction() {
             public boolean isDefinedAt(Object e) {
                 return e instanceof InheritAnalysisRules && !(e instanceof AggregateFunction);
             }
