@@ -18,6 +18,7 @@ from headwater.compute.definition import Definition
 from headwater.compute.ir.refusal import NotUnderstood, Refused
 from headwater.compute.maintained import MaintainedView
 from headwater.compute.recompute import Recomputation, RecomputedView
+from headwater.persist import spark as edge
 from headwater.persist.client import Client, WriteHandle, open_location
 from headwater.persist.commands import AllowCompaction
 from headwater.persist.errors import CollectionHasErrors, NewerFormat
@@ -127,6 +128,25 @@ def test_planted_defects_are_caught(
     defect(monkeypatch)
     with pytest.raises(AssertionError, match="view at time"):
         _steps_by_owners(spark, tmp_path, QUERIES["left_join"])
+
+
+@pytest.mark.parametrize("where", ["driver", "tasks"])
+def test_a_row_that_goes_before_it_comes_is_an_error_until_it_has_come(
+    spark: Any, client: Client, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    if where == "tasks":
+        monkeypatch.setattr(edge, "DRIVER_ROWS_MAX", 0)
+    write = _table(client)
+    controller = ViewController(client, spark)
+    controller.create_view("view", "SELECT k, count(*) AS n FROM t GROUP BY k", rules=False)
+    row = {"k": 1, "x": 1}
+    write.compare_and_append([(row, 1, -1), (row, 2, 2)], 0, 4).result()
+    assert controller.run_once() == ("view",), controller.failures()
+    read = client.reader("view")
+    assert read.snapshot(0).to_table().num_rows == 0
+    with pytest.raises(CollectionHasErrors, match=r"'t' has 1 row.* negative multiplicity"):
+        read.snapshot(1).to_table()
+    assert read.snapshot(2).to_table().to_pylist() == [{"k": 1, "n": 1, "__diff": 1}]
 
 
 def test_rows_that_lead_in_a_circle_are_an_error_as_long_as_they_do(

@@ -18,7 +18,8 @@ the current time changes while no input does.
 **Errors.** Where an input has errors there is no answer: the output's error side then has one row,
 the least of the inputs' errors, and its rows stay what they were. It is gone when they are. So it
 is where the query itself fails on the data (a division by zero, ``raise_error``: by their SQLSTATE;
-a recursion that does not end, because rows lead in a circle); one of the errors Spark met is shown.
+a recursion that does not end, because rows lead in a circle; a row of an input that is there fewer
+than zero times, because it went before it came); one of the errors Spark met is shown.
 A function of the user's that raises an error of values is such a failure too
 (``catalyst/user_functions.py``). Any other failure stalls the view with Spark's message.
 
@@ -60,6 +61,7 @@ from headwater.persist.consolidate import DIFF, TIME, column_longs, consolidate
 from headwater.persist.core import Core
 from headwater.persist.decision import collection_of
 from headwater.persist.evolution import ERROR_SCHEMA
+from headwater.persist.multiplicity import NegativeMultiplicity
 from headwater.persist.narrow import read_rows
 from headwater.persist.part import PART_ROWS_TARGET, Pending
 from headwater.persist.read import Snapshot, take_snapshot
@@ -78,6 +80,9 @@ DATA_EXCEPTIONS: Final = ("22", "21000", "23505", "P0001")
 Values; a subquery of one row that has two; a key that a map would have twice; ``raise_error`` and
 ``assert_true``, by which queries of PostgreSQL's dialect fail as well.
 """
+
+NEGATIVE: Final = "NEGATIVE_MULTIPLICITY"
+"""The condition of the error that a view has where a row of an input went before it came."""
 
 ENDLESS: Final = frozenset({"RECURSION_LEVEL_LIMIT_EXCEEDED", "RECURSION_ROW_LIMIT_EXCEEDED"})
 """Conditions of a recursion that goes further than it may: how far it goes, the rows say."""
@@ -241,12 +246,17 @@ class _Query:
         errors = _least(pa.concat_tables([ERROR_SCHEMA.empty_table(), *found]))
         if errors.num_rows:
             return _Answer(None, errors)
-        # Built anew for each time: a planned frame that is run again may return old data.
-        frames = {n: rows_frame(self._session, snapshot) for n, snapshot in snapshots.items()}
         try:
+            # Built anew for each time: a planned frame that is run again may return old data.
+            frames = {n: rows_frame(self._session, snapshot) for n, snapshot in snapshots.items()}
             frame = execute(self._session, self._plan, frames)
             answer = rows_of(self._session, frame, small=is_small(self._plan, snapshots))
+        except NegativeMultiplicity as error:
+            return _failing(NEGATIVE, str(error))
         except PySparkException as error:
+            negative = _negative(error)
+            if negative is not None:
+                return _failing(NEGATIVE, negative)
             message = _of_data(error, self._plan)
             if message is None:
                 raise
@@ -270,6 +280,13 @@ def _of_data(error: PySparkException, plan: Plan) -> str | None:
         return plain(str(error.getMessage()))
     found = _raised(error) if plan.functions else None
     return f"{found.text} (in {_names(plan)})" if found is not None and found.of_row else None
+
+
+def _negative(error: PySparkException) -> str | None:
+    """Return what a task says of an input that has a row fewer than zero times."""
+    found = _raised(error)
+    kind, _, message = found.text.partition(": ") if found is not None else ("", "", "")
+    return message if kind.split(".")[-1] == NegativeMultiplicity.__name__ else None
 
 
 def _raised(error: PySparkException) -> Raised | None:
