@@ -293,3 +293,22 @@ def test_a_destroyed_input_stops_its_views_and_no_other(spark: Any, client: Clie
     write.compare_and_append([(_row(1, 3), 2, 1)], 2, 3).result()
     assert controller.run_once() == ("fine",), controller.failures()
     assert not list(violations(client.core.state))
+
+
+def test_what_a_filter_leaves_out_fails_for_nobody(spark: Any, client: Client) -> None:
+    write = _tables(client)
+    write.compare_and_append([(_row(1, 0), 0, 1), (_row(2, 5), 0, 1)], 0, 1).result()
+    client.create_or_load("u", U)[0].seal(1).result()
+    controller = ViewController(client, spark)
+    sql = (
+        "SELECT sum(div(10, x)) FILTER (WHERE x <> 0) AS y, count(DISTINCT k) AS k, "
+        "count(DISTINCT div(10, x), k) FILTER (WHERE x <> 0) AS n FROM t"
+    )
+    controller.create_view("kept", sql)
+    controller.create_view("recomputed", sql, rules=False)
+    controller.run_once()
+    asked = controller.select(sql, 0).to_pylist()
+    assert asked == [{"y": 2, "k": 2, "n": 1}]
+    for name in ("kept", "recomputed"):
+        found = client.reader(name).snapshot(0).to_table().drop_columns(["__diff"])
+        assert found.to_pylist() == asked, name

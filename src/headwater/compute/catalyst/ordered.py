@@ -41,6 +41,7 @@ from headwater.compute.ir.expression import (
     SortKey,
     WindowCall,
 )
+from headwater.compute.ir.fallible import only_where
 from headwater.compute.ir.functions import FLOATING, ORDERED, POSITIONAL, RANKING
 from headwater.compute.ir.node import Aggregate, Window
 
@@ -107,7 +108,8 @@ def _keys(order: Sequence[SortKey], ties: str) -> str:
 def aggregate(node: Aggregate, source: str) -> str:
     """Return the SELECT of an aggregate over the rows named ``source``."""
     columns = node.input.columns
-    calls = [f"{_aggregate_call(call, columns)} AS {call.name}" for call in node.calls]
+    made = [_only_where_kept(call, columns) for call in node.calls]
+    calls = [f"{_aggregate_call(call, columns)} AS {call.name}" for call in made]
     outputs = [*node.groups, *calls]
     groups = f" GROUP BY {', '.join(node.groups)}" if node.groups else ""
     if any(_needs_rank(call.function, call.distinct) for call in node.calls):
@@ -170,6 +172,19 @@ def _over(node: Window, call: WindowCall, partition: Sequence[str], ties: str) -
 
 def _needs_rank(function: str, distinct: bool) -> bool:
     return function in ORDERED - {"mode", "collect_set"} and not distinct
+
+
+def _only_where_kept(call: AggregateCall, columns: Sequence[Column]) -> AggregateCall:
+    """Return a call whose arguments do not fail on rows that its FILTER leaves out.
+
+    Spark computes the arguments of all calls for all rows as soon as one of them is ``DISTINCT``.
+    """
+    arguments = tuple(only_where(argument, call.filter, columns) for argument in call.arguments)
+    if arguments == call.arguments:
+        return call
+    before, after = (", ".join(one.text for one in them) for them in (call.arguments, arguments))
+    text = call.text.replace(before, after, 1)
+    return msgspec.structs.replace(call, arguments=arguments, text=text)
 
 
 def _aggregate_call(call: AggregateCall, columns: Sequence[Column]) -> str:

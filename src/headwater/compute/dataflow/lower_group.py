@@ -59,7 +59,7 @@ from headwater.compute.ir.expression import (
     Named,
     SortKey,
 )
-from headwater.compute.ir.fallible import may_fail
+from headwater.compute.ir.fallible import only_where
 from headwater.compute.ir.node import (
     Aggregate,
     Bag,
@@ -179,20 +179,6 @@ def _is_reducible(call: AggregateCall) -> bool:
     if call.text.startswith("mode()"):
         return False  # Its ties follow an order of its own.
     return reduce.is_reducible(call.function, _types(call), call.distinct)
-
-
-def only_where(
-    argument: Expression, where: Expression | None, columns: Iterable[Column]
-) -> Expression:
-    """Return an argument of a call that fails only on rows which its FILTER keeps.
-
-    ``columns`` are those of the rows. What the others have there is not looked at.
-    """
-    if where is None or not may_fail(argument, {column.name: column.type for column in columns}):
-        return argument
-    mentioned = tuple(sorted({*argument.columns, *where.columns}))
-    text = f"CASE WHEN {where.text} THEN {argument.text} END"
-    return Expression(text, argument.type, True, mentioned)
 
 
 def _arguments(inputs: Inputs, call: AggregateCall, columns: Sequence[Column]) -> tuple[str, ...]:

@@ -46,7 +46,7 @@ from headwater.compute.dataflow.flow import (
     projected,
 )
 from headwater.compute.dataflow.graph import Laned, Sort
-from headwater.compute.dataflow.lower_group import Inputs, by_field, has_rule, only_where
+from headwater.compute.dataflow.lower_group import Inputs, by_field, has_rule
 from headwater.compute.dataflow.lower_overflow import guards, judged
 from headwater.compute.dataflow.needs import depends_on_whole_rows, names
 from headwater.compute.dataflow.ops import stretches
@@ -63,6 +63,7 @@ from headwater.compute.ir.expression import (
     SortKey,
     WindowCall,
 )
+from headwater.compute.ir.fallible import only_where
 from headwater.compute.ir.node import (
     Aggregate,
     Join,

@@ -11,16 +11,16 @@ literals is taken to have a value.
 Conservative: to take a safe expression for one that may fail costs time, never an error.
 
 Pure. Kept by: ``tests/unit/compute_ir/test_fallible.py``. Relied on by: ``dataflow/raw.py``,
-``dataflow/lower_group.py``.
+``dataflow/lower_group.py``, ``catalyst/ordered.py``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
-from headwater.compute.ir.expression import NAME, Expression
+from headwater.compute.ir.expression import NAME, Column, Expression
 
 _CONSTANT, _VALUE, _ANY = "\x01", "\x02", "[\x01\x02]"
 _LITERAL: Final = re.compile(
@@ -87,6 +87,20 @@ def may_fail(expression: Expression, types: Mapping[str, str]) -> bool:
         for pattern, result in _RULES:
             text = pattern.sub(result, text)
     return text not in (_CONSTANT, _VALUE)
+
+
+def only_where(
+    argument: Expression, where: Expression | None, columns: Iterable[Column]
+) -> Expression:
+    """Return an argument of a call that fails only on rows which its FILTER keeps.
+
+    ``columns`` are those of the rows. What the others have there is not looked at.
+    """
+    if where is None or not may_fail(argument, {column.name: column.type for column in columns}):
+        return argument
+    mentioned = tuple(sorted({*argument.columns, *where.columns}))
+    text = f"CASE WHEN {where.text} THEN {argument.text} END"
+    return Expression(text, argument.type, True, mentioned)
 
 
 def _keeps(narrow: str, wide: str) -> bool:
