@@ -242,5 +242,12 @@ select g, b, count(*), grouping(g), grouping(g, b) from x group by cube(g, b)
 select g, b, count(*) from x group by grouping sets ((g, b), g, ())
 select g as k, b, sum(i4), max(s) from x where id < 12 group by b, rollup (k) having count(*) > 0
 select b, id % 3, count(*) from x group by grouping sets (rollup (b), (id % 3)), grouping sets ((), (b))
+select g, count(*), sum(id), avg(i4), grouping(g) from x where id < 0 group by rollup(g)
+select coalesce(s, 'all') as k, b, count(*) filter (where b), max(i4) + 1 from x where id < 0 group by cube(s, b) having count(*) = 0 order by k, 2
+select b, count(*) from x where id < 0 group by grouping sets ((b), (), ())
+select count(*), max(s) from x where id < 0 group by ()
+select g as k, rank() over (order by count(*)), sum(count(*)) over () from x where id < 0 group by rollup(1)
+select distinct upper(s) from x where id < 0 group by rollup(upper(s)) limit 2
+select t.g, t.n, (select count(*) from x where id < 0 group by rollup(b)) from (select g, count(*) as n from x where id < 0 group by rollup(g)) t
 select count(*) from x group by ()
 select g, b, count(*) from x group by (g, b)

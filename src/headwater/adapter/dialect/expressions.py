@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 
 from sqlglot import exp
 
-from headwater.adapter.dialect import calls, operators
+from headwater.adapter.dialect import calls, operators, totals
 from headwater.adapter.dialect.aggregates import AGGREGATES, aggregate
 from headwater.adapter.dialect.casts import cast, coerce, written_type
 from headwater.adapter.dialect.literals import number
@@ -81,7 +81,8 @@ class Expressions:
             refuse(node, "an operator of jsonb", "In Spark's dialect: get_json_object(j, '$.a').")
         if method is None:
             refuse(node, f"{node.key} expression")
-        return method(self, node, scope)
+        value = method(self, node, scope)
+        return totals.nothing(value) if value.sql in (scope.absent or ()) else value
 
     def condition(self, node: Any, scope: Scope) -> str:
         """A boolean, for WHERE and its like."""
@@ -363,7 +364,7 @@ class Expressions:
     def _call(self, node: Any, scope: Scope) -> Typed:
         name = calls.function_name(node)
         if name in AGGREGATES:
-            return aggregate(calls.aggregate_call(self, node, scope))
+            return self._aggregate(node, scope)
         if name == "grouping":
             return self._grouping(node, scope)
         function = FUNCTIONS.get(name) or _USERS.get(name)
@@ -371,8 +372,10 @@ class Expressions:
             refuse(node, f"function {name}", remedy(name))
         return call(node, name, function, [self.translate(a, scope) for a in node.expressions])
 
-    def _filter(self, node: Any, scope: Scope) -> Typed:
-        return aggregate(calls.aggregate_call(self, node, scope))
+    def _aggregate(self, node: Any, scope: Scope) -> Typed:
+        found = calls.aggregate_call(self, node, scope)
+        value = aggregate(found)
+        return value if scope.absent is None else totals.of_no_rows(found.name, value)
 
     def _window(self, node: Any, scope: Scope) -> Typed:
         return aggregate(calls.window_call(self, node, scope))
@@ -418,6 +421,7 @@ class Expressions:
         if not node.expressions:
             refuse(node, "grouping of nothing")
         bits = [f"grouping({self.translate(key, scope).sql})" for key in node.expressions]
+        bits = bits if scope.absent is None else ["1"] * len(bits)
         text = bits[0]
         for bit in bits[1:]:
             text = f"({text} * 2 + {bit})"
@@ -479,7 +483,7 @@ _METHODS: Final[dict[type, Method]] = {
     exp.Bracket: E_._element,
     exp.Dot: E_._dot,
     exp.Anonymous: E_._call,
-    exp.Filter: E_._filter,
+    exp.Filter: E_._aggregate,
     exp.Window: E_._window,
     exp.Substring: E_._substring,
     exp.Trim: E_._trim,

@@ -12,11 +12,12 @@ from typing import Any, Final
 
 from sqlglot import exp
 
-from headwater.adapter.dialect import recursion
+from headwater.adapter.dialect import recursion, totals
 from headwater.adapter.dialect.calls import coerce_known, direction, ordering
 from headwater.adapter.dialect.casts import coerce, written_type
 from headwater.adapter.dialect.expressions import Expressions
 from headwater.adapter.dialect.from_clause import FromClause
+from headwater.adapter.dialect.limits import limit
 from headwater.adapter.dialect.literals import identifier
 from headwater.adapter.dialect.output_names import output_name, type_name
 from headwater.adapter.dialect.refusal import (
@@ -33,7 +34,6 @@ from headwater.adapter.sql.types import length_max
 from headwater.collection.types import SqlType
 
 ROW_NUMBER: Final = "row number"
-LIMIT_MAX: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +137,44 @@ class QueryTranslator:
             *("distinct", "order", "limit", "offset"),
         )
         source = self._from(node, scope)
+        outputs = self._listed(node, scope, wanted)
+        where = self._where(node, scope)
+        rest = where + self._group_by(node, scope, outputs) + self._having(node, scope)
+        distinct = node.args.get("distinct")
+        if distinct is not None and distinct.args.get("on") is not None:
+            return self._distinct_on(node, scope, outputs, source + rest, top=top)
+        columns = _columns(outputs, top=top)
+        order = self._order(node, scope, outputs, distinct=distinct is not None)
+        word = "SELECT DISTINCT" if distinct is not None else "SELECT"
+        text = f"{word} {_items(outputs, columns)}{source}{rest}"
+        if totals.are_missing(node, scope, text, order):
+            text += self._totals(node, scope, wanted, columns, source + where)
+        return f"{text}{order}{limit(node)}", columns
+
+    def _totals(
+        self,
+        node: Any,
+        scope: Scope,
+        wanted: list[SqlType] | None,
+        columns: tuple[Column, ...],
+        source: str,
+    ) -> str:
+        """The rows that empty grouping sets have where there are none to be grouped."""
+        group = node.args["group"]
+        listed = self._listed(node, scope, wanted)
+        keys = [self._group_key(key, scope, listed) for key in totals.keys(group)]
+        places = {int(key) for key in keys if key.isdigit()}
+        scope.absent = frozenset(keys) | {listed[place - 1].value.sql for place in places}
+        outputs = [
+            Output(output.name, totals.nothing(output.value)) if place in places else output
+            for place, output in enumerate(self._listed(node, scope, wanted), 1)
+        ]
+        having = self._having(node, scope).replace(" HAVING ", " AND ", 1)
+        scope.absent = None
+        row = f"SELECT {_items(outputs, columns)}{source} HAVING (count(1) = 0){having}"
+        return f" UNION ALL {row}" * totals.empty_sets(group)
+
+    def _listed(self, node: Any, scope: Scope, wanted: list[SqlType] | None) -> list[Output]:
         outputs = self._outputs(node, scope)
         if wanted is not None:
             if len(wanted) != len(outputs):
@@ -145,19 +183,7 @@ class QueryTranslator:
                 Output(output.name, coerce(output.value, type_))
                 for output, type_ in zip(outputs, wanted, strict=True)
             ]
-        outputs = [Output(output.name, coerce_known(output.value)) for output in outputs]
-        rest = self._where_to_having(node, scope, outputs)
-        distinct = node.args.get("distinct")
-        if distinct is not None and distinct.args.get("on") is not None:
-            return self._distinct_on(node, scope, outputs, source + rest, top=top)
-        columns = _columns(outputs, top=top)
-        items = ", ".join(
-            f"{output.value.sql} AS {identifier(column.written)}"
-            for output, column in zip(outputs, columns, strict=True)
-        )
-        order = self._order(node, scope, outputs, distinct=distinct is not None)
-        word = "SELECT DISTINCT" if distinct is not None else "SELECT"
-        return f"{word} {items}{source}{rest}{order}{_limit(node)}", columns
+        return [Output(output.name, coerce_known(output.value)) for output in outputs]
 
     def _from(self, node: Any, scope: Scope) -> str:
         for window in node.args.get("windows") or []:
@@ -185,25 +211,30 @@ class QueryTranslator:
             refuse(node, "a query without columns")
         return outputs
 
-    def _where_to_having(self, node: Any, scope: Scope, outputs: list[Output]) -> str:
-        text = ""
-        if node.args.get("where") is not None:
-            text += f" WHERE {self._expressions.condition(node.args['where'].this, scope)}"
+    def _where(self, node: Any, scope: Scope) -> str:
+        where = node.args.get("where")
+        return "" if where is None else f" WHERE {self._expressions.condition(where.this, scope)}"
+
+    def _having(self, node: Any, scope: Scope) -> str:
+        having = node.args.get("having")
+        if having is None:
+            return ""
+        return f" HAVING {self._expressions.condition(having.this, scope)}"
+
+    def _group_by(self, node: Any, scope: Scope, outputs: list[Output]) -> str:
         group = node.args.get("group")
-        if group is not None:
-            only(group, "expressions")
-            if group.args.get("all") is not None:
-                refuse(group, "ALL or DISTINCT of GROUP BY")
-            keys = [
-                # Alone, Spark takes (a, b) for one key, and () for nothing that it knows.
-                f"GROUPING SETS ({key})" if isinstance(item, exp.Tuple) else key
-                for item in group.expressions
-                for key in (self._grouping(item, scope, outputs),)
-            ]
-            text += f" GROUP BY {', '.join(keys)}"
-        if node.args.get("having") is not None:
-            text += f" HAVING {self._expressions.condition(node.args['having'].this, scope)}"
-        return text
+        if group is None:
+            return ""
+        only(group, "expressions")
+        if group.args.get("all") is not None:
+            refuse(group, "ALL or DISTINCT of GROUP BY")
+        keys = [
+            # Alone, Spark takes (a, b) for one key, and () for nothing that it knows.
+            f"GROUPING SETS ({key})" if isinstance(item, exp.Tuple) else key
+            for item in group.expressions
+            for key in (self._grouping(item, scope, outputs),)
+        ]
+        return f" GROUP BY {', '.join(keys)}"
 
     def _grouping(self, item: Any, scope: Scope, outputs: list[Output]) -> str:
         """A key, or sets of keys in one another."""
@@ -283,10 +314,7 @@ class QueryTranslator:
         hidden = [self.aliases.fresh("order") for _ in sorts]
         number = self.aliases.fresh(ROW_NUMBER)
         listed = [
-            *(
-                f"{o.value.sql} AS {identifier(c.written)}"
-                for o, c in zip(outputs, columns, strict=True)
-            ),
+            _items(outputs, columns),
             *(f"{v.sql} AS {identifier(h)}" for (_, v), h in zip(sorts, hidden, strict=True)),
             f"row_number() OVER ({window}) AS {identifier(number)}",
         ]
@@ -302,7 +330,7 @@ class QueryTranslator:
         first = f"WHERE {identifier(number)} = 1"
         numbered = f"SELECT {', '.join(listed)}{source}"
         order_by = f" ORDER BY {ordered}" if ordered else ""
-        return f"SELECT {chosen} FROM ({numbered}) {first}{order_by}{_limit(node)}", outer  # noqa: S608  # written by rules
+        return f"SELECT {chosen} FROM ({numbered}) {first}{order_by}{limit(node)}", outer  # noqa: S608  # written by rules
 
     # --- set operations and VALUES ----------------------------------------------------------------
 
@@ -333,7 +361,7 @@ class QueryTranslator:
             for old, column in zip(inner, columns, strict=True)
         )
         renamed = f"{identifier(alias)}({', '.join(map(identifier, inner))})"
-        return f"SELECT {items} FROM ({text}) AS {renamed}{order}{_limit(node)}", columns  # noqa: S608  # written by rules
+        return f"SELECT {items} FROM ({text}) AS {renamed}{order}{limit(node)}", columns  # noqa: S608  # written by rules
 
     def _order_by_output(self, node: Any, outputs: list[Output]) -> str:
         order = node.args.get("order")
@@ -423,6 +451,13 @@ def _columns(outputs: list[Output], *, top: bool) -> tuple[Column, ...]:
     )
 
 
+def _items(outputs: list[Output], columns: tuple[Column, ...]) -> str:
+    return ", ".join(
+        f"{output.value.sql} AS {identifier(column.written)}"
+        for output, column in zip(outputs, columns, strict=True)
+    )
+
+
 _SETS: Final = {exp.Rollup: "ROLLUP ", exp.Cube: "CUBE ", exp.GroupingSets: "GROUPING SETS "}
 
 
@@ -461,32 +496,3 @@ def _named(node: Any, outputs: list[Output]) -> int | None:
 
 def _has_order(type_: SqlType) -> bool:
     return type_.name not in ("array", "jsonb", "map", "struct")
-
-
-def _limit(node: Any) -> str:
-    text = ""
-    for part, word in (("limit", "LIMIT"), ("offset", "OFFSET")):
-        clause = node.args.get(part)
-        if clause is None:
-            continue
-        if isinstance(clause, exp.Fetch):
-            only(clause, "direction", "count", "limit_options")
-            options = clause.args.get("limit_options")
-            if options is not None and (
-                options.args.get("percent") or options.args.get("with_ties")
-            ):
-                refuse(clause, "FETCH … PERCENT or WITH TIES")
-            count = clause.args.get("count")
-        else:
-            only(clause, "expression")
-            count = clause.expression
-        if isinstance(count, exp.Null) or (isinstance(count, exp.Var) and count.name == "ALL"):
-            continue
-        if not isinstance(count, exp.Literal) or not str(count.this).isdigit():
-            refuse(clause, f"{word} of what is no number")
-        if int(count.this) > LIMIT_MAX:
-            if part == "limit":
-                continue  # more rows than there can be
-            refuse(clause, f"{word} {count.this}")
-        text += f" {word} {int(count.this)}"
-    return text

@@ -96,6 +96,8 @@ class Scope:
     hidden: set[tuple[str, str]] = field(default_factory=set)
     """(alias, column) that a merged column stands for."""
     windows: dict[str, Any] = field(default_factory=dict)
+    absent: frozenset[str] | None = None
+    """While it is translated over no rows (``totals.py``): the keys of its groups, as texts."""
 
     def add(self, node: Any, source: Source) -> None:
         """Bring a relation into scope."""
