@@ -84,6 +84,11 @@ def refusal(sql: str) -> AdapterError:
             None,
         ),
         ("select count(*) from x group by distinct rollup(g)", "ALL or DISTINCT of GROUP BY", None),
+        (
+            "select g, rank() over (order by g) from x group by rollup(g) having count(*) < 3",
+            "a window function beside HAVING of grouping sets",
+            59,
+        ),
         ("select id from x tablesample system (10)", "sample of table", None),
         ("select id from x for update", "locks of select", None),
         ("select id into q from x", "into of select", None),

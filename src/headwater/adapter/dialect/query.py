@@ -226,6 +226,7 @@ class QueryTranslator:
         if group is None:
             return ""
         only(group, "expressions")
+        totals.require_no_window_over_having(node)
         if group.args.get("all") is not None:
             refuse(group, "ALL or DISTINCT of GROUP BY")
         keys = [

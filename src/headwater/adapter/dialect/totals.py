@@ -20,9 +20,11 @@ from typing import Any, Final
 from sqlglot import exp
 
 from headwater.adapter.dialect.literals import identifier
+from headwater.adapter.dialect.refusal import refuse
 from headwater.adapter.dialect.scope import Scope
 from headwater.adapter.dialect.typed import Typed, cast_sql
 
+_SETS: Final = (exp.Rollup, exp.Cube, exp.GroupingSets)
 _PLACE: Final = re.compile(r"\d+ (?:ASC|DESC)[A-Z ]*")
 
 
@@ -38,6 +40,22 @@ def are_missing(node: Any, scope: Scope, text: str, order: str) -> bool:
         return False
     by_place = all(map(_PLACE.fullmatch, order.removeprefix(" ORDER BY ").split(", ")))
     return (not order or by_place) and not _is_correlated(scope, text)
+
+
+def require_no_window_over_having(node: Any) -> None:
+    """Refuse a window over some of the groups of several sets: Spark has it over all of them."""
+    group = node.args["group"]
+    looked_at = [*node.expressions, *filter(None, [node.args.get("order")])]
+    if node.args.get("having") is None or not any(part.find(exp.Window) for part in looked_at):
+        return
+    if any(
+        isinstance(item, exp.Rollup | exp.Cube | exp.GroupingSets) for item in group.expressions
+    ):
+        refuse(
+            group,
+            "a window function beside HAVING of grouping sets",
+            "Put the groups into a subquery in FROM, and the window around it.",
+        )
 
 
 def _is_correlated(scope: Scope, text: str) -> bool:
@@ -72,7 +90,7 @@ def _empty(item: Any) -> int:
 def keys(item: Any) -> Iterator[Any]:
     """Return the keys of all sets."""
     for part in item.expressions:
-        if isinstance(part, exp.Tuple | exp.Rollup | exp.Cube | exp.GroupingSets):
+        if isinstance(part, (exp.Tuple, *_SETS)):
             yield from keys(part)
         else:
             yield part
