@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,16 @@ import pyarrow as pa
 import pytest
 
 from headwater.collection.run_layout import LAYOUTS
-from headwater.compute import hydration
+from headwater.compute import hydration, renew
 from headwater.compute.controller import ViewController
+from headwater.compute.dataflow.graph import Dataflow
 from headwater.compute.dataflow.phases import phases
+from headwater.compute.dataflow.task import Done, StepTask
+from headwater.compute.hydration import SparkTasks, Work
+from headwater.compute.maintained import GroupStep
 from headwater.persist.client import Client, open_location
+from headwater.persist.core import Step
+from headwater.persist.spark_parts import Place
 from headwater.testing.random_cases import SIZE, case
 from headwater.testing.random_views import checked
 
@@ -174,6 +180,69 @@ def test_progress_is_the_tasks_that_are_done(spark: Any, client: Client) -> None
     assert told == sorted(told)
     assert len({part for part in told if 0 < part < 1}) > 2, "of each wave, and of each range"
     check(client, controller, ["summed"], tables.upper - 1)
+
+
+def test_a_hydration_ends_when_its_view_is_dropped(
+    spark: Any, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def together(self: SparkTasks, work: Sequence[Work]) -> list[bytes]:
+        answers = real(self, work)
+        if self.view.name == "joined":
+            assert controller.drop_view("joined")
+        return answers
+
+    def program(self: SparkTasks, flow: Dataflow) -> Callable[[StepTask], Done]:
+        planned.append(self.view.name)
+        return real_program(self, flow)
+
+    planned: list[str] = []
+    real, real_program = SparkTasks.together, SparkTasks.program
+    monkeypatch.setattr(SparkTasks, "together", together)
+    monkeypatch.setattr(SparkTasks, "program", program)
+    tables = Tables(client)
+    before = set(client.core.state.collections)
+    controller = ViewController(client, spark)
+    controller._stepper.range_rows = 28
+    controller.create_view("joined", VIEWS["joined"])
+    controller.create_view("summed", VIEWS["summed"])
+    controller.start()
+    client.reader("summed").snapshot(tables.upper - 1, timeout=60)
+    controller.stop()
+    assert set(planned) == {"summed"}, "after the first tasks nothing of the other one ran"
+    assert controller.failures() == {}
+    check(client, controller, ["summed"], tables.upper - 1)
+    assert controller.drop_view("summed")
+    assert set(client.core.state.collections) == before
+    assert not any(key.startswith(("view/", "arrangement/")) for key in client.core.state.items)
+
+
+def test_a_mistake_of_ours_is_told_and_stalls_one_view(
+    spark: Any,
+    client: Client,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def corrected(place: Place, step: Step, group: GroupStep, done: Done) -> Done:
+        if not may_go and group.views[0].view.name == "all":
+            raise KeyError("a bug")
+        return real(place, step, group, done)
+
+    may_go: list[bool] = []
+    real = renew.corrected
+    monkeypatch.setattr(renew, "corrected", corrected)
+    tables = Tables(client)
+    controller = ViewController(client, spark)
+    broken = controller.create_view("all", VIEWS["all"])
+    controller.create_view("summed", VIEWS["summed"])
+    controller.start()
+    client.reader("summed").snapshot(tables.upper - 1, timeout=60)
+    assert controller.failures() == {broken.id: "view 'all' could not be stepped: 'a bug'"}
+    assert any("KeyError" in str(record.exc_info) for record in caplog.records)
+    may_go.append(True)
+    client.reader("all").snapshot(tables.upper - 1, timeout=60)
+    controller.stop()
+    assert controller.failures() == {}, "what is over is not told any more"
+    check(client, controller, ["all", "summed"], tables.upper - 1)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +13,19 @@ import pytest
 from headwater.algebra.frontier import Frontier
 from headwater.base.errors import InvalidUsage
 from headwater.collection.run_layout import LAYOUTS
-from headwater.compute import definition, recompute
+from headwater.compute import definition, recompute, recomputer
 from headwater.compute.controller import ViewController
 from headwater.compute.definition import Definition
 from headwater.compute.ir.refusal import NotUnderstood, Refused
 from headwater.compute.maintained import MaintainedView
-from headwater.compute.recompute import Recomputation, RecomputedView
+from headwater.compute.recompute import Changes, Recomputation, RecomputedView
 from headwater.persist import spark as edge
+from headwater.persist.batch import Part
 from headwater.persist.client import Client, WriteHandle, open_location
-from headwater.persist.commands import AllowCompaction
+from headwater.persist.commands import AllowCompaction, Command
 from headwater.persist.errors import CollectionHasErrors, NewerFormat
 from headwater.persist.evolution import ERROR_SCHEMA, updates_schema
-from headwater.persist.state import violations
+from headwater.persist.state import bound, violations
 from headwater.testing.merging import merge_everything
 from tests.spark.shape_story import Story
 from tests.unit.compute import model
@@ -147,6 +149,98 @@ def test_a_row_that_goes_before_it_comes_is_an_error_until_it_has_come(
     with pytest.raises(CollectionHasErrors, match=r"'t' has 1 row.* negative multiplicity"):
         read.snapshot(1).to_table()
     assert read.snapshot(2).to_table().to_pylist() == [{"k": 1, "n": 1, "__diff": 1}]
+
+
+def test_beside_others_a_step_ends_before_a_time_and_each_is_exact(
+    spark: Any, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def commands(planned: Recomputation, parts: tuple[Part, ...]) -> tuple[Command, ...]:
+        covered.append(bound(planned.interval.upper))
+        return real(planned, parts)
+
+    covered: list[int] = []
+    real = recompute.commands
+    monkeypatch.setattr(recompute, "commands", commands)
+    monkeypatch.setattr(recomputer, "STEP_MS_MAX", 0)
+    story = Story(4)
+    story.go_on(client, 1)
+    controller = ViewController(client, spark)
+    view = controller.create_view("view", QUERIES["left_join"], rules=False)
+    story.go_on(client, 3)
+    controller.start()
+    client.reader("view").snapshot(story.time - 1, timeout=60)
+    controller.stop()
+    assert covered == [1, 2, 3, 4]
+    story.check(client, controller, "view", QUERIES["left_join"])
+    held = client.core.state.collections[view.inputs[0]].readers[view.reader_id].since
+    assert held == Frontier.of(story.time - 1)
+    assert not list(violations(client.core.state))
+
+
+def test_nobody_waits_for_a_recomputation(
+    spark: Any, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(*given: Any) -> Changes:
+        begun.set()
+        assert may_end.wait(60)
+        return real(*given)
+
+    begun, may_end = threading.Event(), threading.Event()
+    real = recompute.run
+    monkeypatch.setattr(recompute, "run", run)
+    story = Story(5)
+    story.go_on(client)
+    controller = ViewController(client, spark)
+    slow, quick = QUERIES["recursive"], QUERIES["min_max"]
+    controller.create_view("slow", slow)
+    assert isinstance(controller.create_view("quick", quick), MaintainedView)
+    controller.create_view("gone", slow)
+    controller.start()
+    try:
+        assert begun.wait(60)
+        story.go_on(client)
+        client.reader("quick").snapshot(story.time - 1, timeout=60)
+        assert client.reader("slow").upper == Frontier.of(story.time - 4), "it has not begun"
+        assert controller.drop_view("gone"), "while it waits for its turn"
+        may_end.set()
+        client.reader("slow").snapshot(story.time - 1, timeout=60)
+    finally:
+        may_end.set()
+        controller.stop()
+    assert controller.failures() == {}
+    story.check(client, controller, "slow", slow)
+    story.check(client, controller, "quick", quick)
+
+
+def test_a_mistake_of_ours_is_told_and_stalls_one_view(
+    spark: Any,
+    client: Client,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def times(self: Recomputation, core: Any) -> list[int]:
+        if self.view.name == "broken":
+            raise KeyError("a bug")
+        return real(self, core)
+
+    real = Recomputation.times
+    story = Story(6)
+    story.go_on(client)
+    controller = ViewController(client, spark)
+    broken = controller.create_view("broken", QUERIES["recursive"])
+    controller.create_view("good", QUERIES["recursive"])
+    with monkeypatch.context() as patched:
+        patched.setattr(Recomputation, "is_empty", lambda self: not times(self, client.core))
+        controller.start()
+        try:
+            client.reader("good").snapshot(story.time - 1, timeout=60)
+        finally:
+            controller.stop()
+    assert controller.failures() == {broken.id: "view 'broken' could not be stepped: 'a bug'"}
+    assert any("KeyError" in str(record.exc_info) for record in caplog.records)
+    controller.run_once()
+    assert controller.failures() == {}
+    story.check(client, controller, "broken", QUERIES["recursive"])
 
 
 def test_rows_that_lead_in_a_circle_are_an_error_as_long_as_they_do(

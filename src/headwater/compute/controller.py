@@ -32,7 +32,7 @@ from headwater.base.errors import HeadwaterError, InvalidUsage
 from headwater.base.ids import Epoch, GlobalId
 from headwater.collection.capability import ReadCapability, WriteCapability
 from headwater.collection.types import SqlType
-from headwater.compute import definition, describe, maintained, recompute, renew
+from headwater.compute import definition, describe, maintained, renew
 from headwater.compute import select as queries
 from headwater.compute.catalyst.compiler import Workspace
 from headwater.compute.columns.settled import SettledRuns
@@ -43,14 +43,13 @@ from headwater.compute.install import Installer, Named, Wanted, is_internal, rem
 from headwater.compute.maintain import Maintaining, Validation, View, is_unreadable
 from headwater.compute.maintained import MaintainedView, ViewStep
 from headwater.compute.query import Query
-from headwater.compute.recompute import Recomputation, RecomputedView
+from headwater.compute.recomputer import Recomputer
 from headwater.compute.step import due
 from headwater.compute.stepper import Hydration, Stepper
 from headwater.persist import evolution
 from headwater.persist.batch import Times
 from headwater.persist.client import Client
 from headwater.persist.commands import (
-    All,
     Atomic,
     Command,
 )
@@ -89,7 +88,8 @@ class ViewController:
         self._client = client
         self._core = client.core
         self._session = session
-        self._stepper = Stepper(self._core, session)
+        self._stepper = Stepper(self._core, session, self._stall, self._recovered)
+        self._recomputer = Recomputer(self._core, session, self._stall, self._recovered)
         self._maintaining = Maintaining(client, session)
         self.validation = Validation(client, session)
         """The validate form of :meth:`maintain_view`."""
@@ -280,13 +280,8 @@ class ViewController:
                     assert step is not None, "it is due in this state"
                     steps.append(step)
                 else:
-                    advanced += self._recompute(view)
-            before = set(self._stalled)
-            done = self._stepper.run(steps, self._stall)
-            for step in steps:
-                if step.view.name in done and step.view.id in before:
-                    self._stalled.pop(step.view.id, None)
-            advanced += done
+                    advanced += self._recomputer.run(view)
+            advanced += self._stepper.run(steps)
         order = {view.name: number for number, view in enumerate(views)}
         return tuple(sorted(advanced, key=order.__getitem__))
 
@@ -319,43 +314,17 @@ class ViewController:
                 current.append(made)
         return current
 
-    def _recompute(self, view: RecomputedView) -> list[str]:
-        core = self._core
-        planned = recompute.plan_step(core.state, view)
-        if planned is None:
-            return []
-        try:
-            advanced = self._recomputed(planned)
-        except Stopped:
-            raise
-        except HeadwaterError as error:
-            if isinstance(error, SparkEnded) and not error.out_of_memory:
-                raise  # No view is to blame.
-            self._stall(view, error)
-            return []
-        self._stalled.pop(view.id, None)
-        return advanced
-
-    def _recomputed(self, planned: Recomputation) -> list[str]:
-        core = self._core
-        release = core.pin(planned.pinned())
-        try:
-            with core.step() as step:
-                empty = planned.is_empty()
-                pending = [] if empty else recompute.run(core, self._session, planned)
-                parts = step.write(pending) if pending else ()
-                command = Atomic(recompute.commands(planned, parts))
-                committed = core.submit(command).result()
-        finally:
-            release()
-        return [planned.view.name] if isinstance(committed, All) else []
-
     def _stall(self, view: Definition, error: HeadwaterError) -> None:
+        if view.id not in self._core.state.collections:
+            return  # It was dropped meanwhile.
         before = self._stalled.get(view.id)
         attempts = 1 if before is None else before.attempts + 1
         wait_ms = min(RETRY_MS_MAX, RETRY_MS_FIRST * 2 ** min(attempts, 16))
         retry_at_ms = self._core.clock.now_ms() + wait_ms
         self._stalled[view.id] = _Stalled(str(error), attempts, retry_at_ms)
+
+    def _recovered(self, view: Definition) -> None:
+        self._stalled.pop(view.id, None)
 
     def start(self) -> None:
         """Step in the background, woken by commits, until :meth:`stop`."""
@@ -363,6 +332,7 @@ class ViewController:
             raise InvalidUsage("the controller is running already")
         self._stopping.clear()
         self._stepper.start_background()
+        self._recomputer.start_background()
         self._thread = threading.Thread(target=self._loop, name="headwater-views", daemon=True)
         self._thread.start()
 
@@ -373,6 +343,7 @@ class ViewController:
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.join()
+            self._recomputer.stop_background()
             self._stepper.stop_background()
 
     def _loop(self) -> None:
@@ -405,6 +376,7 @@ class ViewController:
             for view in definition.stored(state)
             if due(state, view) is not None
             and not self._stepper.is_hydrating(view.id)
+            and not self._recomputer.is_waiting(view.id)
             and (view.id not in self._stalled or self._stalled[view.id].retry_at_ms <= now_ms)
         )
         return ready or None

@@ -44,9 +44,9 @@ from headwater.compute.dataflow.task import (
     Updates,
     ViewTask,
 )
-from headwater.compute.step import Interval, due, hold
+from headwater.compute.step import Interval, due, held
 from headwater.compute.stored_view import StoredView
-from headwater.persist.batch import Part
+from headwater.persist.batch import Part, Times
 from headwater.persist.commands import (
     AllowCompaction,
     Command,
@@ -334,8 +334,8 @@ def idle_commands(state: State, steps: Iterable[ViewStep]) -> tuple[Command, ...
 
 
 def _lags(state: State, gid: GlobalId, step: ViewStep) -> bool:
-    held = collection_of(state, gid).readers[step.view.reader_id].since
-    return bound(held) + IDLE_HOLD_LAG_MS < bound(hold(state, step.view, step.interval))
+    now = collection_of(state, gid).readers[step.view.reader_id].since
+    return bound(now) + IDLE_HOLD_LAG_MS < bound(_held(state, step.view, step.interval))
 
 
 def _append(gid: GlobalId, interval: Interval, parts: Sequence[Part]) -> Command:
@@ -355,8 +355,12 @@ def _advance(
 
 
 def _holds(state: State, view: MaintainedView, interval: Interval) -> Iterator[Command]:
-    held = hold(state, view, interval)
+    until = _held(state, view, interval)
     for gid in (*view.inputs, *view.shared):
-        yield DowngradeReader(gid, view.reader_id, held)
+        yield DowngradeReader(gid, view.reader_id, until)
     if view.stored:
         yield AllowCompaction(tuple((gid, interval.hold) for gid in view.stored.values()))
+
+
+def _held(state: State, view: MaintainedView, interval: Interval) -> Times:
+    return held(view, state.collections[view.id], interval)

@@ -26,15 +26,15 @@ A function of the user's that raises an error of values is such a failure too
 Stored as the item ``view/<id>``, the plan in its own encoding. A plan of another version of Spark,
 or of other settings, is not run (``Plan.require``): the view is made anew (``compute/renew.py``).
 
-Kept by: this module. Relied on by: the controller.
+Kept by: this module. Relied on by: ``compute/recomputer.py``, which runs the steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -52,7 +52,7 @@ from headwater.compute.ir.plan import Plan, decoded
 from headwater.compute.ir.refusal import OtherMeaning
 from headwater.compute.select import condition_of, spark_message
 from headwater.compute.session import new_session
-from headwater.compute.step import Interval, StepFailed, due, hold, job_group, last_line, token
+from headwater.compute.step import Interval, StepFailed, due, held, job_group, last_line, token
 from headwater.compute.stored_view import StoredView
 from headwater.persist import evolution
 from headwater.persist.batch import Part, Times
@@ -109,7 +109,15 @@ class Recomputation:
     interval: Interval
     inputs: tuple[CollectionState, ...]
     output: CollectionState
-    hold: Times
+
+    @property
+    def hold(self) -> Times:
+        """From when on its inputs must be readable after it."""
+        return held(self.view, self.output, self.interval)
+
+    def until(self, time: int) -> Recomputation:
+        """Return the step that ends before ``time``."""
+        return replace(self, interval=Interval(self.interval.lower, Frontier.of(time)))
 
     @property
     def hydrating(self) -> bool:
@@ -163,8 +171,7 @@ def plan_step(state: State, view: RecomputedView) -> Recomputation | None:
     if interval is None:
         return None
     inputs = tuple(collection_of(state, gid) for gid in view.inputs)
-    held = hold(state, view, interval)
-    return Recomputation(view, interval, inputs, collection_of(state, view.id), held)
+    return Recomputation(view, interval, inputs, collection_of(state, view.id))
 
 
 def commands(planned: Recomputation, parts: tuple[Part, ...]) -> tuple[Command, ...]:
@@ -177,15 +184,28 @@ def commands(planned: Recomputation, parts: tuple[Part, ...]) -> tuple[Command, 
     )
 
 
-def run(core: Core, session: Any, planned: Recomputation) -> list[Pending]:
-    """Ask the query at each time of the step; return what changed, ready to be written."""
+GoOn = Callable[[], bool]
+"""Whether a step goes on at its next time, or ends before it."""
+
+
+class Changes(NamedTuple):
+    """What a step found."""
+
+    step: Recomputation
+    """As far as it came."""
+    pending: list[Pending]
+    """What changed, ready to be written."""
+
+
+def run(core: Core, session: Any, planned: Recomputation, go_on: GoOn) -> Changes:
+    """Ask the query at each time of the step, at the first one in any case."""
     view = planned.view
     try:
         with (
             or_ended(session),
             job_group(session, view.reader_id, f"step of view {view.name}"),
         ):
-            return list(_run(core, session, planned))
+            return _run(core, session, planned, go_on)
     except OtherMeaning as error:
         raise StepFailed(view.name, f"{error}; drop the view and create it again") from error
     except HeadwaterError:
@@ -198,23 +218,29 @@ def run(core: Core, session: Any, planned: Recomputation) -> list[Pending]:
         raise StepFailed(view.name, last_line(error)) from error
 
 
-def _run(core: Core, session: Any, planned: Recomputation) -> Iterator[Pending]:
+def _run(core: Core, session: Any, planned: Recomputation, go_on: GoOn) -> Changes:
     target = Target.of(planned.output)
     query = _Query(core, session, planned.view, target.schema)
     rows, errors = planned.before(core)
     row_changes: list[pa.Table] = []
     error_changes: list[pa.Table] = []
-    for time in planned.times(core):
+    for number, time in enumerate(planned.times(core)):
+        if number and not go_on():
+            # Between two input times the answer stays, so up to this one it is known.
+            planned = planned.until(time)
+            break
         answer = query.at(time)
         if answer.rows is not None:
             row_changes.append(_changes(rows, answer.rows, time))
             rows = answer.rows
         error_changes.append(_changes(errors, answer.errors, time))
         errors = answer.errors
-    for piece in _pieces(row_changes):
-        yield target.pending(piece, consolidated=True)
-    for piece in _pieces(error_changes):
-        yield Pending(piece, target.version, target.layout, target.key, True, consolidated=True)
+    pending = [target.pending(piece, consolidated=True) for piece in _pieces(row_changes)]
+    pending += [
+        Pending(piece, target.version, target.layout, target.key, True, consolidated=True)
+        for piece in _pieces(error_changes)
+    ]
+    return Changes(planned, pending)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ other types do not fit the output.
 **An output that is not durable** is empty when its location is opened again: the process that kept
 it is gone (``Definition.kept_by`` is not our epoch). The view is made anew as it is
 (:func:`again`), with new states, and hydrates at the first time at which its output may be read.
-Its inputs are there, because they are held from then on (``step.hold``); so it says at every such
+Its inputs are there, because they are held from then on (``step.held``); so it says at every such
 time what it said before, and whoever held the output reads on.
 
 Kept by: this module. Relied on by: the controller, before it steps a view, and the stepper.

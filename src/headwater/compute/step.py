@@ -19,7 +19,7 @@ from headwater.algebra.frontier import Frontier
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import BatchId, Epoch, GlobalId
 from headwater.persist.batch import Times
-from headwater.persist.state import State, bound
+from headwater.persist.state import CollectionState, State, bound
 
 CAUSED_BY: Final = "Caused by: "
 
@@ -75,13 +75,12 @@ def due(state: State, view: Fed) -> Interval | None:
     return Interval(lower, upper) if lower < upper else None
 
 
-def hold(state: State, view: Fed, interval: Interval) -> Times:
+def held(view: Fed, output: CollectionState, interval: Interval) -> Times:
     """Return from when on a view's inputs must be readable after a step (pure).
 
     A durable output is there up to ``upper``, and what was before is never computed again. One that
     is not durable is computed again, from the first time at which anybody may read it.
     """
-    output = state.collections[view.id]
     if view.kept_by is None or output.since.is_closed:
         return interval.hold
     return interval.hold.meet(output.since)

@@ -27,6 +27,7 @@ Kept by: this module. Relied on by: the controller, which decides when and what.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -68,6 +69,8 @@ from headwater.persist.spark_end import SparkEnded, or_ended
 from headwater.persist.spark_parts import Place, Reading, Target, Writing, place_of
 from headwater.persist.state import State, bound
 
+LOG: Final = logging.getLogger(__name__)
+
 PROGRAMS_MAX: Final = 16
 """How many sets of views are kept planned; one more is planned again when its turn comes."""
 
@@ -84,6 +87,7 @@ AT_ONCE_ALONE: Final = 2
 """How many tasks a large first step has at a time at least, where no other step waits for it."""
 
 Stall = Callable[[MaintainedView, HeadwaterError], None]
+Recovered = Callable[[MaintainedView], None]
 Planned = tuple[GlobalId, bytes]
 """A view as a program knows it: made anew, it has another dataflow."""
 
@@ -119,9 +123,10 @@ class _Begun:
 class Stepper:
     """Runs steps in one Spark session, for one location."""
 
-    def __init__(self, core: Core, session: Any) -> None:
+    def __init__(self, core: Core, session: Any, stall: Stall, recovered: Recovered) -> None:
         self._core = core
         self._session = session
+        self._stall, self._recovered = stall, recovered
         self._programs: OrderedDict[frozenset[Planned], Program] = OrderedDict()
         self._borrowed: Counter[frozenset[Planned]] = Counter()
         """How often a set of views was stepped by a larger program."""
@@ -140,22 +145,22 @@ class Stepper:
         self.rows_read: dict[str, int] = {}
         """Of the last step, by ``view/operator``: what the CI holds to each rule's bound."""
 
-    def run(self, steps: Sequence[ViewStep], stall: Stall) -> list[str]:
+    def run(self, steps: Sequence[ViewStep]) -> list[str]:
         """Run these steps, of distinct views; return the names of the views that advanced."""
         idle = [step for step in steps if self._is_idle(step)]
         first = [step for step in steps if step.hydrating]
         busy = [step for step in steps if not self._is_idle(step) and not step.hydrating]
         advanced = self._idle(idle)
         if busy:
-            advanced += self._bisected(busy, stall, [step.view for step in (*idle, *busy)])
+            advanced += self._bisected(busy, [step.view for step in (*idle, *busy)])
         for step in first:
             if self._background is None:
-                advanced += self._hydrated(step, stall)
+                advanced += self._hydrated(step)
             elif step.view.id not in self._begun:
                 large = ranges_for(step.rows, self.range_rows, 1) is not None
                 begun = _Begun(step.view.name, step.rows, monotonic(), (0, 1) if large else None)
                 self._begun[step.view.id] = begun
-                self._background.submit(self._hydrated, step, stall)
+                self._background.submit(self._hydrated, step)
         return advanced
 
     def _is_idle(self, step: ViewStep) -> bool:
@@ -192,10 +197,10 @@ class Stepper:
             for one in list(self._begun.values())
         ]
 
-    def _hydrated(self, step: ViewStep, stall: Stall) -> list[str]:
+    def _hydrated(self, step: ViewStep) -> list[str]:
         begun = monotonic()
         try:
-            advanced = self._bisected([step], stall, [step.view])
+            advanced = self._bisected([step], [step.view])
             if advanced and step.rows > ROWS_PER_SECOND_GUESS:
                 self._rows_per_second = step.rows / max(monotonic() - begun, 0.001)
             return advanced
@@ -214,11 +219,17 @@ class Stepper:
         if not steps:
             return []
         command = Atomic(maintained.idle_commands(self._core.state, steps))
-        return _advanced(steps, self._core.submit(command).result())
+        return self._advanced(steps, self._core.submit(command).result())
 
-    def _bisected(
-        self, steps: Sequence[ViewStep], stall: Stall, live: Sequence[MaintainedView]
-    ) -> list[str]:
+    def _advanced(self, steps: Sequence[ViewStep], outcome: object) -> list[str]:
+        """Return the views that an entry advanced; none if another had stepped one first."""
+        if not isinstance(outcome, All):
+            return []
+        for step in steps:
+            self._recovered(step.view)
+        return [step.view.name for step in steps]
+
+    def _bisected(self, steps: Sequence[ViewStep], live: Sequence[MaintainedView]) -> list[str]:
         """Run steps as one job if possible; ``live`` are views that may need stepping with them."""
         try:
             return self._together(steps, live)
@@ -227,14 +238,18 @@ class Stepper:
         except HeadwaterError as error:
             if isinstance(error, SparkEnded) and not error.out_of_memory:
                 raise  # No view is to blame.
-            if len(steps) == 1:
-                stall(steps[0].view, error)
-                return []
+            failure = error
+        except Exception as error:  # A bug, and still no reason for all views to stand still.
+            LOG.exception("views were not stepped; they are tried again")
+            failure = StepFailed(", ".join(step.view.name for step in steps), last_line(error))
+        if len(steps) == 1:
+            self._stall(steps[0].view, failure)
+            return []
         middle = len(steps) // 2
         advanced = []
         for half in (steps[:middle], steps[middle:]):
             # Planned without the views beside them: one of those may be what cannot be planned.
-            advanced += self._bisected(half, stall, [step.view for step in half])
+            advanced += self._bisected(half, [step.view for step in half])
         return advanced
 
     def _together(self, steps: Sequence[ViewStep], live: Sequence[MaintainedView]) -> list[str]:
@@ -256,7 +271,7 @@ class Stepper:
                 done = renew.corrected(place, step, group, done)
                 errors = self._errors(place, step, group, done)
                 made = maintained.commands(group, done, errors)
-                advanced = _advanced(group.views, core.submit(Atomic(made)).result())
+                advanced = self._advanced(group.views, core.submit(Atomic(made)).result())
                 if advanced:
                     self._remember(group, done)
                 return advanced
@@ -290,6 +305,8 @@ class Stepper:
         def told(done: int, of: int) -> None:
             if self._background is not background:
                 raise Stopped("hydrations in the background were stopped")
+            if first.view.id not in self._core.state.collections:
+                raise StepFailed(first.view.name, "it was dropped")
             begun = self._begun.get(first.view.id)
             if begun is not None:
                 self._begun[first.view.id] = replace(begun, tasks=(done, of))
@@ -423,11 +440,6 @@ def _renewed(state: State, steps: Sequence[ViewStep]) -> list[ViewStep]:
         for step in steps
     ]
     return [step for step in planned if step is not None]
-
-
-def _advanced(steps: Sequence[ViewStep], outcome: object) -> list[str]:
-    """Return the views that an entry advanced; none if another had stepped one of them first."""
-    return [step.view.name for step in steps] if isinstance(outcome, All) else []
 
 
 def _planned(views: Iterable[MaintainedView]) -> frozenset[Planned]:

@@ -27,7 +27,6 @@ from typing import Any, Final
 import pyarrow as pa
 
 from headwater.algebra.frontier import Frontier
-from headwater.base.errors import HeadwaterError
 from headwater.compute import maintained
 from headwater.compute.catalyst import ordered
 from headwater.compute.catalyst.render import rendered
@@ -196,13 +195,9 @@ def step_together(
     state = client.core.state
     steps = (maintained.plan_view(state, view) for view in views)
     first = [step for step in steps if step is not None and step.hydrating]
-    failures: list[str] = []
-
-    def stall(view: MaintainedView, error: HeadwaterError) -> None:
-        failures.append(f"{view.name}: {error}")
-
     if first:
-        controller._stepper._bisected(first, stall, [step.view for step in first])
+        controller._stepper._bisected(first, [step.view for step in first])
+    failures = list(controller.failures().values())
     controller.run_once()
     return [*failures, *controller.failures().values()]
 
