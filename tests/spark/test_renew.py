@@ -9,8 +9,12 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from headwater.algebra.frontier import Frontier
+from headwater.compute import controller as module
 from headwater.compute import definition
 from headwater.compute.controller import ViewController
+from headwater.compute.dataflow.program import Program
+from headwater.compute.dataflow.task import Done, StepTask
 from headwater.compute.definition import item_key
 from headwater.compute.ir import plan as plans
 from headwater.compute.maintained import arrangements
@@ -170,3 +174,63 @@ def test_what_cannot_be_made_anew_stalls_and_says_why(spark: Any, client: Client
         assert "the plan is of Spark 3.0.0" in failure
         assert "create it again" in failure
     assert client.reader("framed").snapshot(0).to_table().num_rows == 1, "what was is readable"
+
+
+@pytest.mark.parametrize("steps", [0, 2], ids=["from its first step", "later"])
+def test_a_view_that_fails_for_long_shares_nothing_any_more(
+    spark: Any,
+    client: Client,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    steps: int,
+) -> None:
+    def run(self: Program, task: StepTask, *about: str) -> Done:
+        stepped = [gid for gid, of in zip(self.views, task.views, strict=True) if of is not None]
+        if culprit.id in stepped:
+            raise KeyError("it cannot be computed")
+        return real(self, task, *about)
+
+    def go_on() -> None:
+        time = len(rows)
+        before = rows[-1] if rows else Counter[tuple[str, int]]()
+        rows.append(before + Counter({("ab"[time % 2], time + 1): 1}))
+        updates = [({"g": "ab"[time % 2], "x": time + 1}, time, 1)]
+        write.compare_and_append(updates, time, time + 1).result()
+
+    monkeypatch.setattr(module, "PINNED_MS_MAX", 3)
+    write, _ = client.create_or_load("t", SCHEMA)
+    rows: list[Counter[tuple[str, int]]] = []
+    controller = ViewController(client, spark)
+    culprit = model.incremental(controller.create_view("joined", JOINED.format("a.x")))
+    controller.create_view("agreed", JOINED.format("b.x"))
+    (arrangement,) = arrangements(client.core.state).values()
+    for _ in range(steps):
+        go_on()
+        assert set(controller.run_once()) == {"joined", "agreed"}
+    with monkeypatch.context() as patched:
+        real = Program.run
+        patched.setattr(Program, "run", run)
+        for lag in range(1, 8):
+            go_on()
+            assert controller.run_once() == ("agreed",)
+            assert "it cannot be computed" in controller.failures()[culprit.id]
+            state = client.core.state
+            # What it lacks is told when it is tried the next time.
+            held = max(steps - 1, 0) if lag <= 4 else len(rows) - 1
+            assert state.collections[arrangement.id].since == Frontier.of(held), lag
+            assert len(arrangements(state)) == (1 if lag <= 4 else 2), lag
+            assert not list(violations(state))
+    told = [record for record in caplog.records if "shares nothing" in record.getMessage()]
+    assert [record.event["view"] for record in told] == ["joined"], "once"  # type: ignore[attr-defined]
+    assert set(controller.run_once()) == {"joined"}
+    assert controller.failures() == {}
+    go_on()
+    assert set(controller.run_once()) == {"joined", "agreed"}
+    for name in ("joined", "agreed"):
+        read = client.reader(name)
+        for time in range(read.since.only(), len(rows)):
+            found = model.rows_of(read.snapshot(time, timeout=0).to_table())
+            assert found == _answer(rows[time], name, new=False), f"{name} at {time}"
+    assert controller.drop_view("joined")
+    assert list(arrangements(client.core.state)) == [arrangement.id], "its own goes with it"
+    assert not list(violations(client.core.state))

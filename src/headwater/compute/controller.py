@@ -67,6 +67,12 @@ Relations = Mapping[str, str]
 CREATE_ATTEMPTS_MAX: Final = 8
 RETRY_MS_FIRST: Final = 100
 RETRY_MS_MAX: Final = 30_000
+RETRY_PART: Final = 10
+"""A view that goes on failing is tried for about one part in so many of the time, …"""
+DEAR_RETRY_MS_MAX: Final = 600_000
+"""… but no less often than this."""
+PINNED_MS_MAX: Final = 3_600_000
+"""How far a view that fails may be behind what it shares with others: then it shares no more."""
 IDLE_SECONDS: Final = 1.0
 
 
@@ -294,15 +300,19 @@ class ViewController:
                 continue  # Just now: it is dropped the next time.
             why = renew.outdated(view.plan, self._session.version)
             begin = view.kept_by not in (None, self._core.epoch)
-            if not begin and (why is None or due(state, view) is None):
+            others = [other for other in definition.stored(state) if other.id != view.id]
+            apart = not begin and why is None and self._is_in_the_way(state, view, others)
+            if not begin and not apart and (why is None or due(state, view) is None):
                 current.append(view)
                 continue
-            others = [other for other in definition.stored(state) if other.id != view.id]
             installer = Installer(state, self._session, reserving(self._core))
             try:
                 if begin:
                     epoch = self._core.epoch
                     made, commands = renew.again(state, installer, view, epoch, others)
+                elif apart:
+                    LOG.warning("a view that fails shares nothing any more", extra=_of(view))
+                    made, commands = renew.apart(state, installer, view, others)
                 else:
                     made, commands = renew.renewed(state, installer, view, why or "", others)
                 self._core.submit(Atomic(commands)).result()
@@ -314,12 +324,22 @@ class ViewController:
                 current.append(made)
         return current
 
-    def _stall(self, view: Definition, error: HeadwaterError) -> None:
+    def _is_in_the_way(self, state: State, view: Definition, others: Sequence[Definition]) -> bool:
+        """Whether a view that fails keeps others for too long from merging what they share."""
+        if not isinstance(view, MaintainedView) or view.id not in self._stalled:
+            return False
+        if due(state, view) is None or self._stepper.is_hydrating(view.id):
+            return False
+        beside = [other for other in others if isinstance(other, MaintainedView)]
+        return maintained.pins(state, view, beside, PINNED_MS_MAX)
+
+    def _stall(self, view: Definition, error: HeadwaterError, took_ms: int = 0) -> None:
         if view.id not in self._core.state.collections:
             return  # It was dropped meanwhile.
         before = self._stalled.get(view.id)
         attempts = 1 if before is None else before.attempts + 1
-        wait_ms = min(RETRY_MS_MAX, RETRY_MS_FIRST * 2 ** min(attempts, 16))
+        wait_ms_max = max(RETRY_MS_MAX, min(DEAR_RETRY_MS_MAX, RETRY_PART * took_ms))
+        wait_ms = min(wait_ms_max, RETRY_MS_FIRST * 2 ** min(attempts, 16))
         retry_at_ms = self._core.clock.now_ms() + wait_ms
         self._stalled[view.id] = _Stalled(str(error), attempts, retry_at_ms)
 
@@ -439,6 +459,10 @@ class ViewController:
                 "views need a location whose objects Spark's tasks can open: a directory or an "
                 "object store, not memory"
             )
+
+
+def _of(view: Definition) -> dict[str, object]:
+    return {"event": {"view": view.name}}
 
 
 def _attempted(create: Callable[[], _Made]) -> _Made:

@@ -122,6 +122,8 @@ class Wanted:
     """Our epoch, if output and states are not to be durable."""
     text: str = ""
     """Of a query that is a plan: the SQL it was compiled from, if it was."""
+    apart: bool = False
+    """Whether it has arrangements of its own, although others of their kind are there."""
 
 
 class Installation(NamedTuple):
@@ -239,7 +241,7 @@ class Installer:
         read: Mapping[str, CollectionState],
         flow: Dataflow,
     ) -> Installation:
-        shared, start = self._arranged(flow, read, wanted.start)
+        shared, start = self._arranged(flow, read, wanted)
         parts = _Parts(wanted, query, read, start)
         missing = [key for key, arrangement in shared.items() if arrangement is None]
         private = [a for a in flow.arrangements if not isinstance(a.of, Scanned)]
@@ -282,15 +284,16 @@ class Installer:
         return Installation(view, (*commands, *_stored(view, (*view.inputs, *view.shared))))
 
     def _arranged(
-        self, flow: Dataflow, read: Mapping[str, CollectionState], start: int | None
+        self, flow: Dataflow, read: Mapping[str, CollectionState], view: Wanted
     ) -> tuple[dict[Identity, SharedArrangement | None], int]:
         """Return which arrangements are there for a view, and where it starts.
 
         Where it may choose, it starts where what is there can be read; where it may not, it uses
         what can be read at its start.
         """
-        wanted = _wanted(flow, read)
-        found = {i: self._existing(i, fields, start) for i, fields in wanted.items()}
+        wanted, start = _wanted(flow, read), view.start
+        known = {} if view.apart else arrangements(self._state)
+        found = {i: self._existing(known, i, fields, start) for i, fields in wanted.items()}
         if start is None:
             state = self._state
             used = [state.collections.get(a.id) for a in found.values() if a is not None]
@@ -299,9 +302,13 @@ class Installer:
         return found, start
 
     def _existing(
-        self, identity: Identity, fields: set[str], start: int | None
+        self,
+        known: Mapping[GlobalId, SharedArrangement],
+        identity: Identity,
+        fields: set[str],
+        start: int | None,
     ) -> SharedArrangement | None:
-        for arrangement in arrangements(self._state).values():
+        for arrangement in known.values():
             if (arrangement.relation, arrangement.key) == identity:
                 collection = collection_of(self._state, arrangement.id)
                 since = collection.since

@@ -124,6 +124,17 @@ def arrangements(state: State) -> dict[GlobalId, SharedArrangement]:
     return {arrangement.id: arrangement for arrangement in found}
 
 
+def pins(state: State, view: MaintainedView, others: Iterable[MaintainedView], lag_ms: int) -> bool:
+    """Whether a view is further behind an arrangement that others use than it may be (pure)."""
+    used = {gid for other in others for gid in other.shared}
+    lower = state.upper(collection_of(state, view.id))
+    for gid in used.intersection(view.shared):
+        upper = state.upper(collection_of(state, gid))
+        if not upper.is_closed and bound(lower) + lag_ms < bound(upper):
+            return True
+    return False
+
+
 # ---- a step ----------------------------------------------------------------------------------
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
 from typing import Any, Final
 
 from headwater.base.errors import HeadwaterError
@@ -42,7 +43,7 @@ class Recomputer:
         self,
         core: Core,
         session: Any,
-        stall: Callable[[RecomputedView, HeadwaterError], None],
+        stall: Callable[[RecomputedView, HeadwaterError, int], None],
         recovered: Callable[[RecomputedView], None],
     ) -> None:
         self._core, self._session = core, session
@@ -89,12 +90,13 @@ class Recomputer:
             pass  # Stopped, or Spark ended: whoever asks them is told; this thread has nobody.
         except Exception as error:  # A bug: it is told, and is not tried again at once for ever.
             LOG.exception("a view was not recomputed; it is tried again")
-            self._stall(view, StepFailed(view.name, last_line(error)))
+            self._stall(view, StepFailed(view.name, last_line(error)), 0)
         finally:
             self._waiting.discard(view.id)
             core.wake()
 
     def _stepped(self, view: RecomputedView, go_on: GoOn) -> list[str]:
+        begun = monotonic()
         try:
             advanced = self._committed(view, go_on)
         except Stopped:
@@ -102,7 +104,7 @@ class Recomputer:
         except HeadwaterError as error:
             if isinstance(error, SparkEnded) and not error.out_of_memory:
                 raise  # No view is to blame.
-            self._stall(view, error)
+            self._stall(view, error, int(1_000 * (monotonic() - begun)))
             return []
         self._recovered(view)
         return [view.name] if advanced else []

@@ -16,6 +16,10 @@ hold rows as they were stored, which no version of Spark has a say in, and are u
 What cannot be made anew stalls and says why: code is not stored, only its plan; and columns of
 other types do not fit the output.
 
+**A view that fails for long** keeps what it shares with others from being merged, and they pay for
+that with every probe. So it is made anew as it is, with arrangements of its own (:func:`apart`),
+and hydrates at its upper once it can be stepped; what it lacks is in its inputs, which it holds.
+
 **An output that is not durable** is empty when its location is opened again: the process that kept
 it is gone (``Definition.kept_by`` is not our epoch). The view is made anew as it is
 (:func:`again`), with new states, and hydrates at the first time at which its output may be read.
@@ -99,6 +103,17 @@ def again(
     name = token(view.id, Interval(upper, since))
     begun = (CompareAndAppend(view.id, name, upper, since, ()),) if upper < since else ()
     return Installation(made, (*commands, *begun, *replacement(state, view, made, others)))
+
+
+def apart(
+    state: State, installer: Installer, view: Definition, others: Iterable[Definition]
+) -> Installation:
+    """Return a view that shares nothing any more, and the commands that replace it."""
+    start = state.upper(collection_of(state, view.id)).only()
+    plan = plans.decoded(view.plan)
+    wanted = replace(_wanted(state, view, start), query=plan, text=view.sql, apart=True)
+    made, commands = _installed(installer, wanted, "it keeps others from merging what they share")
+    return Installation(made, (*commands, *replacement(state, view, made, others)))
 
 
 def _wanted(state: State, view: Definition, start: int) -> Wanted:

@@ -86,7 +86,8 @@ ROWS_PER_SECOND_GUESS: Final = 200_000
 AT_ONCE_ALONE: Final = 2
 """How many tasks a large first step has at a time at least, where no other step waits for it."""
 
-Stall = Callable[[MaintainedView, HeadwaterError], None]
+Stall = Callable[[MaintainedView, HeadwaterError, int], None]
+"""Is told which view failed, of what, and after how many milliseconds."""
 Recovered = Callable[[MaintainedView], None]
 Planned = tuple[GlobalId, bytes]
 """A view as a program knows it: made anew, it has another dataflow."""
@@ -231,6 +232,7 @@ class Stepper:
 
     def _bisected(self, steps: Sequence[ViewStep], live: Sequence[MaintainedView]) -> list[str]:
         """Run steps as one job if possible; ``live`` are views that may need stepping with them."""
+        begun = monotonic()
         try:
             return self._together(steps, live)
         except Stopped:
@@ -243,7 +245,7 @@ class Stepper:
             LOG.exception("views were not stepped; they are tried again")
             failure = StepFailed(", ".join(step.view.name for step in steps), last_line(error))
         if len(steps) == 1:
-            self._stall(steps[0].view, failure)
+            self._stall(steps[0].view, failure, int(1_000 * (monotonic() - begun)))
             return []
         middle = len(steps) // 2
         advanced = []
