@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +12,17 @@ import pyarrow as pa
 import pytest
 
 from headwater.algebra.frontier import Frontier
+from headwater.collection.collections import Collections
 from headwater.collection.run_layout import LAYOUTS
+from headwater.compute import controller as module
 from headwater.compute import maintained
 from headwater.compute.controller import ViewController
+from headwater.compute.install import Installation, Installer, Wanted, removal
+from headwater.compute.maintain import Output, View
 from headwater.compute.maintained import MaintainedView
 from headwater.compute.step import Interval
 from headwater.persist.client import Client, open_location
+from headwater.persist.commands import Command
 from headwater.persist.errors import CollectionHasErrors
 from headwater.persist.state import violations
 from headwater.testing.merging import merge_everything
@@ -141,6 +148,57 @@ def test_a_later_view_shares_what_is_older_than_it(spark: Any, client: Client) -
     controller.run_once()
     for name in ("joined", "sums", "exists", "min_max"):
         story.check(client, controller, name, QUERIES[name])
+
+
+@pytest.mark.parametrize("by_capability", [False, True])
+def test_what_a_view_shares_that_just_came_is_not_dropped_with_another(
+    spark: Any, client: Client, monkeypatch: pytest.MonkeyPatch, by_capability: bool
+) -> None:
+    """Two sessions: one drops the last view that uses an arrangement, one creates another."""
+
+    def install(self: Installer, wanted: Wanted) -> Installation:
+        made = real_install(self, wanted)
+        installed.set()
+        return made
+
+    def removed(*given: Any) -> list[Command]:
+        found = list(removal(*given))
+        created.append(thread.submit(create))
+        assert installed.wait(60)
+        wait(created, 1.0)  # It comes before us or after us, but not in between.
+        return found
+
+    def create() -> None:
+        if by_capability:
+            ids = [client.core.state.names[name] for name in ("orders", "customers")]
+            reads = [Collections(client).acquire_read(gid, at=story.time - 1) for gid in ids]
+            view = View(("orders", "customers"), (Output("second", sql),))
+            controller.maintain_view(reads, view)
+        else:
+            controller.create_view("second", sql)
+
+    story, sql = (
+        Story(11),
+        "SELECT o.region, c.credit FROM orders o JOIN customers c ON o.customer = c.id",
+    )
+    story.go_on(client)
+    controller = ViewController(client, spark)
+    controller.create_view("first", sql)
+    controller.run_once()
+    created: list[Future[None]] = []
+    installed = threading.Event()
+    real_install = Installer.install
+    with ThreadPoolExecutor(1) as thread, monkeypatch.context() as patched:
+        patched.setattr(Installer, "install", install)
+        patched.setattr(module, "removal", removed)
+        assert controller.drop_view("first")
+        created[0].result(60)
+    story.go_on(client)
+    assert controller.run_once() == ("second",), controller.failures()
+    name = client.core.state.collections[controller.views()[0].id].name
+    story.see(client, controller, name)
+    story.judge(client, {name: sql})
+    assert not list(violations(client.core.state))
 
 
 @pytest.mark.parametrize("planted", [False, True], ids=["as it is", "at upper"])

@@ -96,8 +96,10 @@ class ViewController:
         self._session = session
         self._stepper = Stepper(self._core, session, self._stall, self._recovered)
         self._recomputer = Recomputer(self._core, session, self._stall, self._recovered)
-        self._maintaining = Maintaining(client, session)
-        self.validation = Validation(client, session)
+        self._changing = threading.Lock()
+        """Who removes what is shared by no other view has it, lest one comes in between."""
+        self._maintaining = Maintaining(client, session, self._changing)
+        self.validation = Validation(client, session, self._changing)
         """The validate form of :meth:`maintain_view`."""
         self._stepping = threading.Lock()
         self._stalled: dict[GlobalId, _Stalled] = {}
@@ -158,7 +160,8 @@ class ViewController:
         installer = Installer(state, self._session, reserving(self._core))
         wanted = Wanted(into.name, query, inputs, into, start, rules, kept_by=kept_by)
         view, created = installer.install(wanted)
-        self._core.submit(Atomic((*created, *also))).result()
+        with self._changing:
+            self._core.submit(Atomic((*created, *also))).result()
         return view
 
     def maintain_view(
@@ -207,9 +210,10 @@ class ViewController:
             return bool(found)
 
     def _drop(self, view: Definition, also: Sequence[Command] = ()) -> None:
-        state = self._core.state
-        others = [other for other in definition.stored(state) if other.id != view.id]
-        self._core.submit(Atomic((*removal(state, view, others), *also))).result()
+        with self._changing:
+            state = self._core.state
+            commands = removal(state, view, _others(state, view))
+            self._core.submit(Atomic((*commands, *also))).result()
         self._stalled.pop(view.id, None)
 
     def explain(self, name: str) -> str:
@@ -300,11 +304,11 @@ class ViewController:
                 continue  # Just now: it is dropped the next time.
             why = renew.outdated(view.plan, self._session.version)
             begin = view.kept_by not in (None, self._core.epoch)
-            others = [other for other in definition.stored(state) if other.id != view.id]
-            apart = not begin and why is None and self._is_in_the_way(state, view, others)
+            apart = not begin and why is None and self._is_in_the_way(state, view)
             if not begin and not apart and (why is None or due(state, view) is None):
                 current.append(view)
                 continue
+            others = _others(state, view)
             installer = Installer(state, self._session, reserving(self._core))
             try:
                 if begin:
@@ -315,7 +319,10 @@ class ViewController:
                     made, commands = renew.apart(state, installer, view, others)
                 else:
                     made, commands = renew.renewed(state, installer, view, why or "", others)
-                self._core.submit(Atomic(commands)).result()
+                with self._changing:
+                    if _others(self._core.state, view) != others:
+                        continue  # Views came or went meanwhile: it is made anew the next time.
+                    self._core.submit(Atomic(commands)).result()
             except (Stopped, SparkEnded):
                 raise
             except HeadwaterError as error:
@@ -324,13 +331,13 @@ class ViewController:
                 current.append(made)
         return current
 
-    def _is_in_the_way(self, state: State, view: Definition, others: Sequence[Definition]) -> bool:
+    def _is_in_the_way(self, state: State, view: Definition) -> bool:
         """Whether a view that fails keeps others for too long from merging what they share."""
         if not isinstance(view, MaintainedView) or view.id not in self._stalled:
             return False
         if due(state, view) is None or self._stepper.is_hydrating(view.id):
             return False
-        beside = [other for other in others if isinstance(other, MaintainedView)]
+        beside = [each for each in _others(state, view) if isinstance(each, MaintainedView)]
         return maintained.pins(state, view, beside, PINNED_MS_MAX)
 
     def _stall(self, view: Definition, error: HeadwaterError, took_ms: int = 0) -> None:
@@ -459,6 +466,10 @@ class ViewController:
                 "views need a location whose objects Spark's tasks can open: a directory or an "
                 "object store, not memory"
             )
+
+
+def _others(state: State, view: Definition) -> list[Definition]:
+    return [other for other in definition.stored(state) if other.id != view.id]
 
 
 def _of(view: Definition) -> dict[str, object]:

@@ -38,6 +38,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 from headwater.algebra.frontier import Frontier
@@ -247,9 +248,11 @@ def _require_distinct(what: str, names: Sequence[str]) -> None:
 class Maintaining:
     """Commits ``maintain_view``."""
 
-    def __init__(self, client: Client, session: Any) -> None:
+    def __init__(self, client: Client, session: Any, changing: Lock) -> None:
+        """``changing`` is had by whoever changes what views there are, while it commits that."""
         self._core = client.core
         self._session = session
+        self._changing = changing
         self._collections = Collections(client)
 
     def maintain_view(
@@ -265,7 +268,8 @@ class Maintaining:
         made = self._command(reads, view, writes, durable).decided(
             state, self._collections, Installer(state, self._session, reserving(self._core))
         )
-        self._core.submit(Atomic(made.commands)).result()
+        with self._changing:
+            self._core.submit(Atomic(made.commands)).result()
         return made.outputs
 
     def _command(
