@@ -32,7 +32,7 @@ import msgspec
 
 from headwater.algebra.frontier import Frontier
 from headwater.base.decoding import from_msgpack
-from headwater.base.ids import BatchId, GlobalId
+from headwater.base.ids import GlobalId
 from headwater.compute.dataflow import graph
 from headwater.compute.dataflow.graph import Dataflow
 from headwater.compute.dataflow.remembered import Stamps
@@ -44,7 +44,7 @@ from headwater.compute.dataflow.task import (
     Updates,
     ViewTask,
 )
-from headwater.compute.step import Interval, due, held
+from headwater.compute.step import Interval, due, held, token
 from headwater.compute.stored_view import StoredView
 from headwater.persist.batch import Part, Times
 from headwater.persist.commands import (
@@ -303,11 +303,6 @@ def plan_group(state: State, views: Sequence[ViewStep]) -> GroupStep:
     wanted = {gid for step in views for gid in step.view.shared}
     known = arrangements(state)
     return GroupStep(state, tuple(views), {gid: known[gid] for gid in sorted(wanted)})
-
-
-def token(collection: GlobalId, interval: Interval) -> BatchId:
-    """Return the name of an append of a step; see the module's docstring."""
-    return BatchId(f"step/{collection}/{bound(interval.lower)}/{bound(interval.upper)}")
 
 
 def commands(

@@ -47,7 +47,8 @@ from tests.unit.dataflow.ranged_views import RangedView, opened
 RANGE_ROWS = 3
 BATCH = 25
 CASES = range(0, 25, BATCH)
-SOAKED = range(20_000, 26_000, BATCH)
+SOAKED_BATCH = 100
+SOAKED = range(20_000, 26_000, SOAKED_BATCH)
 TIMED = {"x": "bigint", "since": "timestamp", "until": "timestamp"}
 
 
@@ -110,12 +111,16 @@ def compare(view: RangedView, plan: Node, histories: Histories, seed: int) -> No
 
 
 @pytest.mark.parametrize(
-    "first", [*CASES, *(pytest.param(first, marks=pytest.mark.soak) for first in SOAKED)]
+    ("first", "count"),
+    [
+        *((first, BATCH) for first in CASES),
+        *(pytest.param(first, SOAKED_BATCH, marks=pytest.mark.soak) for first in SOAKED),
+    ],
 )
-def test_the_output_is_the_plans_at_every_time(first: int) -> None:
-    print(f"seeds {first} to {first + BATCH - 1}")
-    outcomes = Counter(check(seed) for seed in range(first, first + BATCH))
-    assert outcomes["checked"] > BATCH * 0.6, outcomes
+def test_the_output_is_the_plans_at_every_time(first: int, count: int) -> None:
+    print(f"seeds {first} to {first + count - 1}")
+    outcomes = Counter(check(seed) for seed in range(first, first + count))
+    assert outcomes["checked"] > count * 0.6, outcomes
 
 
 # ---- what random plans do not have -----------------------------------------------------------
