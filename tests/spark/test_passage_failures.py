@@ -135,6 +135,48 @@ def test_rows_that_fail_come_back_and_their_neighbours_survive(
         assert "ansi" not in message
 
 
+MAPS = {
+    "map": "map(s_1, a_1, t_1, 2)",
+    "arrays": "map_from_arrays(array(s_1, t_1), array(a_1, 2))",
+    "entries": "map_from_entries(array(struct(s_1 AS k, a_1 AS v), struct(t_1 AS k, 2 AS v)))",
+    "concat": "map_concat(map(s_1, a_1), map(t_1, 2))",
+    "keys": "transform_keys(map('p', a_1, 'q', 2), (k, v) -> IF(k = 'p', s_1, t_1))",
+}
+
+
+@pytest.mark.parametrize("generated", [False, True], ids=["interpreted", "generated"])
+def test_what_fails_leaves_nothing_to_the_next_row(
+    spark: Any, session: Any, generated: bool
+) -> None:
+    """Spark's builder of a map still has the keys of a map that could not be made."""
+    if generated:
+        try_eval.register(spark)
+        session = spark
+    lane = Lane(columns({"a_1": "int", "s_1": "string", "t_1": "string"}))
+    scan = lane_scan(lane.columns)
+    maps = [expression(text, "map<string,int>", "a_1", "s_1", "t_1") for text in MAPS.values()]
+    nodes = [Project(scan, (Named("m_1", one),)) for one in maps]
+    edges = [NumberedEdge(n, 0, node, n + 1) for n, node in enumerate(nodes)]
+    data = pa.table(
+        {
+            "a_1": pa.array([1, 2, 3, 4, 5], pa.int32()),
+            "s_1": ["x", "x", "x", None, "x"],
+            "t_1": ["x", "y", "x", "y", "z"],
+        }
+    )
+    kept, failures = split_failures(ran(session, edges, lane, with_times(data)))
+    for name, edge in zip(MAPS, edges, strict=True):
+        made = [dict(pairs) for pairs in kept[edge.target].column("m_1").to_pylist()]
+        assert made == [{"x": 2, "y": 2}, {"x": 5, "z": 2}], name
+    told = [read_failure(failure) for failure in failures]
+    assert len(told) == len(MAPS)
+    for failure in told:
+        said = try_eval.failure_messages(session, edges[failure.edge], failure.table())
+        conditions = [failed.condition for failed in said]
+        assert conditions == ["DUPLICATED_MAP_KEY", "DUPLICATED_MAP_KEY", "NULL_MAP_KEY"]
+        assert "mapKeyDedupPolicy" not in said[0].message, "nobody can set that here"
+
+
 def test_messages_of_rows_that_do_not_fail_are_refused(session: Any) -> None:
     node = Project(lane_scan((A,)), (Named("x_1", expression("(1 div a_1)", "bigint", "a_1")),))
     rows = with_times(pa.table({"a_1": pa.array([1], pa.int32())}))

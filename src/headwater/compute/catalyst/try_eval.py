@@ -1,18 +1,20 @@
 """Expressions that fail on a row: as a function that is NULL there, and with what Spark said.
 
-``headwater_try(x)`` is Catalyst's own ``TryEval``: ``x``, or NULL where evaluating it raises a Java
+``headwater_try(x)`` is Catalyst's ``TryEval``: ``x``, or NULL where evaluating it raises a Java
 *exception*: every error condition of Spark (arithmetic, casts, dates, ``raise_error``, bounds of
 arrays, malformed JSON with FAILFAST), and exceptions of the libraries below it. Java *errors* are
 not caught: out of memory (``repeat('a', 2000000000)``), a stack overflow. These fail the task, so
-the step; who bisects a failed step finds the view.
+the step; who bisects a failed step finds the view. Unlike ``TryEval`` it forgets what failed: the
+next row is computed as if it were the first (``java/Tried.java``).
 
 :func:`failure_messages` says why rows failed. It evaluates the same text over the same rows, one by
 one, in the driver and without a job, so what it says is a function of the row and the edge alone:
 the part of Spark's message that quotes the text around the expression is left out, since that text
 is ours, and so is its advice to change the session's settings.
 
-Kept by: this module and ``java/Failures.java``. Relied on by: ``dataflow/passage.py``, which
-writes the function's name, and the runner of steps, which plans in a :func:`passage_session`.
+Kept by: this module, ``java/Tried.java`` and ``java/Failures.java``. Relied on by:
+``dataflow/passage.py``, which writes the function's name, and the runner of steps, which plans in a
+:func:`passage_session`.
 """
 
 from __future__ import annotations
@@ -30,12 +32,15 @@ from headwater.compute.dataflow.passage import TRY, NumberedEdge, edge_sql
 from headwater.compute.session import new_session
 from headwater.persist.spark import without_gaps
 
-_CLASSES: Final = ("Failures",)
+_CLASSES: Final = ("Tried", "Failures")
 _OTHER: Final = "INTERNAL_ERROR"
 
 _CONTEXT: Final = re.compile(r"\s*(?:SQLSTATE: \w+)?\s*(?:\n== .*)?\Z", re.DOTALL)
 _CONDITION: Final = re.compile(r"\A\[[\w.]+\]\s*")
-_ADVICE: Final = re.compile(r"\s*If necessary,? set \S+ to \S+ to bypass this error\.")
+_ADVICE: Final = re.compile(
+    r"\s*If (?:necessary,? set \S+ to \S+ to bypass this error"
+    r"|you want to remove the duplicated keys, you can set [^.]*\.[^.]*\.[^.]*)\."
+)
 
 
 class Failed(NamedTuple):
@@ -51,7 +56,7 @@ class DoesNotFail(HeadwaterError):
 
 def register(session: Any) -> None:
     """Make ``headwater_try`` known to a session; doing it again does no harm."""
-    java_object(session, _CLASSES).register(session._jsparkSession, TRY)
+    java_object(session, _CLASSES, shipped=True).register(session._jsparkSession, TRY)
 
 
 def passage_session(session: Any) -> Any:
@@ -85,7 +90,9 @@ def failure_messages(session: Any, numbered: NumberedEdge, rows: pa.Table) -> li
     nothing = session.createDataFrame([], stream_in.spark_schema())
     lane = without_gaps(stream_in.pack(edge.source, rows))
     packed = session.createDataFrame(lane, stream_in.spark_schema())
-    said = java_object(session, _CLASSES).messages(nothing.selectExpr(text)._jdf, packed._jdf)
+    said = java_object(session, _CLASSES, shipped=True).messages(
+        nothing.selectExpr(text)._jdf, packed._jdf
+    )
     return [_failed(row) for row in said]
 
 

@@ -9,7 +9,6 @@ import org.apache.spark.sql.catalyst.expressions.CreateNamedStruct;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.GetStructField;
 import org.apache.spark.sql.catalyst.expressions.Literal$;
-import org.apache.spark.sql.catalyst.expressions.TryEval;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.classic.Dataset;
@@ -32,7 +31,7 @@ public final class Failures {
                 List parts = new ArrayList();
                 parts.add(Literal$.MODULE$.apply("v"));
                 parts.add(((Seq) arguments).head());
-                Expression tried = new TryEval(new CreateNamedStruct(CollectionConverters.asScala(parts).toSeq()));
+                Expression tried = new Tried(new CreateNamedStruct(CollectionConverters.asScala(parts).toSeq()));
                 return new GetStructField(tried, 0, scala.Option.apply("v"));
             }
         }, "scala_udf");
@@ -62,7 +61,7 @@ public final class Failures {
 
     private static String[] failure(Expression bound, InternalRow row) {
         try {
-            bound.eval(row);
+            Tried.anew(bound).eval(row);
             return null;
         } catch (Exception e) {
             String condition = e instanceof SparkThrowable ? ((SparkThrowable) e).getCondition() : null;
