@@ -587,3 +587,32 @@ WITH c AS (SELECT a, nvl(s, 'n') AS q FROM t) SELECT l.a FROM c l WHERE EXISTS (
 
 -- replaced_in_lateral
 SELECT t.a, x.m FROM t, LATERAL (SELECT nullif(u.s, t.s) AS m FROM u WHERE u.a = t.a) x
+-- casts_to_parts
+SELECT a, cast(array() AS array<int>) e, cast(array(a, b) AS array<string>) x, try_cast(xs AS array<int>) y, cast(o AS struct<i: bigint, j: string>) z, cast(map(s, a) AS map<string, double>) m FROM t WHERE s IS NOT NULL
+
+-- casts_by_spark
+SELECT coalesce(array(a), array(b)) x, coalesce(xs, array()) y, cast(o AS struct<i: bigint, j: string>).i + 1 z FROM t
+
+-- arrays_zip
+SELECT arrays_zip(xs, array(a, b)) z, transform(arrays_zip(xs, array(a, b)), v -> v.xs) x, size(arrays_zip(array(a))) n FROM t
+
+-- shifts
+SELECT b >> 1 x, b >>> 1 y, a << 2 z FROM t WHERE b >> 1 > 0
+
+-- csv_and_xml
+SELECT to_csv(struct(a, ts), map('timestampFormat', 'yyyy')) c, to_xml(struct(a, s), map('rowTag', 'r')) x, from_xml(concat('<p><a>', a, '</a></p>'), 'a INT') y FROM t
+
+-- tried_times
+SELECT try_to_time(concat(a, ':10:20')) x, try_to_time(s, 'HH') y, try_make_timestamp_ntz(day, time'10:20:30') z FROM t
+
+-- collated_as_ever
+SELECT s COLLATE UTF8_BINARY c, count(*) n FROM t GROUP BY 1
+
+-- modes_by_an_order
+SELECT s, mode(a, true) x, mode() WITHIN GROUP (ORDER BY a) y, mode() WITHIN GROUP (ORDER BY a DESC) z, mode() WITHIN GROUP (ORDER BY a DESC) FILTER (WHERE b > 0) w FROM t GROUP BY s
+
+-- approximate_to
+SELECT s, approx_count_distinct(a, 0.1) x, approx_count_distinct(a, 0.1) FILTER (WHERE b > 0) y, approx_count_distinct(b) z FROM t GROUP BY s
+
+-- most_by
+SELECT s, max_by(b, b, 2) x, min_by(b, b, 3) FILTER (WHERE a > 2) y FROM t GROUP BY s

@@ -411,7 +411,9 @@ class _Reader:
 
 
 def _spark_name(name: str) -> str:
-    return name if re.fullmatch(r"\w+", name) else "`" + name.replace("`", "``") + "`"
+    # Spark reads a name of other letters, or of digits alone, only where it is quoted.
+    plain = re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII)
+    return name if plain else "`" + name.replace("`", "``") + "`"
 
 
 def as_text_form(type_: SqlType) -> SqlType:

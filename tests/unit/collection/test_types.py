@@ -87,6 +87,12 @@ def test_a_stored_schema_keeps_its_columns(found: list[Column]) -> None:
     assert columns(stored) == wanted
 
 
+def test_spark_can_read_the_names_of_parts() -> None:
+    """A name of digits, or of letters that are not ASCII, is no name to Spark unless quoted."""
+    text = "struct<a_1:int,`1`:int,`1a`:int,`größe`:int,`a b`:int>"
+    assert by_spark(text).spark == text
+
+
 def test_metadata_that_does_not_fit_is_not_believed() -> None:
     (field,) = arrow_schema([Column("j", scalar("jsonb"))])
     assert columns(pa.schema([field.with_type(pa.int32())])) == (Column("j", scalar("integer")),)

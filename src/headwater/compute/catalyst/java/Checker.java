@@ -10,7 +10,10 @@ import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateFunction;
 import org.apache.spark.sql.catalyst.optimizer.ConstantFolding$;
 import org.apache.spark.sql.catalyst.plans.logical.*;
 import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
 import scala.None$;
 import scala.Option;
 import scala.collection.immutable.Nil$;
@@ -150,6 +153,11 @@ public final class Checker {
         if (e instanceof TaggingExpression) {
             return plain((Expression) e.children().head());
         }
+        if (e instanceof NamedLambdaVariable) {
+            // Whether it may be NULL is told by what it goes over, which is compared itself.
+            NamedLambdaVariable v = (NamedLambdaVariable) e;
+            return new NamedLambdaVariable(v.name(), v.dataType(), true, v.exprId(), v.value());
+        }
         if (e.children().isEmpty()) {
             return e;
         }
@@ -163,7 +171,26 @@ public final class Checker {
             if (Printer.type(child.dataType()).equals(Printer.type(changed.dataType()))) {
                 return child;
             }
+            if (child instanceof ArraysZip && names(changed.dataType(), child.dataType()) != null) {
+                return new ArraysZip(child.children(), names(changed.dataType(), child.dataType()));
+            }
         }
         return changed;
+    }
+
+    /** The names of the parts of what is in an array, if they are all that it differs in; else null. */
+    private static Seq names(DataType named, DataType other) {
+        if (!(named instanceof ArrayType) || !(((ArrayType) named).elementType() instanceof StructType)) {
+            return null;
+        }
+        StructField[] fields = ((StructType) ((ArrayType) named).elementType()).fields();
+        StructField[] others = ((StructType) ((ArrayType) other).elementType()).fields();
+        List names = new ArrayList();
+        for (int n = 0; n < fields.length && fields.length == others.length; n++) {
+            if (Printer.type(fields[n].dataType()).equals(Printer.type(others[n].dataType()))) {
+                names.add(Literal$.MODULE$.apply(fields[n].name()));
+            }
+        }
+        return names.size() == others.length ? Printer.seq(names) : null;
     }
 }

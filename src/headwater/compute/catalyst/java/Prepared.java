@@ -111,10 +111,26 @@ public final class Prepared {
             throw new Refusal(name + "()", "it is not deterministic",
                 "write its value into a column of the data instead", e.origin());
         }
+        if (e instanceof AesEncrypt && !isRepeated((AesEncrypt) e)) {
+            throw new Refusal(e.prettyName() + "()", "it is not deterministic: it begins with random bytes",
+                "give it the mode 'ECB', or an iv that is a constant", e.origin());
+        }
         if (!(e instanceof PlanExpression) && e.resolved() && !(e instanceof WindowSpecDefinition)
                 && !(e instanceof WindowFrame) && !(e instanceof SortOrder) && !(e instanceof LambdaFunction)) {
             requireBinary(e.dataType(), e);
         }
+    }
+
+    /** Whether it gives the same each time: without an iv, or with an empty one, Spark makes one up. */
+    private static boolean isRepeated(AesEncrypt e) {
+        if (e.mode().foldable() && "ECB".equalsIgnoreCase(String.valueOf(e.mode().eval(null)))) {
+            return true;
+        }
+        if (!e.iv().foldable()) {
+            return false;
+        }
+        Object iv = e.iv().eval(null);
+        return iv == null || (iv instanceof byte[] ? ((byte[]) iv).length : String.valueOf(iv).length()) > 0;
     }
 
     private static void requireBinary(DataType type, Expression e) {

@@ -10,7 +10,9 @@ import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateExpression;
 import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateFunction;
 import org.apache.spark.sql.catalyst.expressions.aggregate.AnyValue;
 import org.apache.spark.sql.catalyst.expressions.aggregate.First;
+import org.apache.spark.sql.catalyst.expressions.aggregate.HyperLogLogPlusPlus;
 import org.apache.spark.sql.catalyst.expressions.aggregate.Last;
+import org.apache.spark.sql.catalyst.expressions.aggregate.Mode;
 import org.apache.spark.sql.catalyst.expressions.variant.VariantGet;
 import org.apache.spark.sql.types.*;
 import scala.collection.immutable.Seq;
@@ -126,6 +128,40 @@ public final class Printer {
             StructsToJson json = (StructsToJson) e;
             return "to_json(" + text(json.child()) + options(json.options()) + ")";
         }
+        if (e instanceof StructsToCsv) {
+            StructsToCsv csv = (StructsToCsv) e;
+            return "to_csv(" + text(csv.child()) + options(csv.options()) + ")";
+        }
+        if (e instanceof XmlToStructs) {
+            XmlToStructs xml = (XmlToStructs) e;
+            return "from_xml(" + text(xml.child()) + ", " + quoted(xml.schema().sql()) + options(xml.options()) + ")";
+        }
+        if (e instanceof StructsToXml) {
+            StructsToXml xml = (StructsToXml) e;
+            return "to_xml(" + text(xml.child()) + options(xml.options()) + ")";
+        }
+        if (e instanceof Cast && isWritten((Cast) e)) {
+            String word = ((Cast) e).evalMode().equals(EvalMode$.MODULE$.TRY()) ? "TRY_CAST(" : "CAST(";
+            return word + text(((Cast) e).child()) + " AS " + e.dataType().sql() + ")";
+        }
+        if (e instanceof ShiftRight || e instanceof ShiftRightUnsigned) {
+            // After the word array, Spark reads >> as the end of two types.
+            return (e instanceof ShiftRight ? "shiftright(" : "shiftrightunsigned(")
+                + String.join(", ", texts(list(e.children()))) + ")";
+        }
+        if (e instanceof TryEval && ("try_" + ((TryEval) e).child().prettyName()).equals(e.prettyName())) {
+            // Its own text is try_f(f(x)).
+            Expression tried = ((TryEval) e).child();
+            List parts = tried instanceof Call ? ((Call) tried).parameters() : list(tried.children());
+            return e.prettyName() + "(" + String.join(", ", texts(parts)) + ")";
+        }
+        if (e instanceof Collate) {
+            return "(" + text(((Collate) e).child()) + " COLLATE " + ((Collate) e).collation().sql() + ")";
+        }
+        if (e instanceof ArraysZip && isNamed((ArraysZip) e)) {
+            // Its fields have the names of the columns, which are others here. Checker knows this form.
+            return "CAST(arrays_zip(" + String.join(", ", texts(list(e.children()))) + ") AS " + e.dataType().sql() + ")";
+        }
         if (e instanceof VariantGet) {
             VariantGet get = (VariantGet) e;
             return (get.failOnError() ? "variant_get(" : "try_variant_get(") + text(get.child()) + ", "
@@ -155,18 +191,42 @@ public final class Printer {
         return null;
     }
 
-    /** First, last and any_value drop their IGNORE NULLS. */
+    private static boolean isNamed(ArraysZip zip) {
+        List names = list(zip.names());
+        for (int n = 0; n < names.size(); n++) {
+            boolean numbered = String.valueOf(n).equals(String.valueOf(((Expression) names.get(n)).eval(null)));
+            if (!numbered || zip.children().apply(n) instanceof NamedExpression) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    /** A cast that the query has, to what has parts: its own text leaves it out, as Spark's own come back by themselves. */
+    private static boolean isWritten(Cast cast) {
+        return type(cast.dataType()).indexOf('<') >= 0 && cast.getTagValue(Cast$.MODULE$.USER_SPECIFIED_CAST()).isDefined();
+    }
+
+    /** First, last and any_value drop their IGNORE NULLS, approx_count_distinct its precision; mode turns its order round. */
     private String aggregate(AggregateExpression e) {
         AggregateFunction function = e.aggregateFunction();
-        boolean ignores = (function instanceof First && ((First) function).ignoreNulls())
-            || (function instanceof Last && ((Last) function).ignoreNulls())
-            || (function instanceof AnyValue && ((AnyValue) function).ignoreNulls());
-        if (!ignores) {
+        String argument = function.children().isEmpty() ? "" : text((Expression) function.children().head());
+        String once = e.isDistinct() ? "DISTINCT " : "";
+        String call = null;
+        if ((function instanceof First && ((First) function).ignoreNulls())
+                || (function instanceof Last && ((Last) function).ignoreNulls())
+                || (function instanceof AnyValue && ((AnyValue) function).ignoreNulls())) {
+            call = function.prettyName() + "(" + once + argument + ", true)";
+        } else if (function instanceof HyperLogLogPlusPlus) {
+            call = function.prettyName() + "(" + once + argument + ", " + ((HyperLogLogPlusPlus) function).relativeSD() + "D)";
+        } else if (function instanceof Mode && ((Mode) function).reverseOpt().isDefined()) {
+            call = Boolean.TRUE.equals(((Mode) function).reverseOpt().get())
+                ? "mode(" + once + argument + ", true)" : "mode() WITHIN GROUP (ORDER BY " + once + argument + " DESC)";
+        }
+        if (call == null) {
             return null;
         }
-        String filter = e.filter().isDefined() ? " FILTER (WHERE " + text((Expression) e.filter().get()) + ")" : "";
-        return function.prettyName() + "(" + (e.isDistinct() ? "DISTINCT " : "")
-            + text((Expression) function.children().head()) + ", true)" + filter;
+        return call + (e.filter().isDefined() ? " FILTER (WHERE " + text((Expression) e.filter().get()) + ")" : "");
     }
 
     private String call(Call e) {
