@@ -114,6 +114,7 @@ SELECT a FROM t WHERE EXISTS (SELECT 1 FROM u WHERE u.a = t.a AND u.c > (SELECT 
 -- lateral
 SELECT t.a, x.m FROM t, LATERAL (SELECT max(c) m FROM u WHERE u.a = t.a) x
 
+
 -- lateral_rows
 SELECT t.a, x.c FROM t, LATERAL (SELECT c FROM u WHERE u.a = t.a) x
 
@@ -587,6 +588,7 @@ WITH c AS (SELECT a, nvl(s, 'n') AS q FROM t) SELECT l.a FROM c l WHERE EXISTS (
 
 -- replaced_in_lateral
 SELECT t.a, x.m FROM t, LATERAL (SELECT nullif(u.s, t.s) AS m FROM u WHERE u.a = t.a) x
+
 -- casts_to_parts
 SELECT a, cast(array() AS array<int>) e, cast(array(a, b) AS array<string>) x, try_cast(xs AS array<int>) y, cast(o AS struct<i: bigint, j: string>) z, cast(map(s, a) AS map<string, double>) m FROM t WHERE s IS NOT NULL
 

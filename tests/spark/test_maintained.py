@@ -443,3 +443,60 @@ def test_a_left_join_lateral_is_outer_without_a_condition(spark: Any, client: Cl
             assert found == wanted, f"{name} at {time}"
             assert model.rows_of(controller.select(sql, time)) == wanted, f"{name} at {time}"
         assert model.rows_of(client.reader("inner").snapshot(time).to_table()) == one
+
+
+def test_functions_that_spark_prints_in_a_way_of_its_own(spark: Any, client: Client) -> None:
+    """What reads back alone must read back inside of a passage, too."""
+    schema = pa.schema([("k", pa.int64()), ("x", pa.int64()), ("v", pa.list_(pa.float32()))])
+    write, _ = client.create_or_load("t", schema)
+    controller = ViewController(client, spark)
+    queries = {
+        "shifted": "SELECT x >> 1 AS a, x >>> 1 AS b FROM t WHERE x >> 1 > 0",
+        "zipped": "SELECT to_json(arrays_zip(array(k), array(x))) AS z FROM t",
+        "zip": "SELECT arrays_zip(array(k), array(x)) AS z FROM t",
+        "named": "SELECT named_struct('größe', x, '1', k) AS n FROM t",
+        "cast": "SELECT cast(array(x) AS array<string>) AS c FROM t",
+        "two": "SELECT max_by(x, k, 2) AS m FROM t",
+        "two_each": "SELECT k, min_by(x, x, 2) AS m FROM t GROUP BY k",
+        "greatest": "SELECT mode() WITHIN GROUP (ORDER BY x DESC) AS m FROM t",
+        "united": "SELECT collect_union(array(x, k)) AS u FROM t",
+        "vector": "SELECT vector_sum(v) AS s FROM t",
+        "counted": "SELECT x, counter_diff(x) OVER (ORDER BY k) AS d FROM t",
+    }
+    for name, sql in queries.items():
+        controller.create_view(name, sql)
+    one, two = {"k": 1, "x": 7, "v": [1e8, 1.0]}, {"k": 2, "x": 4, "v": [4.0, 1.0]}
+    three = {"k": 3, "x": -1, "v": [-1e8]}
+    rows = [(one, 0, 1), (two, 1, 2), (three, 2, 1), (three, 3, -1)]
+    write.compare_and_append(rows, 0, 4).result()
+    assert set(controller.run_once()) == set(queries), controller.failures()
+    wanted: dict[str, list[list[Any]]] = {
+        "shifted": [[(3, 3)], [(2, 2), (2, 2), (3, 3)]],
+        "zipped": [
+            [('[{"0":1,"1":7}]',)],
+            [('[{"0":1,"1":7}]',), *[('[{"0":2,"1":4}]',)] * 2],
+        ],
+        "zip": [[([{"0": 1, "1": 7}],)], [([{"0": 1, "1": 7}],), *[([{"0": 2, "1": 4}],)] * 2]],
+        "named": [
+            [({"größe": 7, "1": 1},)],
+            [*[({"größe": 4, "1": 2},)] * 2, ({"größe": 7, "1": 1},)],
+        ],
+        "cast": [[(["7"],)], [(["4"],), (["4"],), (["7"],)]],
+        "two": [[([7],)], [([4, 4],)]],
+        "two_each": [[(1, [7])], [(1, [7]), (2, [4, 4])]],
+        "greatest": [[(7,)], [(4,)]],
+        "united": [[([1, 7],)], [([1, 2, 4, 7],)]],
+        "vector": [[([1e8, 1.0],)], [([1e8 + 8, 3.0],)]],
+        "counted": [[(7, None)], [(4, 0), (4, None), (7, None)]],
+    }
+    for name, (first, second) in wanted.items():
+        for time, expected in ((0, first), (1, second), (3, second)):
+            found = [
+                tuple(row.values())
+                for row in client.reader(name).snapshot(time).to_table().to_pylist()
+                for _ in range(row.pop("__diff"))
+            ]
+            assert sorted(map(str, found)) == sorted(map(str, expected)), f"{name} at {time}"
+    for name, message in (("vector", "dimension"), ("counted", "negative counter")):
+        with pytest.raises(CollectionHasErrors, match=message):
+            client.reader(name).snapshot(2).to_table()

@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 from headwater.compute.catalyst.rounding import (
     ONE,
     TWO,
+    VECTOR,
     exact_average,
     exact_co_moment,
     exact_moment,
     exact_sum,
+    exact_vector,
 )
 from headwater.compute.ir.functions import FLOATING, ORDERED, POSITIONAL, RANKING, UNSTABLE
 
@@ -29,7 +31,7 @@ def test_the_lists_do_not_contradict_each_other() -> None:
     assert not ORDERED & FLOATING
     assert not POSITIONAL & RANKING
     assert not (ORDERED | FLOATING | POSITIONAL | RANKING) & set(UNSTABLE)
-    computed = set(ONE) | set(TWO) | ALIASES
+    computed = set(ONE) | set(TWO) | set(VECTOR) | ALIASES
     assert computed >= FLOATING, "every rounding function is computed exactly"
 
 
@@ -60,6 +62,7 @@ def test_what_is_not_finite() -> None:
     assert math.isnan(exact_moment("var_pop", [1.0, math.inf]) or 0)
     assert math.isnan(exact_co_moment("corr", [(1.0, math.nan), (1.0, 2.0)]) or 0)
     assert exact_moment("var_pop", []) is None
+    assert exact_vector("vector_sum", []) is None
     assert exact_co_moment("corr", []) is None
 
 
@@ -80,3 +83,6 @@ def test_known_values() -> None:
     pairs = [(1.0, 2.0), (2.0, 4.0), (3.0, 6.5)]
     assert exact_co_moment("covar_pop", pairs) == pytest.approx(1.5)
     assert exact_co_moment("regr_avgx", pairs) == 12.5 / 3
+    vectors: list[list[float | None]] = [[1e16, 1.0], [1.0, None], [1.0, 2.0], [-1e16, 3.0]]
+    assert exact_vector("vector_sum", vectors) == [1.0, 6.0], "one with a NULL does not count"
+    assert exact_vector("vector_avg", vectors[::-1]) == [1 / 3, 2.0]

@@ -7,6 +7,7 @@ row of its group, :data:`RANK`, which the function is then asked by:
     first(x)           min_by(x, rank)            max_by(x, y)    max_by(x, (y, -rank)), y not NULL
     collect_list(x)    the values by rank         listagg(x)      … WITHIN GROUP (ORDER BY …, rank)
     collect_set(x)     the values in their order  mode(x)         the least of the most frequent
+    collect_union(x)   likewise
     max(x), min(x)     a zero is 0.0, as in a group, never -0.0
 
 A sum of whole numbers is exact whatever it passes through. As a sum of decimals it would make an
@@ -49,8 +50,8 @@ RANK: Final = "_rank_0"
 """The number of a row in its group, in canonical order."""
 
 _PREFIX: Final = "headwater_exact_"
-SUM, AVERAGE, MOMENT, CO_MOMENT = (
-    _PREFIX + what for what in ("sum", "average", "moment", "co_moment")
+SUM, AVERAGE, MOMENT, CO_MOMENT, VECTOR = (
+    _PREFIX + what for what in ("sum", "average", "moment", "co_moment", "vector")
 )
 
 WHOLE: Final = "ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"
@@ -79,15 +80,16 @@ def register(session: Any, text: str) -> None:
         return
     from pyspark.sql.functions import udf
 
-    functions: dict[str, Callable[..., float | None]] = {
-        SUM: rounding.exact_sum,
-        AVERAGE: rounding.exact_average,
-        MOMENT: rounding.exact_moment,
-        CO_MOMENT: rounding.exact_co_moment,
+    functions: dict[str, tuple[Callable[..., Any], str]] = {
+        SUM: (rounding.exact_sum, "double"),
+        AVERAGE: (rounding.exact_average, "double"),
+        MOMENT: (rounding.exact_moment, "double"),
+        CO_MOMENT: (rounding.exact_co_moment, "double"),
+        VECTOR: (rounding.exact_vector, "array<float>"),
     }
-    for name, function in functions.items():
+    for name, (function, type_) in functions.items():
         # Asked for a plain function, PySpark does not read the type hints as another kind of it.
-        session.udf.register(name, udf(function, "double", useArrow=False))
+        session.udf.register(name, udf(function, type_, useArrow=False))
     _registered.add(session)
 
 
@@ -171,7 +173,7 @@ def _over(node: Window, call: WindowCall, partition: Sequence[str], ties: str) -
 
 
 def _needs_rank(function: str, distinct: bool) -> bool:
-    return function in ORDERED - {"mode", "collect_set"} and not distinct
+    return function in ORDERED - {"mode", "collect_set", "collect_union"} and not distinct
 
 
 def _only_where_kept(call: AggregateCall, columns: Sequence[Column]) -> AggregateCall:
@@ -238,10 +240,11 @@ def _ordered(call: AggregateCall | WindowCall, distinct: bool, over: str) -> str
         case "collect_list" | "array_agg" if not distinct:
             return _listed(value, _filter(call, value), over)
         case "max_by" | "min_by":
-            by = call.arguments[1].text
+            by, *most = (argument.text for argument in call.arguments[1:])
             rank = f"-{RANK}" if call.function == "max_by" else RANK
             key = f"named_struct('y', {by}, 'r', {rank})"
-            return f"{call.function}({value}, {key}){_filter(call, by)}{over}"
+            arguments = ", ".join([value, key, *most])
+            return f"{call.function}({arguments}){_filter(call, by)}{over}"
         case "mode":
             within = call.text.startswith("mode()")
             return f"{call.text if within else f'mode({value}, true){_filter(call)}'}{over}"
@@ -251,6 +254,8 @@ def _ordered(call: AggregateCall | WindowCall, distinct: bool, over: str) -> str
             return _unsigned_zero(call, f"min({value}){_filter(call)}{over}")
         case "last" | "last_value":
             return _unsigned_zero(call, f"max({value}){_filter(call)}{over}")
+        case "collect_union":
+            return f"sort_array(collect_union({value}){_filter(call)}{over})"
         case _:
             return f"array_sort(collect_set({value}){_filter(call)}{over})"
 
@@ -308,6 +313,12 @@ def _exact(call: AggregateCall | WindowCall, distinct: bool, over: str) -> str |
     if function in rounding.ONE:
         listed = f"{collect}(CAST({value.text} AS DOUBLE)){_filter(call)}{over}"
         return f"{MOMENT}('{function}', {listed})"
+    if function in rounding.VECTOR:
+        listed = f"{collect}({value.text}){_filter(call)}{over}"
+        # Spark's own says whether there is an answer, and fails where vectors are of many lengths.
+        return (
+            f"CASE WHEN ({call.text}{over} IS NOT NULL) THEN {VECTOR}('{function}', {listed}) END"
+        )
     if call.type.startswith("decimal"):
         return None  # regr_avgx and regr_avgy of decimals are averages of decimals
     first, second = (f"CAST({argument.text} AS DOUBLE)" for argument in call.arguments[:2])

@@ -8,6 +8,7 @@ end:
     avg         that sum, divided by the number of values
     variance, covariance and what is made of them: the exact rational, rounded to the nearest
     double; stddev, corr, skewness, kurtosis take roots and quotients of those
+    vector_sum, vector_avg: the sum, the average of each place
 
 A NaN makes the answer NaN, as do infinities of both signs in a sum, and any infinity elsewhere. No
 value, and fewer than two where a sample needs two: NULL.
@@ -155,3 +156,22 @@ def exact_co_moment(function: str, pairs: Iterable[tuple[float, float]]) -> floa
     if not all(math.isfinite(a) and math.isfinite(b) for a, b in present):
         return math.nan
     return TWO[function]([Fraction(a) for a, _ in present], [Fraction(b) for _, b in present])
+
+
+VECTOR: Final[dict[str, Callable[[Iterable[float]], float | None]]] = {
+    "vector_sum": exact_sum,
+    "vector_avg": exact_average,
+}
+
+
+def exact_vector(
+    function: str, vectors: Iterable[Sequence[float | None]]
+) -> list[float | None] | None:
+    """Return a function of :data:`VECTOR` of each place; one with a NULL in it does not count.
+
+    That all have as many places Spark has seen.
+    """
+    present = [[x for x in vector if x is not None] for vector in vectors if None not in vector]
+    if not present:
+        return None
+    return [VECTOR[function](place) for place in zip(*present, strict=True)]

@@ -64,6 +64,7 @@ from headwater.compute.ir.expression import (
     WindowCall,
 )
 from headwater.compute.ir.fallible import only_where
+from headwater.compute.ir.functions import POSITIONAL, RANKING
 from headwater.compute.ir.node import (
     Aggregate,
     Join,
@@ -146,6 +147,8 @@ _OF_NOTHING: Final = {
 """The same, and what they are of no rows."""
 _OTHERS: Final = frozenset({"count_min_sketch"})
 """The same, but what they are of no rows nobody can write down."""
+_FALLIBLE: Final = frozenset({"counter_diff"})
+"""Of a counter below zero, which only the window sees."""
 
 
 # ---- windows ---------------------------------------------------------------------------------
@@ -157,6 +160,11 @@ def windowed(context: Context, node: Window, wanted: Sequence[str]) -> Flow:
     flow = context.flow(node.input)
     if not calls:
         return kept(flow, wanted)
+    for call in calls:
+        if not _is_known(call.function):
+            raise Unruled(
+                "window", f"{call.function}() may fail inside it, where no row is to blame"
+            )
     inputs = Inputs(context.build)
     whole = columns_of(flow)
     for column in whole:
@@ -182,6 +190,15 @@ def windowed(context: Context, node: Window, wanted: Sequence[str]) -> Flow:
         return kept(rows, wanted)
     columns = {column.name: reference(column).expression for column in columns_of(rows)}
     return projected(rows, [Named(name, {**columns, **answers}[name]) for name in wanted])
+
+
+def _is_known(function: str) -> bool:
+    """Whether a call never fails over a window, but for what ``lower_overflow.py`` takes apart."""
+    return (
+        function in _NULL_OF_NOTHING | _OTHERS | RANKING | POSITIONAL - _FALLIBLE
+        or function in _OF_NOTHING
+        or function.startswith("regr_")
+    )
 
 
 def _stretches(

@@ -23,6 +23,7 @@ ORDERED: Final = frozenset(
         "array_agg",
         "collect_list",
         "collect_set",
+        "collect_union",
         "first",
         "first_value",
         "last",
@@ -37,6 +38,7 @@ ORDERED: Final = frozenset(
 
 POSITIONAL: Final = frozenset(
     {
+        "counter_diff",
         "first",
         "first_value",
         "lag",
@@ -79,6 +81,8 @@ FLOATING: Final = frozenset(
         "var_pop",
         "var_samp",
         "variance",
+        "vector_avg",
+        "vector_sum",
     }
 )
 
@@ -93,6 +97,9 @@ UNSTABLE: Final[dict[str, str]] = dict.fromkeys(
         "histogram_numeric",
         "hll_sketch_agg",
         "hll_union_agg",
+        "kll_merge_agg_bigint",
+        "kll_merge_agg_double",
+        "kll_merge_agg_float",
         "kll_sketch_agg_bigint",
         "kll_sketch_agg_double",
         "kll_sketch_agg_float",
@@ -100,8 +107,12 @@ UNSTABLE: Final[dict[str, str]] = dict.fromkeys(
         "theta_intersection_agg",
         "theta_sketch_agg",
         "theta_union_agg",
+        "tuple_intersection_agg_double",
+        "tuple_intersection_agg_integer",
         "tuple_sketch_agg_double",
         "tuple_sketch_agg_integer",
+        "tuple_union_agg_double",
+        "tuple_union_agg_integer",
     ),
     _SKETCH,
 )
