@@ -8,7 +8,7 @@
                 key is shown as SQL shows it, not as the first row has it
 
 Where all calls of a window look at a few rows before and after each row, or at what is near by its
-value (``_reach``), and the first key of its order has ranks (``ops/near.py``), stretches of
+value (``reach.py``), and the first key of its order has ranks (``ops/near.py``), stretches of
 partitions are read instead of wholes.
 
 Partition, order and arguments are computed in the edge before, and answers that may not fit their
@@ -27,10 +27,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from headwater.compute.catalyst.ordered import WHOLE
-from headwater.compute.catalyst.ranges import distances
 from headwater.compute.dataflow import graph
 from headwater.compute.dataflow.edge import BEFORE, PLACE, UNTIL, VERSION_OF
 from headwater.compute.dataflow.flow import (
@@ -50,9 +49,9 @@ from headwater.compute.dataflow.lower_group import Inputs, by_field, has_rule
 from headwater.compute.dataflow.lower_overflow import guards, judged
 from headwater.compute.dataflow.needs import depends_on_whole_rows, names
 from headwater.compute.dataflow.ops import stretches
-from headwater.compute.dataflow.ops.near import has_rank
 from headwater.compute.dataflow.ops.stretches import NUMBER
 from headwater.compute.dataflow.passage import mentioned, with_columns
+from headwater.compute.dataflow.reach import Reach, reach_of
 from headwater.compute.ir.expression import (
     BOOLEAN,
     AggregateCall,
@@ -77,15 +76,6 @@ from headwater.compute.ir.node import (
 )
 
 _FIRST: Final = Expression(f"({PLACE.name} = 1)", BOOLEAN, False, (PLACE.name,))
-_ROWS: Final = re.compile(
-    r"ROWS BETWEEN ((?:CURRENT ROW)|(?:-?[0-9]{1,9} (?:PRECEDING|FOLLOWING))) "
-    r"AND ((?:CURRENT ROW)|(?:-?[0-9]{1,9} (?:PRECEDING|FOLLOWING)))"
-)
-_NEIGHBOURS: Final = ("lag", "lead")
-REACH_MAX: Final = 1_000
-"""Up to so many neighbours; what depends on more reads whole partitions."""
-FAR: Final = 2**62
-"""No distance is as large: values of a type are nearer to each other than twice that."""
 _ONLY: Final = Column("_only_0", "int", False)
 _SORTED: Final = re.compile(r"(.*)( (?:ASC|DESC) NULLS (?:FIRST|LAST))", re.DOTALL)
 _FLOATING: Final = ("float", "double")
@@ -178,7 +168,7 @@ def windowed(context: Context, node: Window, wanted: Sequence[str]) -> Flow:
     ties = tuple(column.name for column in whole)
     parts, answers = _in_parts(context.build, made)
     needed = [*wanted, *_used(order, made)]
-    reach = _reach(made, order)
+    reach = reach_of(made, order)
     if reach is None:
         versions = _versions(context.build, inputs, flow, keys, ties, needed)
     else:
@@ -207,7 +197,7 @@ def _stretches(
     flow: Flow,
     keys: Sequence[str],
     order: tuple[tuple[SortKey, ...], tuple[str, ...]],
-    reach: _Reach,
+    reach: Reach,
     needed: Sequence[str],
 ) -> Flow:
     """Return the versions of what is around changes; ``order``: its keys, and ties."""
@@ -232,60 +222,6 @@ def _stretches(
         )
     )
     return build.flow_of(output)
-
-
-class _Reach(NamedTuple):
-    """On what the answers of a row depend: so many rows, or what is so near by its value."""
-
-    before: int
-    after: int
-    by_value: bool
-
-
-def _reach(calls: Sequence[WindowCall], order: Sequence[SortKey]) -> _Reach | None:
-    """Return how far the calls look from a row; ``None``: to any other one."""
-    if not order or not has_rank(order[0].expression.type):
-        return None
-    rows = _largest([_rows_around(call) for call in calls])
-    if rows is not None:
-        return _Reach(*rows, by_value=False) if sum(rows) <= REACH_MAX else None
-    if len(order) > 1 or any(call.function in _NEIGHBOURS for call in calls):
-        return None
-    values = _largest([distances(order[0].expression.type, call.frame) for call in calls])
-    return _Reach(*values, by_value=True) if values is not None and sum(values) < FAR else None
-
-
-def _largest(reaches: Sequence[tuple[int, int] | None]) -> tuple[int, int] | None:
-    known = [reach for reach in reaches if reach is not None]
-    if len(known) < len(reaches):
-        return None
-    return max(before for before, _ in known), max(after for _, after in known)
-
-
-def _rows_around(call: WindowCall) -> tuple[int, int] | None:
-    if call.function in _NEIGHBOURS:
-        return _offset(call)
-    found = _ROWS.fullmatch(call.frame)
-    if found is None:
-        return None
-    first, last = map(_bound, found.groups())
-    return max(0, -first), max(0, last)
-
-
-def _offset(call: WindowCall) -> tuple[int, int] | None:
-    """Return the places of ``lag`` and ``lead``; those that pass over NULLs may be anywhere."""
-    if call.ignore_nulls or len(call.arguments) < 2:
-        return None
-    text = call.arguments[1].text
-    distance = abs(int(text)) if re.fullmatch(r"-?[0-9]{1,9}", text) else None
-    return None if distance is None else (distance, distance)
-
-
-def _bound(text: str) -> int:
-    if text == "CURRENT ROW":
-        return 0
-    distance, side = text.split()
-    return int(distance) * (1 if side == "FOLLOWING" else -1)
 
 
 # ---- aggregates ------------------------------------------------------------------------------
