@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from headwater.compute.dataflow.edge import Edge
 from headwater.compute.dataflow.flow import is_constant
@@ -45,6 +45,9 @@ from headwater.compute.dataflow.ops.temporal import BITS, LEVELS
 from headwater.compute.ir.node import Scan
 from headwater.compute.ir.refusal import InvalidPlan
 from headwater.compute.ir.text import headline
+
+_UNITS: Final = {"date": " days", "timestamp": " µs", "timestamp_ntz": " µs"}
+"""Of distances between values; whole numbers have none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,8 +235,10 @@ def _reduce(flow: Dataflow, operator: Reduce) -> Explained:
 def _stretches(flow: Dataflow, operator: Stretches) -> Explained:
     before, after = operator.before, operator.after
     if operator.by_value:
-        near = f"what is {before:,} before it and {after:,} after it by its value"
-        bound = f"the rows that are {before + after:,} before and after each changed value"
+        (type_,) = [c.type for c in operator.input.columns if c.name == operator.order[0].column]
+        unit = _UNITS.get(type_, "")
+        near = f"what is {before:,}{unit} before it and {after:,}{unit} after it by its value"
+        bound = f"the rows that are {before + after:,}{unit} before and after each changed value"
     else:
         near = f"{before:,} rows before it and {after:,} after it"
         bound = (
