@@ -25,6 +25,7 @@ from headwater.persist.commands import Command
 from headwater.persist.errors import CollectionHasErrors
 from headwater.persist.state import violations
 from headwater.testing.merging import merge_everything
+from tests.spark.job_ids import job_ids
 from tests.spark.shape_story import Story
 from tests.unit.compute import model
 
@@ -109,10 +110,9 @@ def test_views_on_shared_inputs_are_one_job_and_share_arrangements(
     story.go_on(client)
     seqno = client.core.state.seqno
     group = views[0].reader_id
-    tracker = spark.sparkContext.statusTracker()
-    before = len(tracker.getJobIdsForGroup(group))
+    before = job_ids(spark, group)
     assert controller.run_once() == names
-    assert len(tracker.getJobIdsForGroup(group)) == before + 1, "one job for all"
+    assert len(job_ids(spark, group) - before) == 1, "one job for all"
     assert client.core.state.seqno == seqno + 1, "one entry for all"
     for name in names:
         story.check(client, controller, name, QUERIES[name])

@@ -15,6 +15,7 @@ from headwater.compute.ir.refusal import Refused
 from headwater.compute.maintained import MaintainedView
 from headwater.persist.client import Client
 from headwater.persist.state import violations
+from tests.spark.job_ids import job_ids
 from tests.unit.compute import model
 
 pytestmark = pytest.mark.spark
@@ -85,15 +86,14 @@ def test_a_view_is_idle_until_the_time_it_has_scheduled(spark: Any, client: Clie
     view = controller.create_view("both", QUERIES["both"])
     row = {"x": "a", "since": moment(500_000_000), "until": moment(900_000_000)}
     write.compare_and_append([(row, 0, 1)], 0, 1_000).result()
-    tracker = spark.sparkContext.statusTracker()
 
     def step(upper: int, by: ViewController) -> int:
         """Let time pass; return how many jobs the step took."""
         write.compare_and_append([], client.reader("t").upper.only(), upper).result()
-        before = len(tracker.getJobIdsForGroup(view.reader_id))
+        before = job_ids(spark, view.reader_id)
         assert by.run_once() == ("both",)
         assert client.reader("both").upper.only() == upper
-        return len(tracker.getJobIdsForGroup(view.reader_id)) - before
+        return len(job_ids(spark, view.reader_id) - before)
 
     controller.run_once()
     assert step(400_000, controller) == 0
