@@ -48,9 +48,7 @@ def require_no_window_over_having(node: Any) -> None:
     looked_at = [*node.expressions, *filter(None, [node.args.get("order")])]
     if node.args.get("having") is None or not any(part.find(exp.Window) for part in looked_at):
         return
-    if any(
-        isinstance(item, exp.Rollup | exp.Cube | exp.GroupingSets) for item in group.expressions
-    ):
+    if any(isinstance(item, _SETS) for item in group.expressions):
         refuse(
             group,
             "a window function beside HAVING of grouping sets",
