@@ -10,8 +10,8 @@ For runs ``R1 … Rm`` and probe rows ``(k_i, t_i)``:
 - ``strict`` is the other half of a delta join: the path of input *i* looks up the inputs before it
   at ``<=`` and those after it at ``<``. ``ignore_from`` is the upper of the step: a shared
   arrangement may be ahead of it.
-- The result is ordered by (run, probe row, place in the run). It is not consolidated: an update
-  and its retraction both appear.
+- The result is in no order, but that the rows which one run has for a key follow each other, oldest
+  first. It is not consolidated: an update and its retraction both appear.
 
 Cost: per run a binary search for each key within its range of hashes, and the rows found; never the
 size of the run. A key with a long history costs its history.
@@ -23,7 +23,7 @@ Relied on by: delta rules in ``compute``, upserts in ``storage``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -73,12 +73,19 @@ def probe(
     if hashes is None:
         hashes = key_hash(key_columns)
     bounds = _bounds(at, strict, ignore_from, len(hashes))
-    found = [result.empty_table()]
-    for run in runs:
-        within = _within(run, hashes, wanted, bounds)
-        if len(within):
-            found.append(_probe_run(run, key_columns, hashes, within, bounds, null_safe, result))
-    return pa.concat_tables(found)
+    asked = _asked(hashes, bounds, wanted)
+    found = [some for run in runs if (some := _probe_run(run, asked, result)) is not None]
+    return _equal(found, key_columns, null_safe, result) if found else result.empty_table()
+
+
+class _Asked(NamedTuple):
+    """The probe rows that can match at all, ordered by hash: as runs have theirs."""
+
+    row: Longs
+    hash: Hashes
+    bound: Longs
+    earliest: int
+    """The least of the bounds."""
 
 
 def _one_plain(column: Any) -> Any:
@@ -129,7 +136,15 @@ def _bounds(at: int | Longs | None, strict: bool, ignore_from: int | None, rows:
     return bounds if ignore_from is None else np.minimum(bounds, ignore_from)
 
 
-def _within(run: Run, hashes: Hashes, wanted: Longs, bounds: Longs) -> Longs:
+def _asked(hashes: Hashes, bounds: Longs, wanted: Longs) -> _Asked:
+    hashes = hashes[wanted]
+    order = np.argsort(hashes, kind="stable")
+    wanted = wanted[order]
+    bounds = bounds[wanted]
+    return _Asked(wanted, hashes[order], bounds, int(bounds.min()) if len(bounds) else 0)
+
+
+def _within(run: Run, asked: _Asked) -> _Asked | None:
     """Return the probe rows that a run may answer: those of its hashes, not before its times.
 
     A large arrangement is many runs, each a range of hashes: without this, every key would be
@@ -137,50 +152,73 @@ def _within(run: Run, hashes: Hashes, wanted: Longs, bounds: Longs) -> Longs:
     """
     extent, earliest = run.hash_range, run.min_time
     if extent is None or earliest is None:
-        return wanted[:0]
-    if len(wanted) < len(hashes):
-        hashes, bounds = hashes[wanted], bounds[wanted]
-    possible = (hashes >= extent[0]) & (hashes <= extent[1])
-    possible &= bounds > earliest
-    return wanted if possible.all() else wanted[possible]
+        return None
+    first, end = asked.hash.searchsorted(extent[0]), asked.hash.searchsorted(extent[1], "right")
+    if first == end:
+        return None
+    row, hash_, bound = asked.row[first:end], asked.hash[first:end], asked.bound[first:end]
+    if asked.earliest <= earliest:
+        late = bound > earliest
+        row, hash_, bound = row[late], hash_[late], bound[late]
+    return _Asked(row, hash_, bound, asked.earliest) if len(row) else None
 
 
-def _probe_run(
-    run: Run,
-    keys: Sequence[Any],
-    hashes: Hashes,
-    wanted: Longs,
-    bounds: Longs,
-    null_safe: bool | Sequence[bool],
-    result: pa.Schema,
-) -> pa.Table:
-    left, right = run.equal_range(hashes[wanted])
-    indices, rows = _pairs(wanted, left, right)
+class _Found(NamedTuple):
+    """The rows of a run whose hashes were asked for."""
+
+    probed: Longs
+    key: list[Any]
+    columns: list[Any]
+    """As the result has them."""
+
+
+def _probe_run(run: Run, asked: _Asked, result: pa.Schema) -> _Found | None:
+    within = _within(run, asked)
+    if within is None:
+        return None
+    left, right = run.equal_range(within.hash)
+    places, rows = _pairs(left, right)
     latest = run.max_time
-    if len(rows) and latest is not None and bounds[wanted].min() <= latest:
-        early = run.longs(rows, TIME) < bounds[indices]
-        indices, rows = indices[early], rows[early]
+    if latest is not None and within.earliest <= latest and len(rows):
+        early = run.longs(rows, TIME) < within.bound[places]
+        places, rows = places[early], rows[early]
+    if not len(rows):
+        return None
     stored = set(run.schema.names)
     names = [name for name in result.names[1:] if name in stored]
     # With the keys: but for two that share a hash, what is found is what is wanted.
     needed = tuple(dict.fromkeys((*run.key, *names)))
     taken = dict(zip(needed, run.take(rows, needed), strict=True))
-    if len(rows):
-        probed = [column.take(pa.array(indices)) for column in keys]
-        equal = keys_equal([taken[name] for name in run.key], probed, null_safe=null_safe)
-        if not equal.all():
-            indices = indices[equal]
-            taken = {name: array.filter(pa.array(equal)) for name, array in taken.items()}
-    arrays = [
-        taken[name] if name in taken else pa.nulls(len(indices), result.field(name).type)
+    columns = [
+        taken[name] if name in stored else pa.nulls(len(rows), result.field(name).type)
         for name in result.names[1:]
     ]
-    return pa.Table.from_arrays([pa.array(indices), *arrays], schema=result)
+    return _Found(within.row[places], [taken[name] for name in run.key], columns)
 
 
-def _pairs(wanted: Longs, left: Longs, right: Longs) -> tuple[Longs, Longs]:
-    """Return every (probe row, stored row) of the ranges, in order."""
+def _equal(
+    found: Sequence[_Found],
+    keys: Sequence[Any],
+    null_safe: bool | Sequence[bool],
+    result: pa.Schema,
+) -> pa.Table:
+    """Return what has not just the hash of its probe row, but its key."""
+    index = pa.array(np.concatenate([some.probed for some in found]))
+    columns = _joined([some.columns for some in found])
+    table = pa.Table.from_arrays([index, *columns], schema=result)
+    stored = _joined([some.key for some in found])
+    equal = keys_equal(stored, [column.take(index) for column in keys], null_safe=null_safe)
+    return table if equal.all() else table.filter(pa.array(equal))
+
+
+def _joined(columns: Sequence[Sequence[Any]]) -> list[Any]:
+    """Return the columns of several runs one behind the other, in a chunk for each run."""
+    return [pa.chunked_array(list(each)) for each in zip(*columns, strict=True)]
+
+
+def _pairs(left: Longs, right: Longs) -> tuple[Longs, Longs]:
+    """Return every (number of a range, row in it), in order."""
     counts = right - left
-    indices = np.repeat(wanted, counts)
+    places = np.repeat(np.arange(len(counts)), counts)
     shift = left - (np.cumsum(counts) - counts)
-    return indices, np.repeat(shift, counts) + np.arange(len(indices))
+    return places, shift[places] + np.arange(len(places))

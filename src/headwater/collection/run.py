@@ -24,7 +24,7 @@ probes, upsert envelopes, delta rules. Format and checksums: ``collection/run_fi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -36,7 +36,7 @@ from headwater.base.errors import InvalidUsage
 from headwater.collection import run_file
 from headwater.collection.key import key_form
 from headwater.collection.key_hash import HASH, Hashes, key_hash
-from headwater.collection.run_extent import is_storable, verify_rows
+from headwater.collection.run_extent import Extent, is_storable
 from headwater.collection.run_file import CorruptRun, RunFile
 from headwater.persist.consolidate import DIFF, TIME, column_longs
 
@@ -125,13 +125,15 @@ def _checked(updates: pa.Table, key: Sequence[str]) -> pa.Table:
             raise InvalidRun(f"a keyed run needs a column {name} of int64 without NULLs")
     if not key or not set(key) <= set(names) - set(SYSTEM_COLUMNS):
         raise InvalidRun(f"the key {list(key)} must name data columns of {names}")
-    for position, field in enumerate(updates.schema):
-        plain = plain_type(field.type)
+    for position, stored in enumerate(updates.schema):
+        plain = plain_type(stored.type)
         if not is_storable(plain):
-            raise InvalidRun(f"column {field.name} of type {field.type} cannot be stored in a run")
-        if plain != field.type:
-            column = updates[field.name].cast(plain)
-            updates = updates.set_column(position, field.with_type(plain), column)
+            raise InvalidRun(
+                f"column {stored.name} of type {stored.type} cannot be stored in a run"
+            )
+        if plain != stored.type:
+            column = updates[stored.name].cast(plain)
+            updates = updates.set_column(position, stored.with_type(plain), column)
     for name in key:
         key_form(updates[name].type)
     if HASH not in names:
@@ -173,6 +175,8 @@ class Run:
 
     _file: RunFile
     _batch: pa.RecordBatch
+    _extents: dict[tuple[str, ...], Extent] = field(default_factory=dict, repr=False)
+    """Those of the columns that were read so far, together."""
 
     @classmethod
     def open(
@@ -278,19 +282,19 @@ class Run:
         """Return the rows ``[start, stop)``, verifying (and reading) only them."""
         start, stop = max(0, start), min(stop, self.rows)
         if start < stop:
-            self._verify(self._batch.columns, np.array([start]), np.array([stop]))
+            self._verify(self._batch.schema.names, np.array([start]), np.array([stop]))
         return pa.Table.from_batches([self._batch.slice(start, max(0, stop - start))])
 
     def take(self, rows: Longs, columns: Sequence[str]) -> list[Any]:
         """Return these rows of these columns, one array each, verifying only them."""
         wanted = self._batch.select(list(columns))
-        self._verify(wanted.columns, rows, rows + 1)
+        self._verify(columns, *_stretches(rows))
         taken: list[Any] = wanted.take(pa.array(rows)).columns
         return taken
 
     def longs(self, rows: Longs, column: str) -> Longs:
         """Return these rows of a system column as numbers."""
-        self._verify([self._batch.column(column)], rows, rows + 1)
+        self._verify([column], *_stretches(rows))
         return self._numbers(column)[rows]
 
     def equal_range(self, hashes: Hashes) -> tuple[Longs, Longs]:
@@ -306,6 +310,8 @@ class Run:
         if self._file.whole:
             stored = self._numbers(HASH)
             return np.searchsorted(stored, hashes, "left"), np.searchsorted(stored, hashes, "right")
+        if (hashes[1:] >= hashes[:-1]).all():
+            return self._sorted_range(hashes)
         # In the order of the run, neighbours are read from the same pages one after the other.
         order = np.argsort(hashes)
         left, right = np.empty(len(hashes), np.int64), np.empty(len(hashes), np.int64)
@@ -316,7 +322,7 @@ class Run:
         width = 2 * self._file.head.index_stride
         if len(hashes) * width >= self.rows:
             stored = self._numbers(HASH)
-            self._verify([self._batch.column(HASH)], np.array([0]), np.array([self.rows]))
+            self._verify([HASH], np.array([0]), np.array([self.rows]))
             return np.searchsorted(stored, hashes, "left"), np.searchsorted(stored, hashes, "right")
         low, found = self._windows(hashes, "left")
         wanted = hashes[:, np.newaxis]
@@ -338,19 +344,33 @@ class Run:
         stride = self._file.head.index_stride
         entry = np.searchsorted(self._file.index, hashes, side)
         low: Longs = np.clip((entry - 1) * stride, 0, self.rows - 2 * stride)
-        self._verify([self._batch.column(HASH)], low, low + 2 * stride)
-        windows = np.lib.stride_tricks.sliding_window_view(self._numbers(HASH), 2 * stride)
+        self._verify([HASH], low, low + 2 * stride)
+        # As ``sliding_window_view``, which takes longer than all the rest for a few hashes.
+        shape, strides = (self.rows - 2 * stride + 1, 2 * stride), (8, 8)
+        windows: Longs = np.ndarray(shape, np.int64, self._numbers(HASH), strides=strides)
         return low, windows[low]
 
     def _numbers(self, column: str) -> Longs:
         numbers: Longs = self._batch.column(column).to_numpy()
         return numbers
 
-    def _verify(self, columns: Sequence[Any], starts: Longs, stops: Longs) -> None:
+    def _verify(self, columns: Sequence[str], starts: Longs, stops: Longs) -> None:
         if self._file.whole:
             return
-        base = self._file.arrow.address
-        verify_rows(columns, starts, stops, lambda a, b: self._file.verify(a - base, b - base))
+        names = tuple(columns)
+        extent = self._extents.get(names)
+        if extent is None:
+            arrays = [self._batch.column(name) for name in names]
+            extent = self._extents[names] = Extent(arrays, self._file.arrow.address)
+        extent.verify(starts, stops, self._file.verify)
+
+
+def _stretches(rows: Longs) -> tuple[Longs, Longs]:
+    """Return rows that follow each other as ranges ``[start, stop)``."""
+    if len(rows) < 2:
+        return rows, rows + 1
+    breaks = np.flatnonzero(rows[1:] != rows[:-1] + 1)
+    return rows[np.append(0, breaks + 1)], rows[np.append(breaks, len(rows) - 1)] + 1
 
 
 def _mapped(path: Path, name: str, offset: int, length: int | None) -> pa.Buffer:

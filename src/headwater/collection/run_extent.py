@@ -5,7 +5,8 @@ of the tree, asks for the bytes that hold these rows to be verified, and only th
 of them to find the ranges of the children. So nothing is ever interpreted before it is verified.
 
 All columns are walked abreast, and what they ask for is verified at once: of a few rows the bytes
-are few, and the price is that of the call.
+are few, and the price is that of the call. Columns of a fixed width need no walk at all: where a
+row of theirs is, is arithmetic, done for all of them together.
 
 Relies on: arrays as they come out of a run: not sliced (offset 0), in one mapped buffer, of a type
 that :func:`is_storable` accepts. Relied on by: ``collection/run.py``.
@@ -23,7 +24,7 @@ import pyarrow as pa
 Longs = npt.NDArray[np.int64]
 Ranges = tuple[Longs, Longs]
 Verify = Callable[[Longs, Longs], None]
-"""Verify byte ranges ``[start, stop)``, given as addresses in memory."""
+"""Verify byte ranges ``[start, stop)``."""
 
 
 def is_storable(type_: pa.DataType) -> bool:
@@ -41,17 +42,59 @@ def is_storable(type_: pa.DataType) -> bool:
     return _offset_type(type_) is not None or _is_fixed(type_) or bool(t.is_null(type_))
 
 
-def verify_rows(arrays: Iterable[Any], starts: Longs, stops: Longs, verify: Verify) -> None:
-    """Verify the bytes of the rows ``[start, stop)`` of each of these arrays."""
-    walks = []
-    for array in arrays:
-        assert array.offset == 0, "an array of a run is not sliced"
-        walks.append(_walk(array.type, iter(array.buffers()), starts, stops))
-    while walks:
-        asked = [(walk, ranges) for walk in walks if (ranges := next(walk, None)) is not None]
-        if asked:
-            verify(*(np.concatenate(ends) for ends in zip(*(r for _, r in asked), strict=True)))
-        walks = [walk for walk, _ in asked]
+class Extent:
+    """The buffers of some columns of a run, whose bytes begin at an address."""
+
+    def __init__(self, arrays: Iterable[Any], base: int) -> None:
+        flat: list[tuple[int, int]] = []
+        self._walked: list[Any] = []
+        for array in arrays:
+            assert array.offset == 0, "an array of a run is not sliced"
+            if _is_flat(array.type):
+                flat += _areas(array.type, iter(array.buffers()))
+            else:
+                self._walked.append(array)
+        self._base = base
+        self._starts = np.array([[address - base] for address, _ in flat], np.int64)
+        self._bits = np.array([[bits] for _, bits in flat], np.int64)
+
+    def verify(self, starts: Longs, stops: Longs, verify: Verify) -> None:
+        """Verify the bytes of the rows ``[start, stop)`` of each of these columns."""
+        some = stops > starts
+        if not some.all():
+            starts, stops = starts[some], stops[some]
+        if not len(starts):
+            return
+        asked = []
+        if len(self._starts):
+            begins = self._starts + (starts * self._bits >> 3)
+            asked.append((begins.ravel(), (self._starts + (stops * self._bits + 7 >> 3)).ravel()))
+        walks = [_walk(a.type, iter(a.buffers()), starts, stops) for a in self._walked]
+        while walks or asked:
+            moved = [(walk, ranges) for walk in walks if (ranges := next(walk, None)) is not None]
+            asked += [(begin - self._base, end - self._base) for _, (begin, end) in moved]
+            if asked:
+                verify(*(np.concatenate(ends) for ends in zip(*asked, strict=True)))
+            walks, asked = [walk for walk, _ in moved], []
+
+
+def _is_flat(type_: pa.DataType) -> bool:
+    """Whether all its buffers have so many bits for each row."""
+    if pa.types.is_struct(type_):
+        return all(map(_is_flat, _children(type_)))
+    return _is_fixed(type_) or bool(pa.types.is_null(type_))
+
+
+def _areas(type_: pa.DataType, buffers: Iterator[Any]) -> Iterator[tuple[int, int]]:
+    """Yield the address and the bits for each row of the buffers of a flat type."""
+    validity = next(buffers)
+    if validity is not None:
+        yield validity.address, 1
+    if pa.types.is_struct(type_):
+        for child in _children(type_):
+            yield from _areas(child, buffers)
+    elif not pa.types.is_null(type_):
+        yield next(buffers).address, type_.bit_width
 
 
 def _walk(

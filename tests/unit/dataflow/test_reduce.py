@@ -10,6 +10,7 @@ from decimal import ROUND_HALF_UP, Decimal, localcontext
 from random import Random
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from msgspec import structs
 
@@ -284,6 +285,41 @@ def test_kept_values_answer_as_the_rows_do(seed: int, monkeypatch: pytest.Monkey
     case = Case(groups, made, state=True, seed=seed)
     assert case.op.state is not None
     story(case, POOL, random, steps=5)
+
+
+@pytest.mark.parametrize("older", [False, True])
+@pytest.mark.parametrize("seed", seeds(16, 400))
+def test_a_min_and_a_max_of_the_same_values_share_them(
+    seed: int, older: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    print("seed", seed)
+    random = Random(seed)
+    monkeypatch.setattr(reduce, "SLACK", random.choice([1, 2, 16]))
+    groups = random.choice([(), ("g_1",), ("h_2",)])
+    flag = random.choice([None, "b_8"])
+    made = [
+        call("min", "int", "i_3", filter_=flag),
+        call("max", "int", "i_3", filter_=flag),
+        random.choice([call("max", "int", "i_3"), call("sum", "bigint", "i_3")]),
+    ]
+    random.shuffle(made)
+    with monkeypatch.context() as patched:
+        if older:  # As states were: a column for each.
+            patched.setattr(reduce, "_lender", lambda _, n: n)
+        case = Case(groups, made, state=True, seed=seed)
+    assert case.op.state is not None
+    story(case, POOL, random, steps=6)
+
+
+def test_a_small_group_has_its_values_once() -> None:
+    case = Case(
+        ("g_1",), [call("min", "int", "i_3"), call("max", "int", "i_3")], state=True, seed=3
+    )
+    rows = [{"one_0": 1, "g_1": "a", "i_3": value} for value in range(10)]
+    case.step([(row, 0, 1) for row in rows], 1)
+    # The ten values, how many rows there are, and how many values.
+    assert pa.concat_tables(case.rig._histories["best"]).num_rows == 12
+    case.check()
 
 
 def _is_kept(one: ReduceCall) -> bool:

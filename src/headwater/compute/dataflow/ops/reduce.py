@@ -14,6 +14,11 @@ many rows and how many values of each call there are; the exact sums; and of eac
 best values (``kept.py``). A row of it says by its kind what it is: 0 one of the group's rows; of
 call ``n``, ``2n + 1`` one of its values, ``2n + 2`` a best value (once per copy), or the sum, and
 ``-n - 1`` that there are other values than these.
+
+A min and a max of the same values share them: the first such call *lends* its column and its count
+to the others; and of a group that has no other values than those kept, for both, only the lender
+has rows: they are the best of the other too. (A state of an older program has a column for each.)
+
 Bound: the delta, and at most ``2 * SLACK`` values of each call of each group that changed; a group
 whose kept values were all retracted, or may be all there are, is read again: then its rows. So a
 min or a max costs the change, unless its best ``SLACK`` values go.
@@ -49,7 +54,7 @@ from headwater.compute.dataflow.ops.groups import (
     order_codes,
     pick,
 )
-from headwater.compute.dataflow.ops.kept import KIND, PARTIAL, known, running, totals_at
+from headwater.compute.dataflow.ops.kept import KIND, PARTIAL, Known, known, running, totals_at
 from headwater.compute.dataflow.ops.reductions import (
     Answer,
     answer,
@@ -88,6 +93,8 @@ def reduce_state(
     for n, call in enumerate(op.calls):
         function = canonical(call.function)
         if function in _LEAST | _GREATEST:
+            if _lender(op.calls, n) != n:
+                continue
             values.append(Column(_value(n), types[call.arguments[0]].type, True))
         elif function in _SUMS and not call.distinct:
             if types[call.arguments[0]].type in ("float", "double"):
@@ -100,6 +107,17 @@ def reduce_state(
 
 def _value(n: int) -> str:
     return f"_value_{n}"
+
+
+def _lender(calls: Sequence[ReduceCall], n: int) -> int:
+    """Return the first min or max of the same values as call ``n``, itself one."""
+    wanted = (calls[n].arguments, calls[n].filter)
+    return next(
+        m
+        for m, call in enumerate(calls)
+        if canonical(call.function) in _LEAST | _GREATEST
+        and (call.arguments, call.filter) == wanted
+    )
 
 
 def step(op: Reduce, given: Given) -> Outcome:
@@ -184,8 +202,11 @@ class _Kept:
         else:
             self.old = groups.kept_state(given.states[op.state])
         self.kinds: Longs = self.old.column(KIND).to_numpy().astype(np.int64)
+        self.stored = frozenset(schema.names)
         self.new: list[tuple[int, Longs, Longs, Any]] = []
         """Rows of the new state: kind, groups, diffs, values."""
+        self.partial: dict[int, Mask] = {}
+        """Of each min or max: the groups that will have other values than those kept."""
 
     def outcome(self, state: str) -> Outcome:
         totals = totals_at(self.at, self._counts(0), self.groups.delta)
@@ -198,10 +219,9 @@ class _Kept:
         function = canonical(call.function)
         mask = counted(call, self.groups.delta)
         delta = self.groups.delta.filter(pa.array(mask))
-        before = self._counts(2 * n + 1)
         if function in _LEAST | _GREATEST:
-            return self._extreme(n, call, before, delta, function in _GREATEST), None
-        counts = totals_at(self.at, before, delta)
+            return self._extreme(n, call, delta, function in _GREATEST), None
+        counts = totals_at(self.at, self._counts(2 * n + 1), delta)
         self._keep_counts(2 * n + 1, counts)
         if function in _COUNTS:
             return pa.array(counts), None
@@ -213,10 +233,9 @@ class _Kept:
         scale = column.type.scale if pa.types.is_decimal(column.type) else 0
         return shown_average(sums, counts, scale, type_)
 
-    def _extreme(
-        self, n: int, call: ReduceCall, before: Longs, delta: pa.Table, greatest: bool
-    ) -> Any:
+    def _extreme(self, n: int, call: ReduceCall, delta: pa.Table, greatest: bool) -> Any:
         (name,) = call.arguments
+        lender = self._lender(n)
 
         def values(updates: pa.Table) -> pa.Table:
             columns = {"value": normalised(updates.column(name)), GROUP: updates.column(GROUP)}
@@ -231,20 +250,53 @@ class _Kept:
             found = self.groups.history(self.given, history, groups, looked_at(call))
             return values(found.filter(pa.array(counted(call, found))))
 
-        old = self._rows(2 * n + 2).select([_value(n), GROUP, DIFF])
-        kept = old.rename_columns(["value", GROUP, DIFF])
-        mark = PARTIAL - n
-        partial = self._rows(mark).column(GROUP).to_numpy()
-        found = known(self.at, kept, before, partial, values(delta), order, 1, reread)
-        self._keep_counts(2 * n + 1, found.totals)
-        rows, partial = found.kept(SLACK), found.partial(SLACK)
-        self.new.append((mark, partial, np.ones(len(partial), np.int64), None))
-        groups, diffs = rows.column(GROUP).to_numpy(), rows.column(DIFF).to_numpy()
-        self.new.append((2 * n + 2, groups, diffs, one_array(rows.column("value"))))
+        before, partial = self._counts(2 * lender + 1), self._rows(PARTIAL - n)
+        found = known(
+            self.at,
+            self._best(n, lender),
+            before,
+            partial.column(GROUP).to_numpy(),
+            values(delta),
+            order,
+            1,
+            reread,
+        )
+        if lender == n:
+            self._keep_counts(2 * n + 1, found.totals)
+        self._keep_best(n, lender, found)
         versions, start = found.members.segments()
         best = np.full(self.at.count, -1)
         best[versions] = found.members.row[start]
         return pick(found.members.rows.column("value"), best)
+
+    # -- best values --
+
+    def _lender(self, n: int) -> int:
+        return n if _value(n) in self.stored else _lender(self.op.calls, n)
+
+    def _best(self, n: int, lender: int) -> pa.Table:
+        """Return the best values that are kept for a call: its own, and those it is lent."""
+        rows = self._rows(2 * n + 2)
+        if lender != n:
+            marks = np.isin(self.kinds, (PARTIAL - n, PARTIAL - lender))
+            own = np.zeros(self.at.groups, np.bool_)
+            own[self.old.column(GROUP).to_numpy()[marks]] = True
+            lent = self._rows(2 * lender + 2)
+            lent = lent.filter(pa.array(~own[lent.column(GROUP).to_numpy()]))
+            rows = pa.concat_tables([rows, lent])
+        kept = rows.select([_value(lender), GROUP, DIFF])
+        return kept.rename_columns(["value", GROUP, DIFF])
+
+    def _keep_best(self, n: int, lender: int, found: Known) -> None:
+        rows, partial = found.kept(SLACK), found.partial(SLACK)
+        self.new.append((PARTIAL - n, partial, np.ones(len(partial), np.int64), None))
+        self.partial[n] = np.zeros(self.at.groups, np.bool_)
+        self.partial[n][partial] = True
+        if lender != n:
+            own = self.partial[n] | self.partial[lender]
+            rows = rows.filter(pa.array(own[rows.column(GROUP).to_numpy()]))
+        groups, diffs = rows.column(GROUP).to_numpy(), rows.column(DIFF).to_numpy()
+        self.new.append((2 * n + 2, groups, diffs, one_array(rows.column("value"))))
 
     def _sums(self, n: int, delta: pa.Table, column: Any) -> Any:
         rows = self._rows(2 * n + 2)
@@ -297,7 +349,7 @@ class _Kept:
             return pa.array(np.full(len(groups), kind, np.int32))
         if field.name in self.groups.keys.column_names:
             return one_array(self.groups.keys.column(field.name)).take(pa.array(groups))
-        if values is not None and field.name == _value((kind - 2) // 2):
+        if values is not None and field.name == _value(self._lender((kind - 2) // 2)):
             return values
         return pa.nulls(len(groups), field.type)
 
