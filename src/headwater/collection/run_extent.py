@@ -87,14 +87,13 @@ def _is_flat(type_: pa.DataType) -> bool:
 
 def _areas(type_: pa.DataType, buffers: Iterator[Any]) -> Iterator[tuple[int, int]]:
     """Yield the address and the bits for each row of the buffers of a flat type."""
-    validity = next(buffers)
-    if validity is not None:
-        yield validity.address, 1
+    own = [(next(buffers), 1)]
     if pa.types.is_struct(type_):
         for child in _children(type_):
             yield from _areas(child, buffers)
     elif not pa.types.is_null(type_):
-        yield next(buffers).address, type_.bit_width
+        own.append((next(buffers), type_.bit_width))
+    yield from ((buffer.address, bits) for buffer, bits in own if buffer is not None)
 
 
 def _walk(
