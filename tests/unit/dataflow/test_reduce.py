@@ -322,6 +322,33 @@ def test_a_small_group_has_its_values_once() -> None:
     case.check()
 
 
+@pytest.mark.parametrize("first", ["min", "max"])
+@pytest.mark.parametrize("end", [1, -1])
+@pytest.mark.parametrize("last", [0, 2])
+def test_shared_values_are_known_where_one_call_knows_all_and_the_other_does_not(
+    first: str, end: int, last: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One end runs out and is read again: its call has all values then, the other a few."""
+    monkeypatch.setattr(reduce, "SLACK", 2)
+    made = [call(function, "int", "i_3") for function in sorted(("min", "max"), key=first.__ne__)]
+    case = Case(("g_1",), made, state=True, seed=4)
+    values = list(range(7))[::end]
+
+    def step(gone: Sequence[int], time: int, diff: int = -1) -> tuple[int, int]:
+        """Return how many rows the step read, and how many the state has."""
+        stored = sum(map(len, case.rig._histories["best"]))
+        case.step([({"one_0": 1, "g_1": "a", "i_3": n}, time, diff) for n in gone], time + 1)
+        return case.rig.rows_read, stored
+
+    step(values, 0, 1)
+    read, stored = step(values[-3:], 1)
+    assert read > stored, "the rows were read again"
+    read, stored = step([values[1], values[3]], 2)
+    assert read == stored, "they are not, once more"
+    step([values[last]], 3)
+    case.check()
+
+
 def _is_kept(one: ReduceCall) -> bool:
     op = Reduce(Laned(0, COLUMNS), (), (one,), "rows", 1)
     return reduce_state(COLUMNS, op, ("one_0",)) is not None
