@@ -11,15 +11,16 @@ none (an aggregate without groups, constants) is asked for every time of the rel
 So one Spark job recomputes a view at all its times, which makes it cheap to hold views against
 Spark at *every* time. The columns of a lifted operator are those of the plain one, then the time.
 
-Pure. Relied on by: ``testing/random_views.py``.
+Pure. Relied on by: ``testing/random_views.py``, and stories of tests that ask Spark at every time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import pyarrow as pa
 from msgspec.structs import replace
 
 from headwater.compute.ir.expression import (
@@ -48,6 +49,7 @@ from headwater.compute.ir.node import (
     Window,
     reference,
 )
+from headwater.compute.ir.plan import OutputColumn, Plan
 
 AT: Final = "at"
 """The column of a relation that says at which time its row is there."""
@@ -61,6 +63,25 @@ _UP_TO_HERE: Final = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
 def at_times(node: Node) -> Node:
     """Return the plan over all times; its last column is the time."""
     return _Lifting().lifted(node)
+
+
+def plan_at_times(plan: Plan) -> Plan:
+    """Return a whole plan over all times, in no order; it shows the time as :data:`AT`, last."""
+    root = at_times(plan.root)
+    outputs = (*plan.outputs, OutputColumn(AT, root.columns[-1].name))
+    return replace(plan, root=root, outputs=outputs, order=())
+
+
+def rows_at_times(tables: Mapping[int, pa.Table]) -> pa.Table:
+    """Return what a relation has at each time as one table, with the time as :data:`AT`.
+
+    >>> rows_at_times({3: pa.table({"x": [1, 2]}), 4: pa.table({"x": [2]})}).to_pydict()
+    {'x': [1, 2, 2], 'at': [3, 3, 4]}
+    """
+    return pa.concat_tables(
+        rows.append_column(AT, pa.array([time] * rows.num_rows, pa.int64()))
+        for time, rows in tables.items()
+    )
 
 
 @dataclass
