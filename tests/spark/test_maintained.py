@@ -25,6 +25,7 @@ from headwater.persist.commands import Command
 from headwater.persist.errors import CollectionHasErrors
 from headwater.persist.state import violations
 from headwater.testing.merging import merge_everything
+from headwater.testing.random_views import step_together
 from tests.spark.job_ids import job_ids
 from tests.spark.shape_story import Story
 from tests.unit.compute import model
@@ -80,13 +81,14 @@ def test_every_shape_is_exact_at_every_time(spark: Any, client: Client) -> None:
     story = Story(1)
     controller = ViewController(client, spark)
     story.go_on(client)
+    views = []
     for name, sql in QUERIES.items():
         view = controller.create_view(name, sql)
         assert isinstance(view, MaintainedView), controller.explain(name)
         assert controller.explain(name).startswith("incremental:")
+        views.append(view)
     for number in range(3):
-        controller.run_once()
-        assert not controller.failures()
+        assert not step_together(client, controller, views)
         for name in QUERIES:
             story.see(client, controller, name)
         if number == 1:
