@@ -13,6 +13,7 @@ from tests.queries.tables import schemas
 
 pytestmark = pytest.mark.spark
 
+RECURSIVE = "WITH RECURSIVE r AS (SELECT 1 n UNION ALL SELECT n + 1 FROM r WHERE n < 5)"
 REFUSED = {
     "SELECT a, rand() FROM t": ("rand()", "not deterministic"),
     "SELECT uuid() FROM t": ("uuid()", "not deterministic"),
@@ -33,16 +34,33 @@ REFUSED = {
     "SELECT kll_merge_agg_bigint(binary(s)) FROM t": ("kll_merge_agg_bigint()", "sketch"),
     "SELECT tuple_union_agg_double(binary(s)) FROM t": ("tuple_union_agg_double()", "sketch"),
     "SELECT aes_encrypt(s, '0123456789abcdef') FROM t": ("aes_encrypt()", "random bytes"),
-    "SELECT aes_encrypt(s, '0123456789abcdef', 'CBC', 'PKCS', binary(s)) FROM t": (
+    "SELECT aes_encrypt(s, '0123456789abcdef', 'CBC', 'PKCS', X'') FROM t": (
         "aes_encrypt()",
         "random bytes",
     ),
     "SELECT s COLLATE UNICODE_CI FROM t": ("collat", "UNICODE_CI"),
     "SELECT k FROM t JOIN u ON t.s COLLATE UTF8_LCASE = u.s": ("collat", "UTF8_LCASE"),
+    "SELECT count(*) FROM t GROUP BY s COLLATE UTF8_LCASE": ("collat", "UTF8_LCASE"),
+    "SELECT count(DISTINCT s COLLATE UTF8_LCASE) FROM t": ("collat", "UTF8_LCASE"),
+    "SELECT max_by(a, s COLLATE UTF8_LCASE) FROM t": ("collat", "UTF8_LCASE"),
+    "SELECT rank() OVER (ORDER BY s COLLATE UTF8_LCASE) FROM t": ("collat", "UTF8_LCASE"),
+    "SELECT sum(a) OVER (PARTITION BY s COLLATE UTF8_LCASE) FROM t": ("collat", "UTF8_LCASE"),
+    "SELECT a FROM t ORDER BY s COLLATE UTF8_LCASE LIMIT 1": ("collat", "UTF8_LCASE"),
+    "SELECT DISTINCT s COLLATE UTF8_LCASE FROM t": ("collat", "UTF8_LCASE"),
     "SELECT parse_json(s) FROM t": ("variant", "cannot be stored"),
     "SELECT INTERVAL 1 MONTH FROM t": ("interval month", "cannot be stored"),
-    "WITH RECURSIVE r AS (SELECT 1 n UNION ALL SELECT n + 1 FROM r WHERE n < 5) "
-    "SELECT n FROM r LIMIT 2": ("WITH RECURSIVE with limit", "leaves this open"),
+    f"{RECURSIVE} SELECT n FROM r LIMIT 2": ("WITH RECURSIVE with limit", "leaves this open"),
+    f"{RECURSIVE} SELECT n, unix_timestamp() FROM r": ("current_timestamp()", "no row changes"),
+    f"{RECURSIVE} SELECT n, current_user() FROM r": ("current_user()", "who asks"),
+    f"{RECURSIVE} SELECT n, uuid() FROM r": ("uuid()", "not deterministic"),
+    f"{RECURSIVE} SELECT sum(CAST(n AS DOUBLE)) FROM r": ("with sum", "leaves this open"),
+    f"{RECURSIVE} SELECT stddev(n) FROM r": ("with stddev", "leaves this open"),
+    f"{RECURSIVE} SELECT first(n) FROM r": ("with first", "leaves this open"),
+    f"{RECURSIVE} SELECT row_number() OVER (ORDER BY n) FROM r": ("with row_number", "leaves this"),
+    f"{RECURSIVE} SELECT sum(n) OVER (ORDER BY n ROWS 1 PRECEDING) FROM r": ("frame of rows", ""),
+    f"{RECURSIVE} SELECT hex(aes_encrypt('a', '0123456789abcdef')) FROM r": ("aes_enc", "random"),
+    f"{RECURSIVE} SELECT DISTINCT string(n) COLLATE UTF8_LCASE FROM r": ("", "UTF8_LCASE"),
+    f"{RECURSIVE} SELECT parse_json(string(n)) AS v FROM r": ("column 'v' of type", "be stored"),
     "SELECT k, (SELECT c FROM u u2 WHERE u2.a < u.a) FROM u": (
         "a correlated scalar subquery",
         "not correlated by equality",
@@ -130,3 +148,8 @@ def test_a_text_that_loses_its_meaning_is_refused(workspace: Workspace, spark: A
     ):
         with pytest.raises(Exception, match="its text does not say what it means"):
             checker.check(aggregate, [lost], [first], scope)
+
+
+def test_a_name_that_reads_like_a_function_is_none(workspace: Workspace) -> None:
+    text = f"{RECURSIVE} SELECT n AS first, sum(n) AS now, rank() OVER (ORDER BY n) AS r FROM r"
+    assert workspace.compile_sql(f"{text} GROUP BY n").outputs[0].label == "first"

@@ -36,18 +36,21 @@ from headwater.compute.ir.node import (
 )
 from headwater.compute.ir.plan import (
     VERSION,
+    WITH_FOREIGN,
     WITH_FUNCTIONS,
     OutputColumn,
     Plan,
     UserFunction,
     decoded,
     encoded,
+    version,
 )
 from headwater.compute.ir.refusal import InvalidPlan, OtherMeaning
 from headwater.compute.ir.text import outlined, written
 
 GOLDEN = Path(__file__).parent / "plan_v1.json"
 WITH_CODE = Path(__file__).parent / "plan_v2.json"
+FOREIGN = Path(__file__).parent / "plan_v3.json"
 
 
 def of(name: str, type_: str = "int") -> Expression:
@@ -160,6 +163,37 @@ def test_the_bytes_of_version_2_stay_readable() -> None:
     assert function.called == "headwater_udf_0123456789abcdef"
     (older,) = decoded(GOLDEN.read_bytes()).functions
     assert (older.command, older.python) == (b"", ""), "what had no code has none"
+
+
+def with_foreign() -> Plan:
+    """Return a plan of what is Spark's alone: a table function, and a type of its columns."""
+    plan = every_operator()
+    text = "LATERAL variant_explode(parse_json('[1]'))"
+    value = Column("value_1", "variant", True)
+    exploded = Generate(Values((), ((),)), Expression(text, "array<variant>", False), (value,))
+    shown = Expression("to_json(value_1)", "string", True, ("value_1",))
+    root = Project(exploded, (Named("j_1", shown),))
+    outputs = (OutputColumn("j", "j_1"),)
+    return Plan(version(root, ()), plan.spark_version, plan.settings, root, outputs)
+
+
+def test_the_bytes_of_version_3_stay_readable() -> None:
+    """With what is Spark's alone; older programs refuse it by its version."""
+    assert with_foreign().version == WITH_FOREIGN
+    assert decoded(FOREIGN.read_bytes()) == with_foreign()
+    assert FOREIGN.read_bytes().strip() == encoded(with_foreign())
+
+
+def test_a_plan_has_the_least_version_that_will_do() -> None:
+    plan = with_code()
+    assert version(plan.root, plan.functions) == WITH_FUNCTIONS
+    assert version(plan.root, ()) == VERSION
+    keywords = Generate(
+        Values((), ((),)),
+        Expression("LATERAL sql_keywords()", "array<string>", False),
+        (Column("keyword_1", "string", True),),
+    )
+    assert version(keywords, ()) == WITH_FOREIGN
 
 
 @pytest.mark.parametrize(

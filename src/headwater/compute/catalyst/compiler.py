@@ -23,13 +23,14 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
 
 from headwater.collection.schema import columns
 from headwater.compute.catalyst.jvm import front_end
-from headwater.compute.catalyst.translate import translated
+from headwater.compute.catalyst.translate import stored, translated
 from headwater.compute.catalyst.user_functions import session_of
 from headwater.compute.ir.expression import Column, Field
-from headwater.compute.ir.functions import ORDERED, POSITIONAL, UNSTABLE
+from headwater.compute.ir.functions import FLOATING, ORDERED, POSITIONAL, UNSTABLE
 from headwater.compute.ir.node import Scan, Text
 from headwater.compute.ir.plan import VERSION, OutputColumn, Plan
 from headwater.compute.ir.refusal import NotUnderstood, OtherMeaning, Position, Refused
@@ -37,21 +38,9 @@ from headwater.compute.session import MEANING
 
 RECURSIVE: Final = "WITH RECURSIVE"
 
-_WORD: Final = re.compile(r"[a-z_]+")
-_UNFIT: Final = frozenset(
-    {
-        *ORDERED,
-        *POSITIONAL,
-        *UNSTABLE,
-        "limit",
-        "now",
-        "current_date",
-        "current_time",
-        "current_timestamp",
-        "localtimestamp",
-    }
+_TOLD: Final = re.compile(
+    r"\[(?P<condition>\w+)\] (?P<message>.*?)\.? SQLSTATE: (?P<state>\w+)", re.DOTALL
 )
-"""Words of a text whose answer depends on an order of rows, or on the clock."""
 
 
 class Workspace:
@@ -91,7 +80,6 @@ class Workspace:
 
     def _as_text(self, text: str, frame: Any) -> Plan:
         """Return the plan that is the text itself; refuses what its answer may depend on."""
-        unfit = sorted(set(_WORD.findall(text.lower())) & _UNFIT)
         called = front_end(self.session).userFunction(frame._jdf)
         if called is not None:
             raise Refused(
@@ -99,12 +87,12 @@ class Workspace:
                 "a recursive query is run as its text says, and the function's name is not stored",
                 hint="call it in a view over the recursive one",
             )
-        if unfit or not frame._jdf.queryExecution().analyzed().deterministic():
-            raise Refused(
-                f"{RECURSIVE} with {unfit[0] if unfit else 'what is not deterministic'}",
-                "a recursive query is run as its text says, which leaves this open",
-                hint="put it into a view over the recursive one",
-            )
+        ordered = [*ORDERED, *POSITIONAL, *UNSTABLE]
+        told = front_end(self.session).openAsText(frame._jdf, ordered, [*FLOATING])
+        if told is not None:
+            construct, reason, hint, line, column = told
+            position = Position(line, column) if line else None
+            raise Refused(construct, reason, hint=hint, position=position)
         wanted = sorted(relations_of(self.session, text) & set(self._relations))
         scans = tuple(self._scan(self._relations[name]) for name in wanted)
         columns = tuple(
@@ -116,7 +104,7 @@ class Workspace:
             for field, column in zip(frame.schema, columns, strict=True)
         )
         root = Text(text, scans, columns)
-        return Plan(VERSION, self.session.version, dict(MEANING), root, outputs)
+        return stored(Plan(VERSION, self.session.version, dict(MEANING), root, outputs))
 
     def _scan(self, name: str) -> Scan:
         fields = tuple(
@@ -199,6 +187,14 @@ def _spark_errors(text: str) -> Iterator[None]:
             condition=error.getCondition() or "",
             sqlstate=error.getSqlState() or "",
             position=_position(error, text),
+        ) from error
+    except Py4JJavaError as error:
+        # What PySpark takes for a failure of Spark's, because Spark calls it an internal error.
+        found = _TOLD.match(str(error.java_exception.getMessage()))
+        if found is None:
+            raise
+        raise NotUnderstood(
+            found["message"], condition=found["condition"], sqlstate=found["state"]
         ) from error
 
 

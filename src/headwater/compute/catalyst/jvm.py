@@ -34,6 +34,7 @@ CLASSES: Final = (
     "UserFunctions",
     "Prepared",
     "Temporal",
+    "AsText",
     "Exporter",
     "FrontEnd",
 )

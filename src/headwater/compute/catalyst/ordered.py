@@ -99,8 +99,17 @@ def total(order: Sequence[SortKey], columns: Iterable[Column]) -> str:
 
 
 def _canonical(columns: Iterable[Column]) -> str:
-    every = [(column.name, column.sql_type.arrow) for column in columns]
-    return order_by_sql(every) if every else ""
+    """Return the canonical order of these columns; of what is Spark's alone, by its JSON."""
+    given = list(columns)
+    every = [(column.name, column.sql_type.arrow) for column in given if not column.is_foreign]
+    orders = [order_by_sql(every)] if every else []
+    for column in given:
+        if column.is_foreign:
+            orders.append(f"to_json(named_struct('v', {column.name})) ASC NULLS FIRST")
+        if column.type == "variant":
+            # Equal as JSON, so they differ at most in their types.
+            orders.append(f"schema_of_variant({column.name}) ASC NULLS FIRST")
+    return ", ".join(orders)
 
 
 def _keys(order: Sequence[SortKey], ties: str) -> str:

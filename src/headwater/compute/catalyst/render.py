@@ -187,6 +187,10 @@ class _Rendering:
     def _generate(self, node: Generate) -> str:
         outer = "OUTER " if node.outer else ""
         made = ", ".join(column.name for column in node.outputs)
+        if node.is_in_from_alone:
+            joined, condition = (" LEFT JOIN", " ON true") if node.outer else (",", "")
+            call = f"{node.generator.text} AS g({made}){condition}"
+            return select(_names(node.columns), f"{self.name(node.input)}{joined} {call}")
         source = f"{self.name(node.input)} LATERAL VIEW {outer}{node.generator.text} g AS {made}"
         return select(_names(node.columns), source)
 

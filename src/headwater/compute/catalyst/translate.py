@@ -15,7 +15,6 @@ from typing import Any, Final
 
 import msgspec
 
-from headwater.base.errors import HeadwaterError
 from headwater.collection.types import UnsupportedType
 from headwater.compute.catalyst import lowering, user_functions
 from headwater.compute.catalyst.lowering import Names, column_expression, passed
@@ -49,7 +48,7 @@ from headwater.compute.ir.node import (
     Window,
     keep,
 )
-from headwater.compute.ir.plan import VERSION, WITH_FUNCTIONS, OutputColumn, Plan, UserFunction
+from headwater.compute.ir.plan import OutputColumn, Plan, UserFunction, version
 from headwater.compute.ir.refusal import Position, Refused
 
 Raw = dict[str, Any]
@@ -77,14 +76,10 @@ def translated(text: str, *, spark_version: str, settings: Mapping[str, str]) ->
         )
     try:
         root, order = _Translation().presented(raw["root"])
-    except _NoColumn as error:
-        labels = {output["name"]: output["label"] for output in raw["outputs"]}
-        what = f"column {labels[error.name]!r}" if error.name in labels else "a value"
-        raise _not_stored(what, error.type) from error
     except UnsupportedType as error:
         raise _not_stored("a value", error) from error
-    return Plan(
-        version=WITH_FUNCTIONS if functions else VERSION,
+    plan = Plan(
+        version=version(root, functions),
         spark_version=spark_version,
         settings=dict(settings),
         root=root,
@@ -92,14 +87,17 @@ def translated(text: str, *, spark_version: str, settings: Mapping[str, str]) ->
         order=order,
         functions=functions,
     )
+    return stored(plan)
 
 
-class _NoColumn(HeadwaterError):
-    """A column of a type that no column can have."""
-
-    def __init__(self, name: str, type_: UnsupportedType) -> None:
-        super().__init__(f"{name}: {type_}")
-        self.name, self.type = name, type_
+def stored(plan: Plan) -> Plan:
+    """Return a plan each of whose columns can be stored."""
+    for output, column in zip(plan.outputs, plan.columns, strict=True):
+        try:
+            _ = column.sql_type
+        except UnsupportedType as error:
+            raise _not_stored(f"column {output.label!r}", error) from error
+    return plan
 
 
 def _not_stored(what: str, error: UnsupportedType) -> Refused:
@@ -139,14 +137,7 @@ def _order(raw: list[Raw]) -> tuple[SortKey, ...]:
 def _named(raw: list[Raw]) -> tuple[Named, ...]:
     """Return the outputs, each once: the same attribute twice is one column, shown twice."""
     found = {output["name"]: output for output in raw}
-    return tuple(_output(name, o["expression"]) for name, o in found.items())
-
-
-def _output(name: str, raw: Raw) -> Named:
-    try:
-        return Named(name, _expression(raw))
-    except UnsupportedType as error:
-        raise _NoColumn(name, error) from error
+    return tuple(Named(name, _expression(o["expression"])) for name, o in found.items())
 
 
 def _optional(raw: Raw | None) -> Expression | None:

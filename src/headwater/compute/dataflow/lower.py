@@ -21,7 +21,7 @@ Pure. Kept by: this module and those it names, against an oracle on random plans
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from headwater.collection.types import UnsupportedType
@@ -45,7 +45,7 @@ from headwater.compute.dataflow.graph import Dataflow
 from headwater.compute.dataflow.lower_join import is_join, joined
 from headwater.compute.dataflow.needs import names, needed
 from headwater.compute.dataflow.simplify import over, simplified
-from headwater.compute.ir.expression import BOOLEAN, Expression, Named
+from headwater.compute.ir.expression import BOOLEAN, Expression, Named, is_foreign
 from headwater.compute.ir.node import (
     Aggregate,
     Bag,
@@ -64,6 +64,7 @@ from headwater.compute.ir.node import (
     Values,
     Window,
     reference,
+    walk,
 )
 
 
@@ -83,6 +84,10 @@ def lowered(root: Node, functions: Collection[str] = ()) -> Lowered:
 
     ``functions`` are the names of the plan's user functions, which no edge can call.
     """
+    for node in walk(root):
+        foreign = next((type_ for type_ in _kept_types(node) if is_foreign(type_)), None)
+        if foreign is not None:
+            return NoRule("expression", f"a value of type {foreign} cannot be kept")
     root = _always_a_row(simplified(root))
     narrow = _lowered(root, functions, narrows=True)
     wide = _lowered(root, functions, narrows=False)
@@ -90,6 +95,24 @@ def lowered(root: Node, functions: Collection[str] = ()) -> Lowered:
         return wide
     # A passage more in every step is not worth the rows that are not arranged.
     return narrow if Chain((narrow,)).depth <= Chain((wide,)).depth else wide
+
+
+def _kept_types(node: Node) -> Iterator[str]:
+    """Yield the types of columns, and of what a rule would make a column of."""
+    yield from (column.type for column in node.columns)
+    match node:
+        case Join():
+            yield from (side.type for key in node.keys for side in (key.left, key.right))
+        case Aggregate():
+            yield from (argument.type for call in node.calls for argument in call.arguments)
+        case TopK():
+            yield from (key.expression.type for key in node.order)
+        case Window():
+            yield from (expression.type for expression in node.partition)
+            yield from (key.expression.type for key in node.order)
+            yield from (argument.type for call in node.calls for argument in call.arguments)
+        case _:
+            pass
 
 
 def _lowered(root: Node, functions: Collection[str], *, narrows: bool) -> Lowered:

@@ -7,8 +7,10 @@ back and compared with what Catalyst meant (``compute/catalyst``), so it may be 
 session's meaning is the plan's. ``columns`` are the names it mentions: what an operator needs is
 known without parsing.
 
-Types are Spark's own texts (``decimal(12,2)``). Every *column* has one of the types of
-``collection/types.py``; an expression inside may pass through others (an interval of months).
+Types are Spark's own texts (``decimal(12,2)``). Every column that is shown has one of the types of
+``collection/types.py``. Expressions, and columns between operators, may pass through others that
+are Spark's alone (``variant``, an interval of months): such columns have no :attr:`Column.sql_type`
+and no rule, so that their query is recomputed.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from headwater.collection.types import SqlType, by_spark
+from headwater.collection.types import SqlType, UnsupportedType, by_spark
 from headwater.compute.ir.refusal import InvalidPlan
 
 NAME: Final = re.compile(r"[a-z_][a-z0-9_]*_[0-9]+")
@@ -26,6 +28,19 @@ BOOLEAN: Final = "boolean"
 
 Comparison = Literal["=", "<=>", "=?"]
 """Of two keys: equal; equal or both NULL; equal or unknown (``NOT IN``)."""
+
+
+def is_foreign(type_: str) -> bool:
+    """Whether a type is Spark's alone: nothing of it can be stored.
+
+    >>> is_foreign("interval month"), is_foreign("array<int>")
+    (True, False)
+    """
+    try:
+        by_spark(type_)
+    except UnsupportedType:
+        return True
+    return False
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -38,12 +53,16 @@ class Column(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
             raise InvalidPlan(f"{self.name!r} is no column name")
-        by_spark(self.type)
 
     @property
     def sql_type(self) -> SqlType:
-        """The type as ours."""
+        """The type as ours; raises ``UnsupportedType`` if it is Spark's alone."""
         return by_spark(self.type)
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether its type is Spark's alone."""
+        return is_foreign(self.type)
 
 
 class Field(msgspec.Struct, frozen=True):

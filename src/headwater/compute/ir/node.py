@@ -315,7 +315,8 @@ class TopK(Operator, frozen=True, tag="top_k"):
 class Generate(Operator, frozen=True, tag="generate"):
     """Each row once per row that the generator yields for it, with these columns added.
 
-    ``outer``: a row for which it yields nothing stays, with NULLs.
+    ``outer``: a row for which it yields nothing stays, with NULLs. The text of a generator that
+    Spark knows in ``FROM`` alone begins with ``LATERAL``.
     """
 
     input: Node
@@ -326,6 +327,11 @@ class Generate(Operator, frozen=True, tag="generate"):
     def __post_init__(self) -> None:
         _known("generator", self.generator.columns, self.input.columns)
         _distinct("generate", self.columns)
+
+    @property
+    def is_in_from_alone(self) -> bool:
+        """Whether ``LATERAL VIEW`` does not know the generator."""
+        return self.generator.text.startswith("LATERAL ")
 
     @property
     def columns(self) -> tuple[Column, ...]:

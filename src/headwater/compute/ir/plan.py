@@ -2,8 +2,9 @@
 
     decoded(encoded(plan)) == plan
 
-The bytes are JSON with a version (``tests/unit/compute_ir/plan_v1.json``, and ``plan_v2.json`` with
-functions of the user's in it, code and all: ``catalyst/user_functions.py``). A plan belongs to one
+The bytes are JSON with a version (``tests/unit/compute_ir/plan_v1.json``, ``plan_v2.json`` with
+functions of the user's in it, code and all: ``catalyst/user_functions.py``, and ``plan_v3.json``
+with types and table functions that are Spark's alone). A plan belongs to one
 version of Spark and one set of the settings that decide what texts mean (``compute/session.py``):
 its texts were checked under these. Under others it must not be run: :meth:`Plan.require` says so,
 and the view is compiled and hydrated anew.
@@ -16,22 +17,35 @@ Kept by: this module. Relied on by: the catalog, which stores the bytes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import msgspec
 
 from headwater.base.decoding import from_json
 from headwater.compute.ir.expression import Column, SortKey
-from headwater.compute.ir.node import Node, keep, relations
+from headwater.compute.ir.node import Generate, Node, keep, relations, walk
 from headwater.compute.ir.refusal import InvalidPlan, OtherMeaning
 
 VERSION: Final = 1
 WITH_FUNCTIONS: Final = 2
 """The version of a plan that calls functions of the user's: who knows only 1 cannot run it."""
+WITH_FOREIGN: Final = 3
+"""The version of a plan with types or table functions that are Spark's alone (:func:`version`)."""
+_KNOWN: Final = (VERSION, WITH_FUNCTIONS, WITH_FOREIGN)
 
 CALLED: Final = "headwater_udf_"
 """How the names begin under which texts call functions of the user's."""
+
+
+def version(root: Node, functions: Collection[UserFunction]) -> int:
+    """Return the version of a plan: the least that says what these need."""
+    for node in walk(root):
+        if any(column.is_foreign for column in node.columns):
+            return WITH_FOREIGN
+        if isinstance(node, Generate) and node.is_in_from_alone:
+            return WITH_FOREIGN
+    return WITH_FUNCTIONS if functions else VERSION
 
 
 class OutputColumn(msgspec.Struct, frozen=True):
@@ -128,10 +142,9 @@ def decoded(data: bytes) -> Plan:
     """Return the plan that these bytes hold."""
     try:
         found = from_json(data, _Version).version
-        if found not in (VERSION, WITH_FUNCTIONS):
-            raise InvalidPlan(
-                f"a plan of version {found}; this program knows {VERSION} and {WITH_FUNCTIONS}"
-            )
+        if found not in _KNOWN:
+            known = ", ".join(map(str, _KNOWN))
+            raise InvalidPlan(f"a plan of version {found}; this program knows {known}")
         return from_json(data, Plan)
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
         raise InvalidPlan(f"the bytes hold no plan: {error}") from error

@@ -4,6 +4,7 @@ import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.analysis.TempResolvedColumn;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -49,17 +50,22 @@ public final class Call extends Expression {
     /**
      * A parameter over the columns of the replacement, where the analyser has left them behind: it gives
      * new ids to the columns of a DataFrame that is joined with itself. They are known by their names; a
-     * wrong guess has another meaning than the replacement, and is refused.
+     * wrong guess has another meaning than the replacement, and is refused. In HAVING it also leaves what
+     * it wraps columns in while it looks for them.
      */
     private static Expression followed(Expression parameter, final Expression replacement) {
         return (Expression) parameter.transformUp(new AbstractPartialFunction() {
             public boolean isDefinedAt(Object e) {
-                return e instanceof AttributeReference && !replacement.references().contains((AttributeReference) e);
+                return e instanceof TempResolvedColumn
+                    || e instanceof AttributeReference && !replacement.references().contains((AttributeReference) e);
             }
 
             public Object applyOrElse(Object e, Function1 otherwise) {
                 if (!isDefinedAt(e)) {
                     return otherwise.apply(e);
+                }
+                if (e instanceof TempResolvedColumn) {
+                    return ((TempResolvedColumn) e).child();
                 }
                 AttributeReference known = (AttributeReference) e;
                 Attribute found = null;

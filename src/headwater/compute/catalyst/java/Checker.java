@@ -4,9 +4,11 @@ import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
 import org.apache.spark.sql.catalyst.analysis.MultiAlias;
+import org.apache.spark.sql.catalyst.analysis.UnresolvedRelation;
 import org.apache.spark.sql.catalyst.expressions.*;
 import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateExpression;
 import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateFunction;
+import org.apache.spark.sql.catalyst.expressions.objects.Invoke;
 import org.apache.spark.sql.catalyst.optimizer.ConstantFolding$;
 import org.apache.spark.sql.catalyst.plans.logical.*;
 import org.apache.spark.sql.classic.SparkSession;
@@ -14,10 +16,12 @@ import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
+import scala.Function1;
 import scala.None$;
 import scala.Option;
 import scala.collection.immutable.Nil$;
 import scala.collection.immutable.Seq;
+import scala.runtime.AbstractPartialFunction;
 
 /**
  * Reads every text back and compares it with what was meant: the proof that nothing was lost.
@@ -38,6 +42,9 @@ public final class Checker {
     public static final int SCALAR = 0;
     public static final int AGGREGATE = 1;
     public static final int GENERATOR = 2;
+
+    /** How the text of a generator begins that Spark knows in FROM alone. */
+    public static final String LATERAL = "LATERAL ";
 
     private static final String MARK = "headwater_check_";
 
@@ -80,7 +87,55 @@ public final class Checker {
             "this function cannot be stored; say it in another way", original.origin());
     }
 
+    /** Whether Spark knows a generator in FROM alone, not in LATERAL VIEW or a list of expressions. */
+    public boolean isInFromAlone(Expression generator) {
+        String name = generator.prettyName();
+        return session.sessionState().catalog().lookupBuiltinOrTempFunction(name).isEmpty()
+            && session.sessionState().catalog().lookupBuiltinOrTempTableFunction(name).isDefined();
+    }
+
+    /** The generator of LATERAL f(..), in FROM beside the columns. */
+    private Expression lateral(String text, List scope) throws Exception {
+        final LogicalPlan relation = new LocalRelation(Printer.seq(scope), (Seq) Nil$.MODULE$, false, (Option) None$.MODULE$);
+        LogicalPlan parsed = (LogicalPlan) session.sessionState().sqlParser().parsePlan("SELECT * FROM " + MARK + ", " + text);
+        LogicalPlan plan = (LogicalPlan) parsed.transformDown(new AbstractPartialFunction() {
+            public boolean isDefinedAt(Object p) {
+                return p instanceof UnresolvedRelation;
+            }
+
+            public Object applyOrElse(Object p, Function1 otherwise) {
+                return isDefinedAt(p) ? relation : otherwise.apply(p);
+            }
+        });
+        LogicalPlan resolved = (LogicalPlan) session.sessionState().analyzer().execute(plan);
+        session.sessionState().analyzer().checkAnalysis(resolved);
+        Expression found = generator(resolved);
+        return found == null ? null : (Expression) found.transformUp(new AbstractPartialFunction() {
+            public boolean isDefinedAt(Object e) {
+                return e instanceof OuterReference;
+            }
+
+            public Object applyOrElse(Object e, Function1 otherwise) {
+                return isDefinedAt(e) ? ((OuterReference) e).e() : otherwise.apply(e);
+            }
+        });
+    }
+
+    private static Expression generator(LogicalPlan plan) {
+        if (plan instanceof Generate) {
+            return (Expression) ((Generate) plan).generator();
+        }
+        Expression found = plan instanceof LateralJoin ? generator((LogicalPlan) ((LateralJoin) plan).right().plan()) : null;
+        for (Iterator i = Printer.list(plan.children()).iterator(); i.hasNext() && found == null;) {
+            found = generator((LogicalPlan) i.next());
+        }
+        return found;
+    }
+
     private List analysed(int kind, List texts, List originals, List scope) throws Exception {
+        if (kind == GENERATOR && ((String) texts.get(0)).startsWith(LATERAL)) {
+            return java.util.Collections.singletonList(lateral((String) texts.get(0), scope));
+        }
         List outputs = new ArrayList();
         for (int n = 0; n < texts.size(); n++) {
             Expression parsed = session.sessionState().sqlParser().parseExpression((String) texts.get(n));
@@ -140,8 +195,19 @@ public final class Checker {
     private static Expression folded(Expression e) {
         LogicalPlan plan = new Project(Printer.seq(java.util.Collections.singletonList(alias(e, "x"))), new OneRowRelation());
         LogicalPlan result = (LogicalPlan) ConstantFolding$.MODULE$.apply(plan);
-        return ((Alias) ((Project) result).projectList().head()).child();
+        return (Expression) ((Alias) ((Project) result).projectList().head()).child().transformUp(OF_ANY_NULLS);
     }
+
+    /** Constants of types that may have NULLs in them: whether they have is seen in their values. */
+    private static final AbstractPartialFunction OF_ANY_NULLS = new AbstractPartialFunction() {
+        public boolean isDefinedAt(Object e) {
+            return e instanceof Literal;
+        }
+
+        public Object applyOrElse(Object e, Function1 otherwise) {
+            return isDefinedAt(e) ? new Literal(((Literal) e).value(), ((Literal) e).dataType().asNullable()) : otherwise.apply(e);
+        }
+    };
 
     private static Expression plain(Expression e) {
         if (e instanceof Call) {
@@ -152,6 +218,9 @@ public final class Checker {
         }
         if (e instanceof TaggingExpression) {
             return plain((Expression) e.children().head());
+        }
+        if (isWriter(e)) {
+            return Literal$.MODULE$.apply(writer((scala.Product) ((Literal) e).value()));
         }
         if (e instanceof NamedLambdaVariable) {
             // Whether it may be NULL is told by what it goes over, which is compared itself.
@@ -166,6 +235,11 @@ public final class Checker {
             children.add(plain((Expression) i.next()));
         }
         Expression changed = (Expression) e.withNewChildren(Printer.seq(children));
+        if (changed instanceof Invoke && isWriter(((Invoke) e).targetObject())) {
+            Invoke call = (Invoke) changed;
+            return new Invoke(call.targetObject(), call.functionName(), call.dataType(), call.arguments(), (Seq) Nil$.MODULE$,
+                call.propagateNull(), call.returnNullable(), call.isDeterministic());
+        }
         if (changed instanceof Cast) {
             Expression child = ((Cast) changed).child();
             if (Printer.type(child.dataType()).equals(Printer.type(changed.dataType()))) {
@@ -176,6 +250,21 @@ public final class Checker {
             }
         }
         return changed;
+    }
+
+    /** What writes JSON, CSV or XML: it never asks whether its input may have NULLs, which no text says. */
+    private static boolean isWriter(Expression e) {
+        Object value = e instanceof Literal ? ((Literal) e).value() : null;
+        return value instanceof scala.Product && value.getClass().getSimpleName().startsWith("StructsTo");
+    }
+
+    private static String writer(scala.Product evaluator) {
+        StringBuilder told = new StringBuilder(evaluator.getClass().getName());
+        for (int n = 0; n < evaluator.productArity(); n++) {
+            Object part = evaluator.productElement(n);
+            told.append(", ").append(part instanceof DataType ? Printer.type((DataType) part) : part);
+        }
+        return told.toString();
     }
 
     /** The names of the parts of what is in an array, if they are all that it differs in; else null. */

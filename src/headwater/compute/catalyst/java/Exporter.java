@@ -637,7 +637,9 @@ public final class Exporter {
     private ObjectNode generate(Generate generate) {
         ObjectNode result = unary("generate", generate.child());
         Batch batch = new Batch(Checker.GENERATOR, Printer.list(generate.child().output()));
-        result.set("generator", batch.expression((Expression) generate.generator()));
+        Expression generator = batch.prepared.of((Expression) generate.generator());
+        String call = (checker.isInFromAlone(generator) ? Checker.LATERAL : "") + printer.text(generator);
+        result.set("generator", batch.described(generator, batch.take(call, generator)));
         // In the child's names or the output's; a generator's output is always its own. An outer one has NULLs.
         result.set("outputs", columns(Printer.list(generate.nullableOutput())));
         result.put("outer", generate.outer());

@@ -70,6 +70,17 @@ public final class FrontEnd {
         return null;
     }
 
+    /** Why a query cannot be run as its text says (AsText.java): construct, reason, hint, line, column; or null. */
+    public Object[] openAsText(Dataset frame, List ordered, List rounded) {
+        try {
+            new AsText(ordered, rounded).require(frame.queryExecution().analyzed());
+            return null;
+        } catch (Refusal refusal) {
+            return new Object[] {refusal.construct, refusal.reason, refusal.hint,
+                Integer.valueOf(refusal.line), Integer.valueOf(refusal.column)};
+        }
+    }
+
     /** What is registered in one session and not in the other, by its names, in both sessions. */
     public List adopt(SparkSession from, SparkSession into) {
         return UserFunctions.adopt(from, into);

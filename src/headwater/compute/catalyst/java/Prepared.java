@@ -17,7 +17,7 @@ import scala.collection.immutable.Nil$;
 import scala.collection.immutable.Seq;
 
 /**
- * Expressions made fit to be printed, or refused: no subquery, nothing volatile, nothing collated.
+ * Expressions made fit to be printed, or refused: no subquery, nothing volatile, no collated key.
  *
  * A subquery that is left is uncorrelated; it becomes a column of its id, and the operator lists it.
  */
@@ -29,6 +29,10 @@ public final class Prepared {
         "CurrentUser", "CurrentDatabase", "CurrentCatalog", "CurrentPath", "SparkVersion", "InputFileName",
         "InputFileBlockStart", "InputFileBlockLength"}));
 
+    /** Places among the children of AesEncrypt. */
+    private static final int MODE = 2;
+    private static final int IV = 4;
+
     private final Map subqueries;
     private final UserFunctions functions;
 
@@ -39,6 +43,14 @@ public final class Prepared {
     }
 
     public Expression of(Expression e) {
+        if (!(e instanceof PlanExpression) && e.resolved()) {
+            requireBinary(e.dataType(), e);
+        }
+        return part(e);
+    }
+
+    /** What stands inside of an expression may have a collation, which decides for that row alone. */
+    private Expression part(Expression e) {
         require(e);
         if (e instanceof PlanExpression) {
             return subquery((PlanExpression) e);
@@ -52,6 +64,14 @@ public final class Prepared {
         if (e instanceof PythonUDF) {
             return functions.called((PythonUDF) e, all(Printer.list(e.children())));
         }
+        if (e instanceof Alias) {
+            // A name inside of an expression, where a rule has put a whole output.
+            return part(((Alias) e).child());
+        }
+        if (e.foldable() && !e.references().isEmpty()) {
+            // A constant although it mentions columns, which an aggregate has no longer: typeof().
+            return Literal$.MODULE$.create(e.eval(null), e.dataType());
+        }
         if (e.children().isEmpty()) {
             return e;
         }
@@ -59,20 +79,36 @@ public final class Prepared {
         boolean changed = false;
         for (Iterator i = Printer.list(e.children()).iterator(); i.hasNext();) {
             Expression child = (Expression) i.next();
-            Expression prepared = of(child);
+            Expression prepared = part(child);
             changed = changed || prepared != child;
             children.add(prepared);
         }
         if (e instanceof Cast && ((Expression) children.get(0)).dataType().equals(e.dataType())) {
             return (Expression) children.get(0);
         }
+        if (e instanceof AesEncrypt && !((AesEncrypt) e).iv().foldable()) {
+            children.set(IV, given((Expression) children.get(IV), (Expression) children.get(MODE)));
+            changed = true;
+        }
         return changed ? (Expression) e.withNewChildren(Printer.seq(children)) : e;
+    }
+
+    /** An iv that fails where it is empty: Spark would make one up, another each time. */
+    private static Expression given(Expression iv, Expression mode) {
+        Expression text = Literal$.MODULE$.apply("aes_encrypt() of an empty iv is not deterministic; give it an iv");
+        Expression message = new CreateMap(Printer.seq(Arrays.asList(new Object[] {
+            Literal$.MODULE$.apply("errorMessage"), text})), false);
+        Expression raised = new RaiseError(Literal$.MODULE$.apply("USER_RAISED_EXCEPTION"), message, DataTypes.NullType);
+        Expression none = new EqualTo(new OctetLength(iv), Literal$.MODULE$.apply(Integer.valueOf(0)));
+        Expression other = new Not(new EqualTo(new Upper(mode), Literal$.MODULE$.apply("ECB")));
+        Expression nothing = new Cast(raised, iv.dataType(), (Option) None$.MODULE$, EvalMode$.MODULE$.ANSI());
+        return new If(new And(none, other), nothing, iv);
     }
 
     private List all(List expressions) {
         List result = new ArrayList();
         for (Iterator i = expressions.iterator(); i.hasNext();) {
-            result.add(of((Expression) i.next()));
+            result.add(part((Expression) i.next()));
         }
         return result;
     }
@@ -86,7 +122,8 @@ public final class Prepared {
         return e.getClass().getSimpleName().replace("$", "");
     }
 
-    private void require(Expression e) {
+    /** Refuses what is not a function of the row; says nothing of what stands inside. */
+    public static void require(Expression e) {
         if (isVolatile(e)) {
             throw new Refusal(e.prettyName() + "()", "its value changes although no row changes",
                 "compare it with a timestamp in WHERE: ts > now() - INTERVAL '1' HOUR", e.origin());
@@ -113,11 +150,16 @@ public final class Prepared {
         }
         if (e instanceof AesEncrypt && !isRepeated((AesEncrypt) e)) {
             throw new Refusal(e.prettyName() + "()", "it is not deterministic: it begins with random bytes",
-                "give it the mode 'ECB', or an iv that is a constant", e.origin());
+                "give it the mode 'ECB', or an iv", e.origin());
         }
-        if (!(e instanceof PlanExpression) && e.resolved() && !(e instanceof WindowSpecDefinition)
-                && !(e instanceof WindowFrame) && !(e instanceof SortOrder) && !(e instanceof LambdaFunction)) {
-            requireBinary(e.dataType(), e);
+        if (e instanceof AggregateFunction || e instanceof WindowSpecDefinition) {
+            // Rows are compared by what these are given.
+            for (Iterator i = Printer.list(e.children()).iterator(); i.hasNext();) {
+                Expression given = (Expression) i.next();
+                if (given.resolved() && !(given instanceof WindowFrame)) {
+                    requireBinary(given.dataType(), given);
+                }
+            }
         }
     }
 
@@ -127,13 +169,14 @@ public final class Prepared {
             return true;
         }
         if (!e.iv().foldable()) {
-            return false;
+            // Whether it is empty is looked at row by row.
+            return true;
         }
         Object iv = e.iv().eval(null);
         return iv == null || (iv instanceof byte[] ? ((byte[]) iv).length : String.valueOf(iv).length()) > 0;
     }
 
-    private static void requireBinary(DataType type, Expression e) {
+    public static void requireBinary(DataType type, Expression e) {
         if (type instanceof StringType && !((StringType) type).isUTF8BinaryCollation()) {
             throw new Refusal(e.prettyName(), "it has the collation " + ((StringType) type).collationName(),
                 "use UTF8_BINARY", e.origin());
@@ -168,7 +211,7 @@ public final class Prepared {
 
     /** Spark's own conversion is internal; these two are its public equals, and the session is in UTC. */
     private Expression micros(PreciseTimestampConversion e) {
-        Expression child = of(e.child());
+        Expression child = part(e.child());
         if (e.toType() instanceof LongType) {
             return new UnixMicros(e.fromType() instanceof TimestampNTZType ? cast(child, DataTypes.TimestampType) : child);
         }
@@ -184,7 +227,7 @@ public final class Prepared {
         }
         Expression result = null;
         for (Iterator i = children.iterator(); i.hasNext();) {
-            Expression child = of((Expression) i.next());
+            Expression child = part((Expression) i.next());
             boolean floating = child.dataType() instanceof DoubleType || child.dataType() instanceof FloatType;
             Expression present = new IsNotNull(child);
             Expression one = floating ? new And(present, new Not(new IsNaN(child))) : present;

@@ -107,6 +107,10 @@ public final class Printer {
             // Its own text is NULL, of no type.
             return "CAST(NULL AS " + e.dataType().sql() + ")";
         }
+        if (e instanceof Literal && (e.sql().contains("ARRAY()") || e.sql().contains("MAP()"))) {
+            // Of what there is none, its own text does not say.
+            return "CAST(" + e.sql() + " AS " + e.dataType().sql() + ")";
+        }
         if (e instanceof ExtractANSIIntervalDays) {
             return "extract(DAY FROM " + text(((ExtractANSIIntervalDays) e).child()) + ")";
         }
@@ -174,6 +178,17 @@ public final class Printer {
             // Its own text may be struct(a, b), which takes the names of its fields from the columns.
             return "named_struct(" + String.join(", ", texts(list(e.children()))) + ")";
         }
+        if (e instanceof Like) {
+            return like(text(((Like) e).left()), "LIKE", text(((Like) e).right()), ((Like) e).escapeChar());
+        }
+        if (e instanceof ILike) {
+            return like(text(((ILike) e).left()), "ILIKE", text(((ILike) e).right()), ((ILike) e).escapeChar());
+        }
+        if (e.children().size() == 1 && "to_varchar".equals(e.prettyName())) {
+            // Of a binary: base64() or hex() under a name that takes a format, too.
+            return e.getClass().getSimpleName().toLowerCase(java.util.Locale.ROOT) + "("
+                + text((Expression) e.children().head()) + ")";
+        }
         if (e instanceof LikeAll || e instanceof NotLikeAll || e instanceof LikeAny || e instanceof NotLikeAny) {
             return like((MultiLikeBase) e);
         }
@@ -234,7 +249,17 @@ public final class Printer {
         if (e.template() instanceof Extract) {
             return "date_part(" + parts.get(0) + ", " + parts.get(1) + ")";
         }
+        if (e.template() instanceof TryMakeTimestamp) {
+            // Its own parameters lack the time zone.
+            return e.prettyName() + "(" + String.join(", ", texts(list(e.replacement().children()))) + ")";
+        }
         return ((InheritAnalysisRules) e.template()).makeSQLString(seq(parts));
+    }
+
+    /** In parentheses: before IS NULL, say, its own text cannot be read. */
+    private static String like(String value, String word, String pattern, char escape) {
+        return "(" + value + " " + word + " " + pattern
+            + (escape == '\\' ? "" : " ESCAPE " + quoted(String.valueOf(escape))) + ")";
     }
 
     private String lambda(LambdaFunction e) {
