@@ -94,6 +94,16 @@ def test_a_definition_is_one_query_and_runs_as_nobody_special(shadow: Shadow) ->
     shadow.mirror(OBJECTS)
 
 
+def test_a_definition_with_a_percent_sign_is_shown(shadow: Shadow) -> None:
+    definition = "SELECT a % 2 AS x FROM t WHERE 'a%' LIKE '%s'"
+    odd = Relation("public", "odd", "view", (Column("x", "integer"),), definition)
+    shadow.mirror((*OBJECTS, odd))
+    ((shown,),) = rows(shadow, "select pg_get_viewdef('odd'::regclass)")
+    assert "% 2" in str(shown)
+    assert "'%s'" in str(shown)
+    shadow.mirror(OBJECTS)
+
+
 def test_clients_see_the_catalog_before_or_after_a_change_and_never_between(
     shadow: Shadow,
 ) -> None:

@@ -114,6 +114,37 @@ def test_what_spark_does_not_understand_is_told_in_its_words(
     assert error.value.sqlstate
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("LIMIT -1", "LIMIT -1 must be equal to or greater than 0, but got -1."),
+        ("LIMIT 1 OFFSET -2", "OFFSET -2 must be equal to or greater than 0, but got -2."),
+        ("LIMIT 1.5", 'LIMIT 1.5 must be integer type, but got "DECIMAL(2,1)".'),
+    ],
+)
+def test_a_limit_that_cannot_be_is_called_what_it_is(
+    workspace: Workspace, text: str, said: str
+) -> None:
+    with pytest.raises(NotUnderstood) as error:
+        workspace.compile_sql(f"SELECT a FROM t {text}")
+    assert said in str(error.value)
+    assert "limit like" not in str(error.value)
+
+
+SKETCHES = {
+    "hll_sketch_agg(a)": "count(DISTINCT",
+    "percentile_approx(a, 0.5)": "percentile()",
+    "approx_top_k(a)": "LIMIT",
+}
+
+
+def test_a_refused_sketch_has_its_hint(workspace: Workspace) -> None:
+    for call, hint in SKETCHES.items():
+        with pytest.raises(Refused) as refused:
+            workspace.compile_sql(f"SELECT {call} AS x FROM t")
+        assert hint in refused.value.hint
+
+
 def test_a_session_of_another_meaning_is_refused(spark: Any) -> None:
     other = spark.newSession()
     other.conf.set("spark.sql.ansi.enabled", "false")

@@ -106,7 +106,7 @@ def _is_taken(cursor: psycopg.Cursor[Any], what: Mirrored) -> bool:
     except psycopg.OperationalError:
         raise
     except psycopg.Error as error:
-        _log.warning("%s is not shown: %s", what.key, error.diag.message_primary)
+        _log.warning("%s is not shown: %s", what.key, error.diag.message_primary or error)
         return False
     return True
 
@@ -158,8 +158,10 @@ def _defined(cursor: psycopg.Cursor[Any], what: Relation) -> bool:
     assert what.definition is not None
     cursor.execute("SAVEPOINT definition")
     try:
-        # An empty list of parameters makes it the extended protocol: one command and no more.
-        cursor.execute(_create_as(what, sql.SQL(what.definition)).as_bytes(None), [], prepare=True)
+        # An empty list of parameters makes it the extended protocol: one command and no more; and
+        # psycopg looks for their places, which a % would be.
+        text = _create_as(what, sql.SQL(what.definition)).as_bytes(None).replace(b"%", b"%%")
+        cursor.execute(text, [], prepare=True)
         cursor.execute(
             "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute"
             " WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
@@ -170,7 +172,8 @@ def _defined(cursor: psycopg.Cursor[Any], what: Relation) -> bool:
             cursor.execute("RELEASE definition")
             return True
     except psycopg.Error as error:
-        _log.info("%s is shown with its columns alone: %s", what.key, error.diag.message_primary)
+        why = error.diag.message_primary or error
+        _log.info("%s is shown with its columns alone: %s", what.key, why)
     cursor.execute("ROLLBACK TO definition")
     return False
 

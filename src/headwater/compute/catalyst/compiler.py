@@ -43,6 +43,12 @@ _TOLD: Final = re.compile(
 )
 
 
+_LIMIT_LIKE: Final = re.compile(
+    r'The limit like expression "(.*?)" is invalid\. The (limit|offset) expression must', re.DOTALL
+)
+"""What Spark says of a LIMIT or an OFFSET that cannot be."""
+
+
 class Workspace:
     """Names to compile over."""
 
@@ -182,6 +188,7 @@ def _spark_errors(text: str) -> Iterator[None]:
         yield
     except PySparkException as error:
         message = str(error.getMessage() or error).split("\n== SQL", 1)[0].strip()
+        message = _LIMIT_LIKE.sub(lambda found: f"{found[2].upper()} {found[1]} must", message)
         raise NotUnderstood(
             message,
             condition=error.getCondition() or "",

@@ -28,7 +28,7 @@ from headwater.compute.ir.expression import (
     SortKey,
     WindowCall,
 )
-from headwater.compute.ir.functions import UNSTABLE
+from headwater.compute.ir.functions import SKETCH, UNSTABLE
 from headwater.compute.ir.node import (
     Aggregate,
     Bag,
@@ -398,7 +398,7 @@ def _filtered(node: Node, raw: Raw) -> Node:
 
 def _stable(function: str) -> str:
     if function in UNSTABLE:
-        raise Refused(f"{function}()", UNSTABLE[function])
+        raise Refused(f"{function}()", SKETCH, hint=UNSTABLE[function])
     return function
 
 

@@ -86,33 +86,49 @@ FLOATING: Final = frozenset(
     }
 )
 
-_SKETCH: Final = "it is a sketch whose answer depends on the order of the rows"
+SKETCH: Final = "it is a sketch whose answer depends on the order of the rows"
 
-UNSTABLE: Final[dict[str, str]] = dict.fromkeys(
-    (
-        "approx_percentile",
-        "approx_top_k",
-        "approx_top_k_accumulate",
-        "approx_top_k_combine",
-        "histogram_numeric",
-        "hll_sketch_agg",
-        "hll_union_agg",
-        "kll_merge_agg_bigint",
-        "kll_merge_agg_double",
-        "kll_merge_agg_float",
-        "kll_sketch_agg_bigint",
-        "kll_sketch_agg_double",
-        "kll_sketch_agg_float",
-        "percentile_approx",
-        "theta_intersection_agg",
-        "theta_sketch_agg",
-        "theta_union_agg",
-        "tuple_intersection_agg_double",
-        "tuple_intersection_agg_integer",
-        "tuple_sketch_agg_double",
-        "tuple_sketch_agg_integer",
-        "tuple_union_agg_double",
-        "tuple_union_agg_integer",
+_DISTINCT: Final = "use approx_count_distinct() or count(DISTINCT …)"
+_PERCENTILE: Final = "use percentile()"
+_TOP: Final = "count(*) by the value, and take the first by ORDER BY … LIMIT"
+_BY_KEY: Final = "aggregate by the key, and then the groups"
+
+UNSTABLE: Final[dict[str, str]] = {
+    "histogram_numeric": "count(*) by width_bucket()",
+    **dict.fromkeys(
+        (
+            "approx_percentile",
+            "kll_merge_agg_bigint",
+            "kll_merge_agg_double",
+            "kll_merge_agg_float",
+            "kll_sketch_agg_bigint",
+            "kll_sketch_agg_double",
+            "kll_sketch_agg_float",
+            "percentile_approx",
+        ),
+        _PERCENTILE,
     ),
-    _SKETCH,
-)
+    **dict.fromkeys(("approx_top_k", "approx_top_k_accumulate", "approx_top_k_combine"), _TOP),
+    **dict.fromkeys(
+        (
+            "hll_sketch_agg",
+            "hll_union_agg",
+            "theta_intersection_agg",
+            "theta_sketch_agg",
+            "theta_union_agg",
+        ),
+        _DISTINCT,
+    ),
+    **dict.fromkeys(
+        (
+            "tuple_intersection_agg_double",
+            "tuple_intersection_agg_integer",
+            "tuple_sketch_agg_double",
+            "tuple_sketch_agg_integer",
+            "tuple_union_agg_double",
+            "tuple_union_agg_integer",
+        ),
+        _BY_KEY,
+    ),
+}
+"""Functions that are refused because they are a :data:`SKETCH`, each with what to use instead."""
