@@ -71,6 +71,7 @@ RETRY_PART: Final = 10
 """A view that goes on failing is tried for about one part in so many of the time, …"""
 DEAR_RETRY_MS_MAX: Final = 600_000
 """… but no less often than this."""
+REMEDY: Final = "let the view make less of its rows, or give Spark more by --spark-memory-mib"
 PINNED_MS_MAX: Final = 3_600_000
 """How far a view that fails may be behind what it shares with others: then it shares no more."""
 IDLE_SECONDS: Final = 1.0
@@ -346,9 +347,16 @@ class ViewController:
         before = self._stalled.get(view.id)
         attempts = 1 if before is None else before.attempts + 1
         wait_ms_max = max(RETRY_MS_MAX, min(DEAR_RETRY_MS_MAX, RETRY_PART * took_ms))
-        wait_ms = min(wait_ms_max, RETRY_MS_FIRST * 2 ** min(attempts, 16))
+        first_ms, said = RETRY_MS_FIRST, str(error)
+        if isinstance(error, SparkEnded):  # Of memory: each attempt ends what runs beside it, too.
+            first_ms, wait_ms_max, said = (
+                RETRY_MS_MAX,
+                DEAR_RETRY_MS_MAX,
+                f"{error}; {REMEDY}",
+            )
+        wait_ms = min(wait_ms_max, first_ms * 2 ** min(attempts, 16))
         retry_at_ms = self._core.clock.now_ms() + wait_ms
-        self._stalled[view.id] = _Stalled(str(error), attempts, retry_at_ms)
+        self._stalled[view.id] = _Stalled(said, attempts, retry_at_ms)
 
     def _recovered(self, view: Definition) -> None:
         self._stalled.pop(view.id, None)

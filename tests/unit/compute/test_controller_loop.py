@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from headwater.base.errors import HeadwaterError
@@ -16,9 +18,34 @@ from headwater.compute.definition import Definition
 from headwater.persist.blob import MemoryBlob
 from headwater.persist.client import open_location
 from headwater.persist.consensus import MemoryConsensus
+from headwater.persist.spark_end import OUT_OF_MEMORY, SparkEnded
 
 WAIT_SECONDS = 20
 """How long is waited for the thread."""
+
+
+class Session:
+    """What is asked of a session here."""
+
+    @property
+    def process(self) -> None:
+        return None
+
+
+def test_who_takes_all_memory_is_told_what_to_do_and_is_tried_less_often() -> None:
+    with open_location(blob=MemoryBlob(), consensus=MemoryConsensus()) as client:
+        write, _ = client.create_or_load("v", pa.schema([("x", pa.int64())]))
+        controller = ViewController(client, Session())
+        view: Any = SimpleNamespace(id=write.id, name="v")
+        waits: dict[HeadwaterError, int] = {}
+        for error in (HeadwaterError("a failure"), SparkEnded(OUT_OF_MEMORY[0])):
+            controller._recovered(view)
+            controller._stall(view, error)
+            stalled = controller._stalled[write.id]
+            waits[error] = stalled.retry_at_ms - client.core.clock.now_ms()
+        assert "--spark-memory-mib" in stalled.error
+    few, many = waits.values()
+    assert few <= module.RETRY_MS_MAX < many <= module.DEAR_RETRY_MS_MAX
 
 
 @pytest.mark.parametrize(
@@ -39,13 +66,6 @@ def test_it_goes_on(
             raise failures.pop()
         again.set()
         return ()
-
-    class Session:
-        """What is asked of a session here."""
-
-        @property
-        def process(self) -> None:
-            return None
 
     with open_location(blob=MemoryBlob(), consensus=MemoryConsensus()) as client:
         controller = ViewController(client, Session())
