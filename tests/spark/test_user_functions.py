@@ -277,6 +277,7 @@ def test_what_may_be_the_machines_fault_is_no_answer(
     assert controller.run_once() == ("other",)
     (why,) = controller.failures().values()
     assert "view 'view' could not be stepped: rated() raised FileNotFoundError" in why
+    assert why.endswith("if a row is to blame let it raise ValueError: the view then has an error")
     rates.write_text("3")
     assert controller.run_once() == ("view",)
     assert controller.failures() == {}

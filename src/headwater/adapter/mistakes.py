@@ -40,8 +40,9 @@ RAISED: Final = (
     ("returned more than one row", "21000"),
     ("negative substring length", "22011"),
     ("square root of a negative number", "2201F"),
+    ("requested length too large", "54000"),
 )
-"""What the dialect raises by itself, and Spark only knows as raised: what it says, its SQLSTATE."""
+"""What we raise by ourselves, and Spark only knows as raised: what it says, its SQLSTATE."""
 
 _USER_RAISED: Final = "USER_RAISED_EXCEPTION"
 

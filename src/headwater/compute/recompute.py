@@ -17,9 +17,10 @@ the current time changes while no input does.
 
 **Errors.** Where an input has errors there is no answer: the output's error side then has one row,
 the least of the inputs' errors, and its rows stay what they were. It is gone when they are. So it
-is where the query itself fails on the data (a division by zero, ``raise_error``: by their SQLSTATE;
-a recursion that does not end, because rows lead in a circle; a row of an input that is there fewer
-than zero times, because it went before it came); one of the errors Spark met is shown.
+is where the query itself fails on the data (a division by zero, malformed JSON, ``raise_error``: by
+their SQLSTATE, or by where they were raised, ``catalyst/blame.py``; a recursion that does not end,
+because rows lead in a circle; a row of an input that is there fewer than zero times, because it
+went before it came); one of the errors Spark met is shown.
 A function of the user's that raises an error of values is such a failure too
 (``catalyst/user_functions.py``). Any other failure stalls the view with Spark's message.
 
@@ -44,14 +45,14 @@ from pyspark.errors import PySparkException
 from headwater.algebra.frontier import Frontier
 from headwater.base.errors import HeadwaterError
 from headwater.compute.answer import is_small, rows_of
-from headwater.compute.catalyst import user_functions
+from headwater.compute.catalyst import blame, user_functions
+from headwater.compute.catalyst.query_session import query_session
 from headwater.compute.catalyst.render import execute
 from headwater.compute.catalyst.try_eval import plain
 from headwater.compute.catalyst.user_functions import Raised
 from headwater.compute.ir.plan import Plan, decoded
 from headwater.compute.ir.refusal import OtherMeaning
 from headwater.compute.select import condition_of, spark_message
-from headwater.compute.session import new_session
 from headwater.compute.step import Interval, StepFailed, due, held, job_group, last_line, token
 from headwater.compute.stored_view import StoredView
 from headwater.persist import evolution
@@ -86,6 +87,9 @@ NEGATIVE: Final = "NEGATIVE_MULTIPLICITY"
 
 ENDLESS: Final = frozenset({"RECURSION_LEVEL_LIMIT_EXCEEDED", "RECURSION_ROW_LIMIT_EXCEEDED"})
 """Conditions of a recursion that goes further than it may: how far it goes, the rows say."""
+
+
+RAISE_INSTEAD: Final = "; if a row is to blame let it raise ValueError: the view then has an error"
 
 
 class RecomputedView(StoredView, frozen=True, kw_only=True, tag_field="kind", tag="recomputed"):
@@ -212,8 +216,10 @@ def run(core: Core, session: Any, planned: Recomputation, go_on: GoOn) -> Change
         raise
     except PySparkException as error:
         found = _raised(error)
-        cause = spark_message(error) if found is None else f"{_by(view)} raised {found.text}"
-        raise StepFailed(view.name, cause) from error
+        if found is None:
+            raise StepFailed(view.name, spark_message(error)) from error
+        hint = RAISE_INSTEAD if _plan(view.plan).functions else ""
+        raise StepFailed(view.name, f"{_by(view)} raised {found.text}{hint}") from error
     except Exception as error:  # whatever Spark's gateway or Arrow raises
         raise StepFailed(view.name, last_line(error)) from error
 
@@ -256,7 +262,7 @@ class _Query:
 
     def __init__(self, core: Core, session: Any, view: RecomputedView, schema: pa.Schema) -> None:
         self._core = core
-        self._session = new_session(session)
+        self._session = query_session(session)
         self._relations = view.relations
         self._schema = schema
         self._plan = _plan(view.plan)
@@ -284,15 +290,22 @@ class _Query:
             if negative is not None:
                 return _failing(NEGATIVE, negative)
             message = _of_data(error, self._plan)
-            if message is None:
-                raise
-            return _failing(error.getCondition(), message)
+            if message is not None:
+                return _failing(error.getCondition(), message)
+            return self._evaluated(error)
         except Py4JJavaError as error:
             known = condition_of(error)
-            if known is None or known[0] not in ENDLESS:
-                raise
-            return _failing(known[0], plain(known[1]))
+            if known is not None and known[0] in ENDLESS:
+                return _failing(known[0], plain(known[1]))
+            return self._evaluated(error)
         return _Answer(_multiset(answer.rename_columns(self._schema.names), self._schema), errors)
+
+    def _evaluated(self, error: Exception) -> _Answer:
+        """Return the failure of an expression; raises any other."""
+        found = blame.of_values(self._session, error)
+        if found is None:
+            raise error
+        return _failing(found.condition, found.message)
 
 
 def _failing(condition: str | None, message: str) -> _Answer:

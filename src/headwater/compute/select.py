@@ -28,6 +28,7 @@ from sqlglot.errors import SqlglotError
 
 from headwater.base.errors import HeadwaterError
 from headwater.compute.answer import NoSpaceForResult, ResultTooLarge, is_small, rows_of
+from headwater.compute.catalyst import blame
 from headwater.compute.catalyst.compiler import Workspace
 from headwater.compute.catalyst.render import execute
 from headwater.compute.catalyst.user_functions import has_functions, session_of
@@ -104,7 +105,7 @@ def _selected(
 ) -> pa.Table:
     # Kept until the query has run: they keep what it reads from being collected.
     snapshots: dict[str, Snapshot] = {}
-    with _failures():
+    with _failures(own):
         known = mentioned(sql, relations)
         plan = _planned(client, own, sql, {name: relations[name] for name in known}, local)
         for name in known if plan is None else set(plan.relations) - set(local):
@@ -166,7 +167,7 @@ def _planned(
 
 def describe(client: Client, session: Any, sql: str, relations: Mapping[str, str]) -> pa.Schema:
     """Return the columns the query would have; starts no job."""
-    with or_ended(session), _failures():
+    with or_ended(session), _failures(session):
         own = session_of(session)
         for name in mentioned(sql, relations):
             collection = collection_named(client.core.state, relations[name])
@@ -197,10 +198,12 @@ _CONDITION: Final = re.compile(r"SparkException: \[(?P<condition>[A-Z_.]+)\] (?P
 
 
 @contextmanager
-def _failures() -> Iterator[None]:
+def _failures(session: Any) -> Iterator[None]:
     try:
         yield
     except PySparkException as error:
+        if error.getCondition() is None:
+            _raise_of_values(session, error)
         raise QueryFailed(
             spark_message(error), error.getCondition(), error.getSqlState()
         ) from error
@@ -212,9 +215,17 @@ def _failures() -> Iterator[None]:
             ) from error
         if (known := condition_of(error)) is not None:
             raise QueryFailed(known[1], known[0], SYSTEM_ERROR) from error
+        _raise_of_values(session, error)
         raise QueryFailed(last_line(error), None, SYSTEM_ERROR) from error
     except (ResultTooLarge, NoSpaceForResult) as error:
         raise QueryFailed(str(error), error.condition, error.sqlstate) from error
+
+
+def _raise_of_values(session: Any, error: Exception) -> None:
+    """Tell a failure of an expression as what it is; PySpark does not know all for conditions."""
+    found = blame.of_values(session, error)
+    if found is not None:
+        raise QueryFailed(found.message, found.condition, found.sqlstate) from error
 
 
 def condition_of(error: Py4JJavaError) -> tuple[str, str] | None:

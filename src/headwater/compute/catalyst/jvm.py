@@ -30,6 +30,7 @@ CLASSES: Final = (
     "Call",
     "Rules",
     "Printer",
+    "Bounded",
     "Checker",
     "UserFunctions",
     "Prepared",

@@ -25,6 +25,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from headwater.base.errors import HeadwaterError
+from headwater.compute.catalyst.bounded import bound
 from headwater.compute.catalyst.jvm import java_object
 from headwater.compute.dataflow.edge import Lane
 from headwater.compute.dataflow.lanes import LANE, Stream
@@ -33,7 +34,8 @@ from headwater.compute.session import new_session
 from headwater.persist.spark import without_gaps
 
 _CLASSES: Final = ("Tried", "Failures")
-_OTHER: Final = "INTERNAL_ERROR"
+OTHER: Final = "INTERNAL_ERROR"
+"""The condition of an exception that has none."""
 
 _CONTEXT: Final = re.compile(r"\s*(?:SQLSTATE: \w+)?\s*(?:\n== .*)?\Z", re.DOTALL)
 _CONDITION: Final = re.compile(r"\A\[[\w.]+\]\s*")
@@ -70,6 +72,7 @@ def passage_session(session: Any) -> Any:
     Not adaptive: there is nothing to adapt in one partition, and what is planned is what runs.
     """
     made = new_session(session)
+    bound(made)
     made.conf.set("spark.sql.codegen.wholeStage", "false")
     made.conf.set("spark.sql.adaptive.enabled", "false")
     register(made)
@@ -101,7 +104,7 @@ def _failed(said: Any) -> Failed:
         raise DoesNotFail("a row that failed in a step does not fail when evaluated alone")
     condition, kind, message = said
     if not condition:
-        return Failed(_OTHER, f"{kind}: {message}")
+        return Failed(OTHER, f"{kind}: {message}")
     return Failed(condition, plain(message))
 
 

@@ -46,9 +46,9 @@ from types import ModuleType
 from typing import Any, Final, NamedTuple
 
 from headwater.compute.catalyst.jvm import front_end
+from headwater.compute.catalyst.query_session import query_session
 from headwater.compute.ir.plan import UserFunction
 from headwater.compute.ir.refusal import OtherMeaning
-from headwater.compute.session import new_session
 
 THIS_PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 
@@ -58,7 +58,7 @@ _pickling: Final = threading.Lock()
 
 def session_of(session: Any) -> Any:
     """Return a new session of the same Spark that knows the functions registered in this one."""
-    made = new_session(session)
+    made = query_session(session)
     adopted = front_end(session).adopt(session._jsparkSession, made._jsparkSession)
     made._headwater_functions = bool(len(adopted))
     return made

@@ -193,7 +193,7 @@ public final class Checker {
     }
 
     private static Expression folded(Expression e) {
-        LogicalPlan plan = new Project(Printer.seq(java.util.Collections.singletonList(alias(e, "x"))), new OneRowRelation());
+        LogicalPlan plan = new Project(Printer.seq(java.util.Collections.singletonList(alias(Bounded.within(e), "x"))), new OneRowRelation());
         LogicalPlan result = (LogicalPlan) ConstantFolding$.MODULE$.apply(plan);
         return (Expression) ((Alias) ((Project) result).projectList().head()).child().transformUp(OF_ANY_NULLS);
     }
@@ -216,7 +216,7 @@ public final class Checker {
         if (e instanceof RuntimeReplaceable && !(e instanceof AggregateFunction)) {
             return plain(((RuntimeReplaceable) e).replacement());
         }
-        if (e instanceof TaggingExpression) {
+        if (e instanceof TaggingExpression || e instanceof Bounded) {
             return plain((Expression) e.children().head());
         }
         if (isWriter(e)) {

@@ -31,7 +31,12 @@ public final class FrontEnd {
     /** The same, some leaves of the plan (see Outside.java) standing for collections of ours. */
     public String export(Dataset frame, Map relations, Map outside) throws Exception {
         return Exporter.export(
-            (SparkSession) frame.sparkSession(), frame.queryExecution().analyzed(), relations, outside);
+            (SparkSession) frame.sparkSession(), Bounded.without(frame.queryExecution().analyzed()), relations, outside);
+    }
+
+    /** Let a session refuse to make huge values of small numbers. */
+    public void bound(SparkSession session) {
+        Bounded.register(session);
     }
 
     /** Make a relation without rows known to a session; its columns are DDL. */
