@@ -31,6 +31,7 @@ from headwater.compute.ir.expression import (
     Expression,
     JoinKey,
     Named,
+    WindowCall,
 )
 from headwater.compute.ir.node import (
     Aggregate,
@@ -40,6 +41,7 @@ from headwater.compute.ir.node import (
     JoinKind,
     Node,
     Project,
+    Window,
     reference,
 )
 from headwater.testing.plans import Plans, combined
@@ -320,7 +322,7 @@ def failing(random: Random, plan: Node) -> Failing | None:
     fault = _fault(random, plan.columns)
     if fault is None:
         return None
-    made = random.choice([_projected, _filtered, _summed, _overflown])(random, plan, fault)
+    made = random.choice(_FAILING)(random, plan, fault)
     if random.random() < 0.3 and not any(c.type.startswith("map<") for c in plan.columns):
         made = Failing(Distinct(made.plan), Distinct(made.told))
     return made
@@ -374,9 +376,11 @@ def _call(name: str, function: str, argument: Expression, type_: str) -> Aggrega
 
 
 def _summed(random: Random, plan: Node, fault: _Fault) -> Failing:
+    """An argument that fails: of what is added up, or of what only the group's rows tell."""
     groups = tuple(c.name for c in plan.columns if "<" not in c.type and random.random() < 0.3)
-    fails = Aggregate(plan, groups, (_call(_MADE, "sum", fault.fails, "double"),))
-    safe = _call(_MADE, "sum", fault.safe, "double")
+    function = random.choice(["sum", "max"])
+    fails = Aggregate(plan, groups, (_call(_MADE, function, fault.fails, "double"),))
+    safe = _call(_MADE, function, fault.safe, "double")
     told = Aggregate(plan, groups, (safe, _call(_FLAG, "bool_or", fault.when, BOOLEAN)))
     return Failing(fails, told)
 
@@ -394,3 +398,34 @@ def _overflown(random: Random, plan: Node, fault: _Fault) -> Failing:
     narrow = Expression("try_cast(wide__1 AS BIGINT)", "bigint", True, ("wide__1",))
     told = (*(reference(known[g]) for g in groups), Named(_MADE, narrow), Named(_FLAG, over))
     return Failing(fails, Project(summed, told))
+
+
+def _having(random: Random, plan: Node, _: _Fault) -> Failing:
+    """A condition on groups that fails on those of two rows."""
+    groups = tuple(c.name for c in plan.columns if "<" not in c.type and random.random() < 0.3)
+    rows = _call(_MADE, "count", Expression("1", "int", False), "bigint")
+    fault = _Fault(
+        Expression(f"(10 / ({_MADE} - 2))", "double", True, (_MADE,)),
+        Expression(f"(10 / nullif({_MADE} - 2, 0))", "double", True, (_MADE,)),
+        Expression(f"({_MADE} = 2)", BOOLEAN, True, (_MADE,)),
+    )
+    return _filtered(random, Aggregate(plan, groups, (rows,)), fault)
+
+
+def _windowed(random: Random, plan: Node, fault: _Fault) -> Failing:
+    """An argument of a window that fails."""
+    if any(c.type.startswith("map<") for c in plan.columns):
+        return _projected(random, plan, fault)  # Rows with a map have no order.
+
+    def over(argument: Expression) -> Window:
+        text = f"max({argument.text})"
+        call = WindowCall(_MADE, "max", text, _WHOLE, "double", True, argument.columns, (argument,))
+        return Window(plan, (), (), (call,))
+
+    shown = over(fault.safe)
+    outputs = tuple(map(reference, shown.columns))
+    return Failing(over(fault.fails), Project(shown, (*outputs, Named(_FLAG, fault.when))))
+
+
+_WHOLE: Final = "ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"
+_FAILING: Final = (_projected, _filtered, _summed, _overflown, _having, _windowed)
