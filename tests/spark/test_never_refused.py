@@ -176,3 +176,36 @@ def test_what_is_to_be_stored_has_a_type_that_can_be(spark: Any, client: Client)
             controller.create_view("view", sql)
     with pytest.raises(NotUnderstood, match="Non-deterministic expression"):
         controller.create_view("view", "SELECT count(*) FROM t GROUP BY uniform(0, 9, 1)")
+
+
+def test_whatever_an_expression_raises_is_an_error_of_the_data(spark: Any, client: Client) -> None:
+    """Also where Spark has no SQLSTATE for it, or one that speaks of the query."""
+    write, _ = client.create_or_load("t", SCHEMA)
+    controller = ViewController(client, spark)
+    key = "'0123456789abcdef'"
+    queries = {
+        "escaped": ("SELECT s LIKE js AS y FROM t", "escape character"),
+        "formatted": (
+            "SELECT date_format(TIMESTAMP'2020-01-01 00:00:00', js) AS y FROM t",
+            "week-based",
+        ),
+        "mode": (f"SELECT aes_decrypt(bin, {key}, js) AS y FROM t", "AES-"),
+        "pattern": ("SELECT split(s, js) AS y FROM t", "PatternSyntaxException"),
+        "parsed": (RECOMPUTED["exploded"].replace("try_parse", "parse"), "(?i)malformed"),
+        "compared": (
+            "SELECT array_sort(xi, (a, b) -> IF(js > 'd', NULL, 0)) AS y FROM t",
+            "comparator has returned a NULL",
+        ),
+        "number": ("SELECT to_number(js, '99') AS y FROM t", "not match"),
+        "xml": ("SELECT xpath_int(js, 'a') AS y FROM t", "loading expression"),
+        "steps": ("SELECT sequence(1, 5, IF(js > 'd', 0, 1)) AS y FROM t", "sequence"),
+    }
+    for name, (sql, _) in queries.items():
+        controller.create_view(name, sql, rules=False)
+    bad = {**_row(0), "js": "q\\d(YYYY"}
+    write.compare_and_append([(bad, 0, 1), (bad, 1, -1)], 0, 2).result()
+    assert set(controller.run_once()) == set(queries), controller.failures()
+    for name, (_, message) in queries.items():
+        with pytest.raises(CollectionHasErrors, match=message):
+            client.reader(name).snapshot(0).to_table()
+        assert client.reader(name).snapshot(1).to_table().num_rows == 0, name

@@ -40,18 +40,26 @@ public final class Blame {
 
     /** {condition, class, message, SQLSTATE} of what a row's values caused; null if it was something else. */
     public String[] of(Throwable failure) {
+        Throwable found = null;
         Throwable cause = failure;
         for (int n = 0; cause != null && n < CAUSES_MAX; n++) {
-            if (cause instanceof Exception && isOfValues(cause.getStackTrace())) {
-                boolean known = cause instanceof SparkThrowable;
-                String condition = known ? ((SparkThrowable) cause).getCondition() : null;
-                String state = known ? ((SparkThrowable) cause).getSqlState() : null;
-                return new String[] {condition == null ? "" : condition, cause.getClass().getName(),
-                    String.valueOf(cause.getMessage()), state == null ? "" : state};
+            if (cause instanceof Error) {
+                return null;
+            }
+            if (found == null && isOfValues(cause.getStackTrace())) {
+                found = cause;
             }
             cause = cause.getCause();
         }
-        return null;
+        return found == null ? null : told(found);
+    }
+
+    private static String[] told(Throwable cause) {
+        boolean known = cause instanceof SparkThrowable;
+        String condition = known ? ((SparkThrowable) cause).getCondition() : null;
+        String state = known ? ((SparkThrowable) cause).getSqlState() : null;
+        return new String[] {condition == null ? "" : condition, cause.getClass().getName(),
+            String.valueOf(cause.getMessage()), state == null ? "" : state};
     }
 
     private static boolean isOfValues(StackTraceElement[] frames) {
