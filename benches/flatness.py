@@ -3,8 +3,9 @@
 One view per operator over tables of N rows (``shop.py``); the sizes take turns. *slope* is
 d log(cpu) / d log(N): 0 is flat, 1 is a recomputation. *ratio* is the cost at the largest N by that
 at the smallest. *read* is how many rows of histories and states the operators read at each N:
-unlike the cost it has no noise. At the end each view of the smallest size is compared with Spark's
-answer.
+unlike the cost it has no noise. *merges* is what merging the step's batches takes after it, in the
+mean: it is done apart, because the sizes take turns and one would else pay for the merges of
+another. At the end each view of the smallest size is compared with Spark's answer.
 
 Sizes: ``--sizes 100000,1000000,10000000``. Hydration of the largest is most of the time.
 """
@@ -73,7 +74,7 @@ def main() -> None:
     session = open_session(SparkSettings(driver_memory=asked.memory))
     calibrated, table = [calibrator_s()], []
     with scratch() as folder:
-        shops = [Shop(folder / str(size), session, size) for size in sizes]
+        shops = [Shop(folder / str(size), session, size, merging_apart=True) for size in sizes]
         for place, (operator, sql) in enumerate(OPERATORS.items()):
             view = f"view{place}"  # names are never used again
             if not operator.startswith(begins):
@@ -81,14 +82,17 @@ def main() -> None:
             hydrations = [shop.create({view: sql}) for shop in shops]
             strategy = shops[0].strategy(view)
             costs, read = [Costs() for _ in shops], [0 for _ in shops]
+            merges = [Costs() for _ in shops]
             for turn in range(-warm, rounds):
                 order = list(enumerate(shops))
                 for number, shop in order if turn % 2 else reversed(order):
                     shop.replace(asked.delta)
                     taken = shop.step()
                     read[number] = shop.rows_read()
+                    merged = shop.merge()
                     if turn >= 0:
                         costs[number].samples.append(taken)
+                        merges[number].samples.append(merged)
             expected = shops[0].controller.select(sql, shops[0].time)
             shops[0].check(view, expected)
             cpus = [c.cpu_s for c in costs]
@@ -99,6 +103,7 @@ def main() -> None:
                     strategy,
                     *(f"{cpu:.3f}" for cpu in cpus),
                     *(f"{c.wall_s:.3f}" for c in costs),
+                    *(f"{c.mean_cpu_s:.3f}" for c in merges),
                     f"{slope:.2f}",
                     f"{cpus[-1] / cpus[0]:.2f}",
                     *(f"{rows:,}" for rows in read),
@@ -117,6 +122,7 @@ def main() -> None:
         "medians, seconds",
         [
             *("operator", "strategy", *(f"cpu {n}" for n in labels), *(f"p50 {n}" for n in labels)),
+            *(f"merges {n}" for n in labels),
             *("slope", "ratio", *(f"read {n}" for n in labels), f"hydration {labels[-1]}"),
         ],
         table,
