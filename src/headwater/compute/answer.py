@@ -35,6 +35,7 @@ from headwater.compute.ir.plan import Plan
 from headwater.compute.ir.size import rows_max
 from headwater.compute.session import RESULT_BYTES_MAX, RESULT_MIB_MAX
 from headwater.persist.read import Snapshot
+from headwater.persist.spark import frame_rows
 
 FEW_ROWS: Final = 1_000
 """So few are collected whatever they are made of."""
@@ -97,7 +98,7 @@ def is_small(
 def rows_of(session: Any, frame: Any, *, small: bool) -> pa.Table:
     """Run a frame, and return its rows in its order."""
     if small or not session.sparkContext.master.startswith("local"):
-        return frame.toArrow()
+        return frame_rows(frame)
     schema = to_arrow_schema(frame.schema, timezone="UTC")
     waiting = Scratch("result")
     directory = str(waiting.path)

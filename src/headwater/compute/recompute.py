@@ -53,8 +53,9 @@ from headwater.compute.catalyst.user_functions import Raised
 from headwater.compute.ir.plan import Plan, decoded
 from headwater.compute.ir.refusal import OtherMeaning
 from headwater.compute.select import condition_of, spark_message
-from headwater.compute.step import Interval, StepFailed, due, held, job_group, last_line, token
+from headwater.compute.step import Interval, StepFailed, due, held, job_group, token
 from headwater.compute.stored_view import StoredView
+from headwater.compute.too_deep import cause_of
 from headwater.persist import evolution
 from headwater.persist.batch import Part, Times
 from headwater.persist.commands import Command, CompareAndAppend, DowngradeReader
@@ -221,7 +222,7 @@ def run(core: Core, session: Any, planned: Recomputation, go_on: GoOn) -> Change
         hint = RAISE_INSTEAD if _plan(view.plan).functions else ""
         raise StepFailed(view.name, f"{_by(view)} raised {found.text}{hint}") from error
     except Exception as error:  # whatever Spark's gateway or Arrow raises
-        raise StepFailed(view.name, last_line(error)) from error
+        raise StepFailed(view.name, cause_of(error)) from error
 
 
 def _run(core: Core, session: Any, planned: Recomputation, go_on: GoOn) -> Changes:

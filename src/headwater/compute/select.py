@@ -27,6 +27,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from headwater.base.errors import HeadwaterError
+from headwater.compute import too_deep
 from headwater.compute.answer import NoSpaceForResult, ResultTooLarge, is_small, rows_of
 from headwater.compute.catalyst import blame
 from headwater.compute.catalyst.compiler import Workspace
@@ -215,6 +216,8 @@ def _failures(session: Any) -> Iterator[None]:
             ) from error
         if (known := condition_of(error)) is not None:
             raise QueryFailed(known[1], known[0], SYSTEM_ERROR) from error
+        if too_deep.is_too_deep(error):
+            raise QueryFailed(too_deep.TOLD, too_deep.CONDITION, too_deep.SQLSTATE) from error
         _raise_of_values(session, error)
         raise QueryFailed(last_line(error), None, SYSTEM_ERROR) from error
     except (ResultTooLarge, NoSpaceForResult) as error:

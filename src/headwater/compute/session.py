@@ -359,6 +359,10 @@ def configuration(
         "spark.sql.shuffle.partitions": str(settings.cores_used),
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "true",
+        # A row on which Java's stack overflows fails its task (``too_deep.py``), not the JVM and
+        # with it all that runs there. A JVM without memory still ends: see above, and below.
+        "spark.executor.killOnFatalError.depth": "0",
+        "spark.executor.defaultJavaOptions": f"-XX:+ExitOnOutOfMemoryError {_STACK}",
         # Without it a flipped byte in a Parquet page is read silently wrong (latency.md, 11).
         "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
         "spark.scheduler.mode": "FAIR",

@@ -55,6 +55,7 @@ from headwater.compute.maintained import GroupStep, MaintainedView, ViewStep
 from headwater.compute.select import spark_message
 from headwater.compute.session import MEANING
 from headwater.compute.step import StepFailed, last_line
+from headwater.compute.too_deep import cause_of
 from headwater.persist import evolution
 from headwater.persist.batch import Part
 from headwater.persist.commands import All, Atomic
@@ -431,7 +432,7 @@ def _failing(names: str) -> Iterator[None]:
     except PySparkException as error:
         raise StepFailed(names, spark_message(error)) from error
     except Exception as error:  # whatever Spark's gateway or a task of ours raises
-        raise StepFailed(names, last_line(error)) from error
+        raise StepFailed(names, cause_of(error)) from error
 
 
 def _renewed(state: State, steps: Sequence[ViewStep]) -> list[ViewStep]:

@@ -120,6 +120,10 @@ def without_gaps(table: pa.Table) -> pa.Table:
 
 def frame_rows(frame: Frame) -> pa.Table:
     """Run a frame, and return all of its rows here."""
+    # PySpark runs it in a thread that serves a socket. Where planning raises one of Java's errors
+    # there (rows that the driver has are computed by the planner: a stack overflow), the thread
+    # ends without a word, and we would wait for ever; here it is told. The plan is kept.
+    frame._jdf.queryExecution().executedPlan()
     return frame.toArrow()
 
 
@@ -447,7 +451,7 @@ def write_from_tasks(frame: Frame, step: Step, write: WriteHandle) -> tuple[Part
     core = write._core
     target = Target.of(collection_of(core.state, write.id))
     if place_of(core) is None:
-        pieces = target.pieces(frame.toArrow().to_batches())
+        pieces = target.pieces(frame_rows(frame).to_batches())
         return step.write(list(pieces))
     return collect_parts(written_parts(frame, writing(core, step), target))
 

@@ -3,8 +3,8 @@
 ``headwater_try(x)`` is Catalyst's ``TryEval``: ``x``, or NULL where evaluating it raises a Java
 *exception*: every error condition of Spark (arithmetic, casts, dates, ``raise_error``, bounds of
 arrays, malformed JSON with FAILFAST), and exceptions of the libraries below it. Java *errors* are
-not caught: out of memory (``repeat('a', 2000000000)``), a stack overflow. These fail the task, so
-the step; who bisects a failed step finds the view. Unlike ``TryEval`` it forgets what failed: the
+not caught: out of memory, a stack overflow (``too_deep.py``). These fail the task, so the step; who
+bisects a failed step finds the view. Unlike ``TryEval`` it forgets what failed: the
 next row is computed as if it were the first (``java/Tried.java``).
 
 :func:`failure_messages` says why rows failed. It evaluates the same text over the same rows, one by

@@ -44,7 +44,7 @@ from headwater.compute.select import spark_message
 from headwater.persist.client import Client, ReadHandle
 from headwater.persist.consolidate import DIFF, TIME, consolidate
 from headwater.persist.multiplicity import repeat_rows
-from headwater.persist.spark import arrow_frame, rows_frame, updates_frame
+from headwater.persist.spark import arrow_frame, frame_rows, rows_frame, updates_frame
 
 _HINT: Final = "make it a materialized view over the streaming table, which is kept exactly"
 _BY_LEFT: Final[tuple[JoinKind, ...]] = ("inner", "left", "semi", "anti")
@@ -110,8 +110,8 @@ def inserted(client: Client, session: Any, gid: GlobalId, after: int, until: int
 
     What comes and goes at one time was never there.
     """
-    found = updates_frame(session, ReadHandle(client.core, gid), after + 1, until + 1).toArrow()
-    settled = consolidate(found)
+    frame = updates_frame(session, ReadHandle(client.core, gid), after + 1, until + 1)
+    settled = consolidate(frame_rows(frame))
     came = settled.filter(pc.greater(settled.column(DIFF), 0)).drop_columns([TIME])
     return arrow_frame(session, repeat_rows(came, "a stream"))
 
@@ -119,7 +119,7 @@ def inserted(client: Client, session: Any, gid: GlobalId, after: int, until: int
 def appended(session: Any, flow: str, plan: Plan, frames: Mapping[str, DataFrame]) -> pa.Table:
     """Return what the query of a flow yields of these rows."""
     with _failing(flow):
-        return execute(session, plan, frames).toArrow()
+        return frame_rows(execute(session, plan, frames))
 
 
 @contextmanager

@@ -29,6 +29,7 @@ from pyspark.sql import DataFrame
 from headwater.compute.catalyst.jvm import java_object
 from headwater.compute.ir.refusal import Refused
 from headwater.compute.select import spark_message
+from headwater.persist.spark import frame_rows
 
 _CLASSES: Final = ("Refusal", "Call", "Printer", "Outside")
 
@@ -141,7 +142,7 @@ def name_of(says: Mapping[str, str]) -> str:
 def rows_of(frame: DataFrame) -> pa.Table:
     """Run a query over what is outside, and return its rows here."""
     try:
-        return frame.toArrow()
+        return frame_rows(frame)
     except PySparkException as error:
         raise Refused(
             "reading from outside", spark_message(error), hint="check the files and the format"
