@@ -41,7 +41,11 @@ def test_the_same_text_means_what_its_dialect_means(server: SqlServer) -> None:
     assert sql("SELECT sum(half) FROM theirs") == [(9.5,)]
     assert sql("SELECT half FROM kept WHERE g = 'r'") == [(4.0,)]
     assert sql("SELECT k / 2 FROM t WHERE g = 'q'") == [(3,)]
-    sql("ALTER VIEW theirs RENAME TO other; DROP VIEW other; DROP MATERIALIZED VIEW kept")
+    sql("ALTER VIEW theirs RENAME TO other; DROP VIEW other")
+    sql("SET dialect = spark")
+    sql("CREATE OR REPLACE MATERIALIZED VIEW kept AS SELECT `g`, k / 4 AS half FROM `t`")
+    assert sql("SELECT half FROM kept WHERE g = 'r'") == [(2.0,)]
+    sql("DROP MATERIALIZED VIEW kept")
 
 
 def test_what_holds_a_query_takes_it_as_it_is(server: SqlServer) -> None:
@@ -91,3 +95,13 @@ def test_relations_are_found_in_what_only_spark_reads(text: str, tables: tuple[s
     assert isinstance(statement, statements.Select)
     assert (statement.query_sql, statement.dialect) == (text, "spark") == (written, "spark")
     assert sorted(statement.tables) == sorted(tables)
+
+
+@pytest.mark.parametrize("replaced", ["", "OR REPLACE "])
+@pytest.mark.parametrize("kind", ["VIEW", "MATERIALIZED VIEW"])
+def test_the_query_of_a_view_is_in_its_dialect(kind: str, replaced: str) -> None:
+    query = "FROM t LATERAL VIEW explode(split(g, ',')) e AS v SELECT v"
+    ((made, _),) = parse_with_text(f"CREATE {replaced}{kind} w AS {query}", "spark")
+    assert isinstance(made, statements.CreateView | statements.CreateMaterializedView)
+    assert (made.query_sql, made.dialect, made.tables) == (query, "spark", ("t",))
+    assert made.or_replace == bool(replaced)

@@ -31,6 +31,7 @@ HOLDERS: Final = (
     ("CREATE", "VIEW"),
     ("CREATE", "OR", "REPLACE", "VIEW"),
     ("CREATE", "MATERIALIZED", "VIEW"),
+    ("CREATE", "OR", "REPLACE", "MATERIALIZED", "VIEW"),
 )
 """Statements that have a query inside, read with the tokens of its dialect."""
 
