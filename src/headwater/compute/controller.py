@@ -292,7 +292,7 @@ class ViewController:
                     steps.append(step)
                 else:
                     advanced += self._recomputer.run(view)
-            advanced += self._stepper.run(steps)
+            advanced += self._stepper.run(steps, set(self._stalled))
         order = {view.name: number for number, view in enumerate(views)}
         return tuple(sorted(advanced, key=order.__getitem__))
 

@@ -21,6 +21,7 @@ process runs.
 
 A step that fails changes nothing. One of several views is *bisected*: its halves are stepped alone,
 until the views that cannot be stepped are found; they stall, with the reason, and the rest advance.
+A view that is stalled is tried again behind the others and without them: finding it once is enough.
 
 Kept by: this module. Relied on by: the controller, which decides when and what.
 """
@@ -30,7 +31,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -147,14 +148,21 @@ class Stepper:
         self.rows_read: dict[str, int] = {}
         """Of the last step, by ``view/operator``: what the CI holds to each rule's bound."""
 
-    def run(self, steps: Sequence[ViewStep]) -> list[str]:
-        """Run these steps, of distinct views; return the names of the views that advanced."""
+    def run(self, steps: Sequence[ViewStep], stalled: Container[GlobalId] = ()) -> list[str]:
+        """Run these steps, of distinct views; return the names of the views that advanced.
+
+        The steps of views that failed before, ``stalled``, are run after the others'.
+        """
         idle = [step for step in steps if self._is_idle(step)]
         first = [step for step in steps if step.hydrating]
         busy = [step for step in steps if not self._is_idle(step) and not step.hydrating]
+        again = [step for step in busy if step.view.id in stalled]
+        busy = [step for step in busy if step.view.id not in stalled]
         advanced = self._idle(idle)
         if busy:
             advanced += self._bisected(busy, [step.view for step in (*idle, *busy)])
+        if again:
+            advanced += self._bisected(again, [step.view for step in again])
         for step in first:
             if self._background is None:
                 advanced += self._hydrated(step)
