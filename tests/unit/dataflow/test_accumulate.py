@@ -24,7 +24,7 @@ from headwater.compute.dataflow.ops.accumulate import (
 from headwater.compute.dataflow.ops.accumulators import terms_of
 from headwater.compute.ir.expression import NAME
 from headwater.persist.consolidate import DIFF, TIME, consolidate
-from headwater.testing.rig import rows_at
+from headwater.testing.rig import multiset, rows_at
 from tests.unit.dataflow.brute_force import (
     DECIMAL,
     SEED,
@@ -108,6 +108,41 @@ def test_two_arguments(types: tuple[str, str]) -> None:
     makers = [lambda r: r.randrange(2), *(VALUES[type_] for type_ in types)]
     for _ in range(2):
         run(("c0_0",), calls, columns, pool_of(random, columns, 8, makers), random)
+
+
+def test_pairs_of_a_column_with_itself() -> None:
+    """As ``lowering.of_one_column`` has them: NaN where that column is not finite."""
+    columns = columns_of("int", "double")
+    calls = [
+        AccumulateCall("s_9", "regr_sxx", "double", ("c1_1", "c1_1")),
+        AccumulateCall("a_9", "avg", "double", ("c1_1",)),
+    ]
+    random = Random(SEED)
+    pool = pool_of(random, columns, 8, [lambda r: r.randrange(2), wild_double])
+    run(("c0_0",), calls, columns, pool, random)
+
+
+def test_stored_averages_of_pairs_have_the_state_and_the_answers_they_had() -> None:
+    """No new view has them, but what is stored of older ones is of this layout and meaning."""
+    columns = columns_of("int", "double", "double")
+    calls = [
+        AccumulateCall("x_9", "regr_avgx", "double", ("c1_1", "c2_2")),
+        AccumulateCall("y_9", "regr_avgy", "double", ("c1_1", "c2_2")),
+    ]
+    assert [(c.name, c.type) for c in state_columns(columns, ("c0_0",), calls)] == [
+        ("c0_0", "int"),
+        ("_count_0", "bigint"),
+        ("_count1_0", "bigint"),
+        ("_unbounded2_0", "bigint"),
+        ("_product3_0", "binary"),
+        ("_product4_0", "binary"),
+    ]
+    rig, op = rig_of(("c0_0",), calls, columns, SEED)
+    rows = [((1, 2.0, 3.0), 5, 1), ((1, math.inf, 5.0), 6, 1), ((1, math.inf, 5.0), 7, -1)]
+    rig.step({op.input: rows}, 8)
+    check(rig, op, columns)
+    found = [rows_at(rig.output, time) for time in (5, 6, 7)]
+    assert found == [multiset([(1, x, y)]) for x, y in ((3.0, 2.0), (math.nan,) * 2, (3.0, 2.0))]
 
 
 def test_many_calls_share_their_terms() -> None:

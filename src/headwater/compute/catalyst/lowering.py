@@ -6,6 +6,8 @@
     single_join     a correlated scalar subquery: a left join, an error where a row finds two
     pivoted         PIVOT's own aggregate, as one ``max`` per value
     sessions        session windows: rows numbered by the gaps before them, then grouped
+    of_one_column   regr_avgx(y, x)   ==  avg(CASE WHEN y IS NOT NULL THEN x END)
+                    regr_sxx(y, x)    ==  regr_sxx(v, v), v being that; regr_avgy, regr_syy likewise
 
 Each is a pure function on plans. Its texts are our own and not Catalyst's; the differential tests
 run every one against Spark (``tests/spark/test_catalyst_roundtrip.py``).
@@ -17,7 +19,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import count
-from typing import Final
+from typing import Final, TypeVar
+
+import msgspec
 
 from headwater.compute.ir.expression import (
     BOOLEAN,
@@ -44,6 +48,16 @@ from headwater.compute.ir.refusal import Refused
 BIGINT: Final = "bigint"
 _TOO_MANY: Final = "raise_error('a subquery used as an expression returned more than one row')"
 _ORDERLESS: Final = ("map<", "variant")
+
+_OF_ONE: Final = {
+    "regr_avgy": ("avg", 1),
+    "regr_avgx": ("avg", -1),
+    "regr_syy": ("regr_syy", 1),
+    "regr_sxx": ("regr_sxx", -1),
+}
+"""Functions of pairs that look at one of them, the first or the last, and what says the same."""
+
+Call = TypeVar("Call", bound=AggregateCall | WindowCall)
 
 
 class Names:
@@ -265,3 +279,23 @@ def sessions(
         tuple(sorted((first, last))),
     )
     return numbered, number, (edge, _max(last, Expression(end, moment, True, (end,)))), struct
+
+
+def of_one_column(call: Call) -> Call:
+    """Return a call that looks at one of two columns as one which does not see the other.
+
+    An infinity or a NaN in the other makes what is kept of a pair unknown, but not this. What is
+    ``DISTINCT`` are the pairs, so such a call stays one of pairs.
+    """
+    if call.function not in _OF_ONE or (isinstance(call, AggregateCall) and call.distinct):
+        return call
+    function, way = _OF_ONE[call.function]
+    value, other = call.arguments[::way]
+    if other.nullable and other.text != value.text:
+        columns = tuple(sorted({*value.columns, *other.columns}))
+        text = f"CASE WHEN ({other.text} IS NOT NULL) THEN {value.text} END"
+        value = Expression(text, value.type, True, columns)
+    arguments = (value,) if function == "avg" else (value, value)
+    where = f" FILTER (WHERE {call.filter.text})" if call.filter is not None else ""
+    text = f"{function}({', '.join(argument.text for argument in arguments)}){where}"
+    return msgspec.structs.replace(call, function=function, text=text, arguments=arguments)

@@ -11,7 +11,9 @@ end:
     vector_sum, vector_avg: the sum, the average of each place
 
 A NaN makes the answer NaN, as do infinities of both signs in a sum, and any infinity elsewhere. No
-value, and fewer than two where a sample needs two: NULL.
+value, and fewer than two where a sample needs two: NULL. What looks at one column of pairs must not
+see what is not finite in the other, so it is asked of that column alone (``lowering.py``): in new
+plans ``regr_avgx`` is an ``avg``, and both columns of ``regr_sxx`` are the same.
 
 Relied on by: ``ordered.py``, which calls them on Spark, and every accumulator that keeps such sums.
 """
@@ -135,7 +137,12 @@ TWO: Final[dict[str, CoMoments]] = {
     "regr_intercept": _intercept,
     "regr_r2": _r2,
 }
-"""Of two columns, the dependent one first, over the rows in which both are present."""
+"""Of two columns, the dependent one first, over the rows in which both are present.
+
+Plans that were stored before ``lowering.of_one_column`` have ``regr_avgx`` and ``regr_avgy`` as
+calls of pairs, NaN where any number is not finite. Their states and outputs are of that meaning, so
+it is kept.
+"""
 
 
 def exact_moment(function: str, values: Iterable[float]) -> float | None:

@@ -349,7 +349,7 @@ class _Translation:
                 calls.extend(picked)
                 afterwards.append(Named(call["name"], array))
             else:
-                calls.append(_call(call))
+                calls.append(lowering.of_one_column(_call(call)))
         grouped: Node = Aggregate(source, tuple(names), tuple(calls))
         if afterwards:
             grouped = Project(grouped, (*passed(grouped.columns), *afterwards))
@@ -358,21 +358,7 @@ class _Translation:
     def _window(self, raw: Raw) -> Node:
         source = self.node(raw["input"])
         lifted = self._lifted(source, raw["subqueries"])
-        calls = tuple(
-            WindowCall(
-                name=call["name"],
-                function=_stable(call["function"]),
-                text=call["text"],
-                frame=call["frame"],
-                type=call["type"],
-                nullable=call["nullable"],
-                columns=tuple(call["columns"]),
-                arguments=tuple(map(_expression, call["arguments"])),
-                ignore_nulls=call["ignore_nulls"],
-                filter=_optional(call.get("filter")),
-            )
-            for call in raw["calls"]
-        )
+        calls = tuple(lowering.of_one_column(_window_call(call)) for call in raw["calls"])
         partition = tuple(map(_expression, raw["partition"]))
         window = Window(lifted, partition, _order(raw["order"]), calls)
         wanted = (*(c.name for c in source.columns), *(call.name for call in calls))
@@ -412,6 +398,21 @@ def _call(raw: Raw) -> AggregateCall:
         columns=tuple(raw["columns"]),
         arguments=tuple(map(_expression, raw["arguments"])),
         distinct=raw["distinct"],
+        ignore_nulls=raw["ignore_nulls"],
+        filter=_optional(raw.get("filter")),
+    )
+
+
+def _window_call(raw: Raw) -> WindowCall:
+    return WindowCall(
+        name=raw["name"],
+        function=_stable(raw["function"]),
+        text=raw["text"],
+        frame=raw["frame"],
+        type=raw["type"],
+        nullable=raw["nullable"],
+        columns=tuple(raw["columns"]),
+        arguments=tuple(map(_expression, raw["arguments"])),
         ignore_nulls=raw["ignore_nulls"],
         filter=_optional(raw.get("filter")),
     )

@@ -46,7 +46,10 @@ _SECONDS: Final = "decimal(38,6)"
 _WHOLE: Final = "decimal(38,0)"
 
 _OF_PAIRS: Final = {"regr_avgy": 1, "regr_avgx": -1}
-"""Averages of one argument where the other is not NULL: the first, or the last."""
+"""Averages of one argument where the other is not NULL: the first, or the last.
+
+In stored plans; new ones have them as ``avg`` (``catalyst/lowering.py``).
+"""
 
 Fresh = Callable[[str], str]
 """Hands out names that the plan does not have."""

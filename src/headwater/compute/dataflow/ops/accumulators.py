@@ -212,7 +212,10 @@ def _terms(call: AccumulateCall, types: Mapping[str, str]) -> list[Term]:
 
 
 def _decimal_average(call: AccumulateCall, types: Mapping[str, str]) -> str | None:
-    """Return the column of which a call of two columns is the average, if that is a decimal."""
+    """Return the column of which a call of two columns is the average, if that is a decimal.
+
+    Only stored views have such calls; of new ones they are averages (``catalyst/lowering.py``).
+    """
     place = {"regr_avgy": 0, "regr_avgx": 1}.get(call.function)
     if place is None or by_spark(types[call.arguments[place]]).name != "numeric":
         return None
