@@ -23,8 +23,12 @@ settings.register_profile("ci", PATIENT, max_examples=30)
 settings.register_profile("nightly", PATIENT, max_examples=5_000)
 
 # A test's JVM is young when it ends: most of its processor time went into optimizing what was not
-# run often enough to pay for it, and into a garbage collector made for many processors.
-os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# run often enough to pay for it, and into a garbage collector made for many processors. Without
+# that optimizing Java has room for 48 MiB of compiled code, which a session of Spark's fills in a
+# minute: from then on it threw away what it had compiled, and compiled it again.
+os.environ.setdefault(
+    "JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
+)
 
 MAY_BE_MISSING = "kafka"
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true", "yes"}
