@@ -15,8 +15,8 @@ FAST := not spark and not server and not simulation and not soak
 SLOW_ONLY := $(foreach folder,spark integration end_to_end simulation,--ignore=tests/$(folder))
 SLOW := (spark or server or simulation) and not soak
 WORKERS ?= 2
-# A file's tests share its servers. In the order of folders the long single tests on Spark are not
-# the last ones, which one worker would run while the other has nothing left.
+# A file's tests share its servers. Files are taken in our order (tests/order.py), the long ones
+# first: one of them at the end would be run while the other worker has nothing left.
 BY_FILE := --dist loadfile --no-loadscope-reorder
 # Tests write their files in memory, where there is such a place with room: no test can see whether
 # a disk has kept what was synced, and waiting for it was a quarter of the time of many of them.

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.order import place_of
 from tests.seeds import leave_out_soak
 
 # No deadline: a slow machine is not a wrong answer. The blob reproduces a failure anywhere.
@@ -40,6 +41,11 @@ def pytest_configure(config: pytest.Config) -> None:
     if "not soak" in config.getoption("markexpr"):
         leave_out_soak()
     gc.disable()  # What is imported and collected stays; there is nothing to find in it.
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run long files first."""
+    items.sort(key=lambda item: place_of(item.nodeid))
 
 
 def pytest_collection_finish() -> None:

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.order import LONG
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "headwater"
 
@@ -251,6 +253,10 @@ def test_what_a_text_refers_to_is_there() -> None:
 def test_no_file_names_a_place_on_somebodys_machine() -> None:
     found = _matches(MACHINE_PATHS, _texts())
     assert not found, "\n".join(found)
+
+
+def test_files_that_are_run_first_are_there() -> None:
+    assert not [name for name in LONG if not (ROOT / name).is_file()]
 
 
 def test_constraints_pin_everything_and_name_no_host() -> None:
