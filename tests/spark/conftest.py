@@ -19,6 +19,13 @@ ROOM = "-Xms1g -Xmn640m -XX:MetaspaceSize=256m"
 """One JVM runs hundreds of tests. In a gigabyte that grows as it is used, a tenth of its processor
 time was garbage collection, and more with every test."""
 
+EXTRA = (
+    # The steps of sixty views are compiled once, not anew for each step after a hundred others.
+    ("spark.sql.codegen.cache.maxEntries", "1000"),
+    # What a page that nobody looks at would say of a plan.
+    ("spark.sql.ui.explainMode", "simple"),
+)
+
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
@@ -26,6 +33,7 @@ def spark() -> Iterator[Any]:
         # Four slots, and two attempts of a task: a plain local master gives a task just one.
         master="local[4,2]",
         driver_memory="2g",
+        extra=EXTRA,
         java_options=f"{class_archive.options(class_archive.path())} {ROOM}",
     )
     with pytest.MonkeyPatch.context() as patched:
