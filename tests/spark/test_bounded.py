@@ -153,8 +153,8 @@ def test_what_is_not_too_large_is_what_spark_says(spark: Any, generated: str) ->
     for place in range(0, len(SAME), SAME_PER_QUERY):
         some = SAME[place : place + SAME_PER_QUERY]
         types, columns = answers(theirs, some)
-        assert columns != "fails", some
         our_types, our_columns = answers(ours, some)
+        assert "fails" not in (columns, our_columns), some
         for number, text in enumerate(some, 1):
             assert our_types[number] == types[number], text
             assert our_columns[number] == columns[number], text
