@@ -122,6 +122,7 @@ NATIVE = (
     "(date_part('YEAR', q_1) = 1995)",
     "CASE WHEN (s_1 = 'a') THEN d_1 ELSE CAST(0 AS DECIMAL(12,2)) END",
     "CASE WHEN (i_1 > 0) THEN 1 WHEN (i_1 IS NULL) THEN 2 END",
+    "CASE WHEN ((a_1 IS NULL) AND (b_1 IS NOT NULL)) THEN 1.0D WHEN (a_1 <> 1) THEN 0.1D END",
     "coalesce(a_1, b_1, 5L)",
     "CAST(NULL AS BIGINT)",
     "(- 5)",

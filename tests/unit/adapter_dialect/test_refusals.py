@@ -31,6 +31,7 @@ def refusal(sql: str) -> AdapterError:
         ("select json_agg(i4) from x", "function json_agg", 8),
         ("select jsonb_build_object('a', 1)", "function jsonb_build_object", 8),
         ("select stddev(f) from x", "function stddev", 8),
+        ("select regr_avgx(distinct f, f) from x", "function regr_avgx", 8),
         ("select ln(f) from x", "function ln", 8),
         ("select age(ts, ts) from x", "function age", 8),
         ("select sqrt(n) from x", "sqrt of a numeric", 8),

@@ -56,7 +56,10 @@ def test_what_looks_at_both_stays_as_it_is(function: str) -> None:
     assert of_one_column(_call(function)) == _call(function)
 
 
-def test_distinct_pairs_stay_pairs() -> None:
+def test_with_distinct_each_value_of_the_column_counts_once() -> None:
     """(1, 5) and (2, 5) are two pairs, and 5 is one number."""
     once = replace(_call("regr_avgx"), text="regr_avgx(DISTINCT y_1, x_1)", distinct=True)
-    assert of_one_column(once) == once
+    made = of_one_column(once)
+    assert (made.text, made.distinct) == (f"avg(DISTINCT {OF_X})", True)
+    squares = of_one_column(replace(once, function="regr_syy", filter=KEPT))
+    assert squares.text == f"regr_syy(DISTINCT {OF_Y}, {OF_Y}) FILTER (WHERE (k_1 > 0))"

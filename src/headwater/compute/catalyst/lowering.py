@@ -284,10 +284,10 @@ def sessions(
 def of_one_column(call: Call) -> Call:
     """Return a call that looks at one of two columns as one which does not see the other.
 
-    An infinity or a NaN in the other makes what is kept of a pair unknown, but not this. What is
-    ``DISTINCT`` are the pairs, so such a call stays one of pairs.
+    An infinity or a NaN in the other makes what is kept of a pair unknown, but not this. With
+    ``DISTINCT`` each value of the column counts once, as in Spark, whatever it is paired with.
     """
-    if call.function not in _OF_ONE or (isinstance(call, AggregateCall) and call.distinct):
+    if call.function not in _OF_ONE:
         return call
     function, way = _OF_ONE[call.function]
     value, other = call.arguments[::way]
@@ -296,6 +296,7 @@ def of_one_column(call: Call) -> Call:
         text = f"CASE WHEN ({other.text} IS NOT NULL) THEN {value.text} END"
         value = Expression(text, value.type, True, columns)
     arguments = (value,) if function == "avg" else (value, value)
+    once = "DISTINCT " if isinstance(call, AggregateCall) and call.distinct else ""
     where = f" FILTER (WHERE {call.filter.text})" if call.filter is not None else ""
-    text = f"{function}({', '.join(argument.text for argument in arguments)}){where}"
+    text = f"{function}({once}{', '.join(argument.text for argument in arguments)}){where}"
     return msgspec.structs.replace(call, function=function, text=text, arguments=arguments)

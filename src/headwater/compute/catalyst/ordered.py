@@ -69,8 +69,6 @@ _EXTREMES: Final = frozenset(
     {"min", "max", "first", "first_value", "any_value", "last", "last_value"}
 )
 """Functions that are a least or a greatest value; those by order, where they are ``DISTINCT``."""
-_OF_ONE: Final = {"regr_avgy": "a", "regr_avgx": "b", "regr_syy": "a", "regr_sxx": "b"}
-"""Functions of pairs that look at one part of them."""
 _WIDENED: Final = re.compile(r"CAST\((\w+) AS DECIMAL\((?:19|2\d|3\d),0\)\)")
 """A column in a decimal that has every BIGINT; its group is the column."""
 _registered: Final[WeakSet[Any]] = WeakSet()
@@ -335,12 +333,4 @@ def _exact(call: AggregateCall | WindowCall, distinct: bool, over: str) -> str |
     first, second = (f"CAST({argument.text} AS DOUBLE)" for argument in call.arguments[:2])
     present = f"({first} IS NOT NULL AND {second} IS NOT NULL)"
     pair = f"CASE WHEN {present} THEN named_struct('a', {first}, 'b', {second}) END"
-    pairs = f"{collect}({pair}){_filter(call)}{over}"
-    if distinct and function in _OF_ONE:
-        # Not DISTINCT, they see that column alone (``lowering.py``), except in plans which were
-        # stored before: over a window, these take back what was given, so it stays what it was.
-        part = _OF_ONE[function]
-        if function.startswith("regr_avg"):
-            return f"{AVERAGE}(transform({pairs}, p -> p.{part}))"
-        pairs = f"transform({pairs}, p -> named_struct('a', p.{part}, 'b', p.{part}))"
-    return f"{CO_MOMENT}('{function}', {pairs})"
+    return f"{CO_MOMENT}('{function}', {collect}({pair}){_filter(call)}{over})"

@@ -13,7 +13,9 @@ end:
 A NaN makes the answer NaN, as do infinities of both signs in a sum, and any infinity elsewhere. No
 value, and fewer than two where a sample needs two: NULL. What looks at one column of pairs must not
 see what is not finite in the other, so it is asked of that column alone (``lowering.py``): in new
-plans ``regr_avgx`` is an ``avg``, and both columns of ``regr_sxx`` are the same.
+plans ``regr_avgx`` is an ``avg``, and both columns of ``regr_sxx`` are the same. Where a group is
+one row, or a column constant, Spark says so before it says NaN; new plans choose that afterwards
+(``degenerate.py``).
 
 Relied on by: ``ordered.py``, which calls them on Spark, and every accumulator that keeps such sums.
 """

@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from headwater.collection.types import UnsupportedType
-from headwater.compute.catalyst import lowering, user_functions
+from headwater.compute.catalyst import degenerate, lowering, user_functions
 from headwater.compute.catalyst.lowering import Names, column_expression, passed
 from headwater.compute.ir.expression import (
     AggregateCall,
@@ -350,7 +350,9 @@ class _Translation:
                 afterwards.append(Named(call["name"], array))
             else:
                 calls.append(lowering.of_one_column(_call(call)))
-        grouped: Node = Aggregate(source, tuple(names), tuple(calls))
+        made, chosen = degenerate.decided(self._names, calls, source.columns)
+        afterwards.extend(chosen.values())
+        grouped: Node = Aggregate(source, tuple(names), made)
         if afterwards:
             grouped = Project(grouped, (*passed(grouped.columns), *afterwards))
         return _projected(self._lifted(grouped, raw["result_subqueries"]), _named(raw["results"]))
@@ -358,11 +360,15 @@ class _Translation:
     def _window(self, raw: Raw) -> Node:
         source = self.node(raw["input"])
         lifted = self._lifted(source, raw["subqueries"])
-        calls = tuple(lowering.of_one_column(_window_call(call)) for call in raw["calls"])
+        calls = [lowering.of_one_column(_window_call(call)) for call in raw["calls"]]
         partition = tuple(map(_expression, raw["partition"]))
-        window = Window(lifted, partition, _order(raw["order"]), calls)
+        made, chosen = degenerate.decided(self._names, calls, lifted.columns)
+        window = Window(lifted, partition, _order(raw["order"]), made)
         wanted = (*(c.name for c in source.columns), *(call.name for call in calls))
-        return keep(window, wanted)
+        if not chosen:
+            return keep(window, wanted)
+        known = {output.name: output for output in passed(window.columns)} | chosen
+        return Project(window, tuple(known[name] for name in wanted))
 
     def _generate(self, raw: Raw) -> Node:
         lifted = self._lifted(self.node(raw["input"]), raw["subqueries"])

@@ -10,9 +10,10 @@ string order):
     AND OR NOT, IS NULL, LIKE of ``%`` and letters, CASE, coalesce, the year of a date
     CAST         of integers and decimals to where every value fits
 
-Floating numbers are not among them: what is NaN, and which of its bits, is Java's to say. Nor is
-what Spark evaluates only sometimes (the right side of AND, a branch of CASE, of a sum whose left
-side is NULL) where that may fail; so a term fails on a row exactly if one of its parts does.
+Nothing is computed of floating numbers: what is NaN, and which of its bits, is Java's to say. They
+may be literals, chosen, and asked whether they are NULL. Nor is there what Spark evaluates only
+sometimes (the right side of AND, a branch of CASE, of a sum whose left side is NULL) where that may
+fail; so a term fails on a row exactly if one of its parts does.
 
 Kept by: this module, against Spark in ``tests/spark/test_native.py``. Relied on by: ``native.py``.
 """

@@ -27,7 +27,7 @@ from headwater.compute.dataflow.term import Constant, IsNull, NotNative, Term
 from headwater.compute.ir.expression import NAME, Expression
 
 _TOKEN: Final = re.compile(
-    rf"\s*(?:(?P<string>'[^'\\]*')|(?P<number>\d+(?:\.\d+)?(?:BD|[LSY])?)(?![\w.])"
+    rf"\s*(?:(?P<string>'[^'\\]*')|(?P<number>\d+(?:\.\d+)?(?:BD|[DLSY])?)(?![\w.])"
     rf"|(?P<name>{NAME.pattern})(?![\w.])|(?P<word>[A-Za-z_]\w*)"
     r"|(?P<mark><=>|<=|>=|<>|!=|[-+*/%=<>(),]))"
 )
@@ -311,6 +311,8 @@ def _number(text: str) -> Constant:
         assert isinstance(exponent, int), "a number"
         scale = max(0, -exponent)
         return Constant(value, f"decimal({max(len(digits), scale, 1)},{scale})")
+    if text.endswith("D"):
+        return Constant(float(text[:-1]), "double")
     suffix = text[-1] if text[-1] in "LSY" else ""
     digits_only = text[:-1] if suffix else text
     if not digits_only.isdigit():
