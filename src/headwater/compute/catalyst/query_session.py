@@ -6,6 +6,8 @@ It says what a maintained view says, errors included:
 - Nothing is left out because something else has no rows. Spark plans a join, a subquery or an
   INTERSECT away as soon as it sees that a side of it is empty, with the errors of the other side,
   although nobody may say how soon that is: when it is planned, or in between two stages.
+- Nothing is evaluated for other rows than those that get to it in the plan, where it may fail
+  (:func:`ask_as_planned`); that it is for all of those, ``witness.py`` sees to.
 
 Kept by: this module. Relied on by: ``select.py``, ``recompute.py``, ``compiler.py``.
 """
@@ -25,6 +27,27 @@ NOTHING_LEFT_OUT: Final = {
         "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
     ),
 }
+
+
+AS_PLANNED: Final = {
+    "spark.sql.constraintPropagation.enabled": "false",
+    "spark.sql.optimizer.excludedRules": ",".join(
+        f"org.apache.spark.sql.catalyst.optimizer.{rule}"
+        for rule in (
+            "PropagateEmptyRelation",
+            "PushExtraPredicateThroughJoin",
+            "PushLeftSemiLeftAntiThroughJoin",
+            "EliminateOuterJoin",
+        )
+    ),
+}
+"""No condition is evaluated for rows that it is not asked of, to leave others out sooner."""
+
+
+def ask_as_planned(session: Any) -> None:
+    """Let a session evaluate what may fail for just those rows that get to it in the plan."""
+    for key, value in AS_PLANNED.items():
+        session.conf.set(key, value)
 
 
 def query_session(session: Any) -> Any:

@@ -21,7 +21,15 @@ from itertools import count
 from typing import Any, Final
 
 from headwater.compute.catalyst import ordered, user_functions
+from headwater.compute.catalyst.query_session import ask_as_planned
 from headwater.compute.catalyst.select import NOTHING, select
+from headwater.compute.catalyst.witness import (
+    Pairs,
+    Side,
+    may_fail_at_joins,
+    never,
+    witnesses,
+)
 from headwater.compute.ir.expression import Column
 from headwater.compute.ir.node import (
     Aggregate,
@@ -71,7 +79,9 @@ def execute(
         for relation in plan.relations:
             views[relation] = f"headwater_input_{next(_views)}"
             inputs[relation].createOrReplaceTempView(views[relation])
-        text = rendered(plan, views, now_ms=now_ms)
+        text = rendered(plan, views, now_ms=now_ms, witnessed=True)
+        if may_fail_at_joins(plan.root):
+            ask_as_planned(session)
         ordered.register(session, text)
         user_functions.register(session, plan.functions)
         return session.sql(text)
@@ -80,10 +90,21 @@ def execute(
             session.catalog.dropTempView(view)
 
 
-def rendered(plan: Plan, relations: Mapping[str, str], *, now_ms: int | None = None) -> str:
-    """Return the text; ``relations`` says what the session calls the plan's relations."""
+def rendered(
+    plan: Plan,
+    relations: Mapping[str, str],
+    *,
+    now_ms: int | None = None,
+    witnessed: bool = False,
+) -> str:
+    """Return the text; ``relations`` says what the session calls the plan's relations.
+
+    ``witnessed``: it fails on all rows that the plan fails on (``witness.py``).
+    """
     rendering = _Rendering(relations, now_ms)
     root = rendering.name(plan.root)
+    if witnessed:
+        root = rendering.witnessed(plan.root)
     text = select([f"{output.name} AS {_quoted(output.label)}" for output in plan.outputs], root)
     if plan.order:
         text += f" ORDER BY {ordered.total(plan.order, plan.root.columns)}"
@@ -106,6 +127,26 @@ class _Rendering:
             known = f"op_{len(self.entries) + 1}"
             self.names[node], self.entries[known] = known, text
         return known
+
+    def witnessed(self, root: Node) -> str:
+        """Return the name of the entry that yields the root's rows, and fails where it does."""
+        name = self.name(root)
+        found = witnesses(root)
+        if not found:
+            return name
+        none = [f"CAST(NULL AS {c.type}) AS {c.name}" for c in root.columns]
+        asked = [f"{select(none, self._asked(one))}" for one in found]
+        self.entries["witnessed"] = " UNION ALL ".join([self._all(root), *asked])
+        return "witnessed"
+
+    def _asked(self, witness: Side | Pairs) -> str:
+        match witness:
+            case Side(node, keys):
+                return f"{self.name(node)} WHERE {never(node.columns, keys)}"
+            case Pairs(join, residual):
+                condition = " AND ".join(key.text for key in join.keys) or "true"
+                pairs = f"{self.name(join.left)} JOIN {self.name(join.right)} ON {condition}"
+                return f"{pairs} WHERE {never((), (residual,))}"
 
     def text(self, node: Node) -> str:
         """Return the SELECT of one operator."""
