@@ -33,6 +33,7 @@ def _seed() -> None:
         (pa.binary(), [b"", b"a"]),
         (pa.bool_(), [True, False, None]),
         (pa.date32(), [dt.date(1, 1, 1), dt.date(9999, 12, 31)]),
+        (pa.date32(), [2_932_897, -719_163, None]),  # The first of 10000 and the last before 1.
         (pa.timestamp("us", "UTC"), [0, 1, None]),
         (pa.decimal128(38, 2), [decimal.Decimal("1.10"), decimal.Decimal("-0.01")]),
         (pa.float64(), [0.0, math.nan, math.inf, None, 5e-324]),

@@ -62,14 +62,13 @@ def names_of(keys: Sequence[Any], most: int = NAMED_MAX) -> list[Hashable] | Non
 
 def _values(key: Any) -> list[Any] | None:
     types, type_ = pa.types, key.type
-    if types.is_floating(type_) or types.is_timestamp(type_):
-        # A NaN is not equal to itself; of a time there may be more digits than Python has.
+    if types.is_floating(type_) or types.is_timestamp(type_) or types.is_date32(type_):
+        # A NaN is not equal to itself; Python has fewer times, with fewer digits.
         key = key.view(_BITS.get(type_.bit_width, pa.int16()))
     elif not (
         types.is_integer(type_)
         or types.is_string(type_)
         or types.is_boolean(type_)
-        or types.is_date32(type_)
         or types.is_decimal(type_)
         or types.is_binary(type_)
     ):

@@ -261,12 +261,16 @@ def _message(op: Accumulate, call: AccumulateCall, changes: Changes, group: int)
     what = f"{call.function}({', '.join(call.arguments)}) does not fit into {call.type}"
     if not op.groups:
         return what
-    values = (_text(key[group].as_py()) for key in changes.keys)
+    values = (_text(key[group]) for key in changes.keys)
     named = (f"{name} = {value}" for name, value in zip(op.groups, values, strict=True))
     return f"{what} in the group {', '.join(named)}"
 
 
-def _text(value: Any) -> str:
-    if value is None:
+def _text(cell: Any) -> str:
+    if not cell.is_valid:
         return "NULL"
+    try:
+        value = cell.as_py()
+    except (OverflowError, ValueError):  # Python's calendar ends with the year 9999.
+        return str(cell.cast(pa.string()).as_py())
     return repr(value) if isinstance(value, str | bytes) else str(value)
