@@ -221,6 +221,17 @@ def test_an_equality_that_a_path_does_not_look_up_is_checked_after_it() -> None:
     assert texts
 
 
+def test_what_a_path_does_not_look_up_is_checked_before_what_may_fail() -> None:
+    """Else an error came with a row of one input, and did not go with one of the other."""
+    keys = (JoinKey(plain("x_1"), plain("x_2")), JoinKey(plain("y_1"), plain("x_2")))
+    fails = where("((10 / y_1) > 1)", "y_1")
+    flow = dataflow(Join(Filter(A, fails), B, "inner", keys))
+    pairs = only(flow, DeltaJoin).output
+    (edge,) = (edge for edge in flow.edges if edge.source == pairs)
+    texts = [n.condition.text for n in edge.chain() if isinstance(n, Filter)]
+    assert texts == ["((10 / y_1) > 1)", "(y_1 = x_2)"], "from the last one down"
+
+
 def test_paths_take_most_columns_first_and_every_equality_is_enforced_or_reported() -> None:
     equalities = [
         Equality((0, "a"), (1, "a2")),

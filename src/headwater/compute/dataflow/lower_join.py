@@ -6,7 +6,8 @@ so no intermediate result is kept. An input is read *raw* (``raw.py``) where its
 a stored collection; otherwise it is a lane that has its keys as columns, with an arrangement that
 belongs to the view. Filters, computed columns and residual conditions are steps after the join, in
 the order in which the plan has them: what a filter protects (``x <> 0`` below ``1 / x``) stays
-protected. An equality between two plain columns in a filter is a key where there is no other.
+protected. An equality between two plain columns in a filter is a key where there is no other. What
+keys some path does not look up by is checked before all of that.
 
 A filter of one lane is put below its arrangement, which then keeps only what can join, if neither
 it nor anything before it can fail: no error comes or goes by that. (What is read raw is arranged
@@ -44,7 +45,7 @@ from headwater.compute.dataflow.flow import (
     is_key,
 )
 from headwater.compute.dataflow.graph import Comparison, DeltaJoin, Hop, Origin, Scanned, Within
-from headwater.compute.dataflow.hops import Equality, Lookup, Strength, components, routes
+from headwater.compute.dataflow.hops import Equality, Lookup, Routes, Strength, components, routes
 from headwater.compute.dataflow.needs import names
 from headwater.compute.dataflow.ops.within import is_comparable
 from headwater.compute.dataflow.raw import (
@@ -356,7 +357,7 @@ class _Tree:
     def lowered(self, wanted: Sequence[str]) -> Flow:
         build = self._context.build
         found = routes([leaf.key_order() for leaf in self._leaves], self._equalities)
-        steps = [s for s, number in self._steps if number is None or number in found.unenforced]
+        steps = self._checked_first(found)
         if self._shape.narrows:
             steps = self._narrowed(steps)
         live = live_before(steps, wanted)
@@ -375,6 +376,22 @@ class _Tree:
         build.add(DeltaJoin(inputs, paths, output))
         rows = stepped(build.flow_of(output), steps, wanted)
         return (*rows, *self._judged(columns_of(rows), steps, wanted))
+
+    def _checked_first(self, found: Routes) -> list[Step]:
+        """Return the steps, first those that check what not every path enforces.
+
+        So what may fail does on the same pairs whichever input changes, and its errors cancel.
+        """
+        checks = [step for step, number in self._steps if number in found.unenforced]
+        needed = {name for check in checks for name in live_before([check], ())}
+        before: list[Step] = []
+        for step, _ in reversed(self._steps):
+            # Columns under other names or in wider types, which nothing fails on.
+            if isinstance(step, Compute) and step.output.name in needed:
+                needed.update(step.output.expression.columns)
+                before.insert(0, step)
+        first = [*before, *checks]
+        return [*first, *(s for s, number in self._steps if number is None and s not in first)]
 
     def _narrowed(self, steps: Sequence[Step]) -> list[Step]:
         """Put filters of one lane below it; return the steps that are left."""
