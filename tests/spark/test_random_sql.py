@@ -164,7 +164,7 @@ def rows_of(table: pa.Table) -> Rows:
     return rows
 
 
-@pytest.mark.parametrize("batch", [int(SEED)] if SEED else SOAKED)
+@pytest.mark.parametrize("batch", [int(SEED.split("/")[0])] if SEED else SOAKED)
 def test_views_are_what_spark_says_of_their_text(spark: Any, client: Client, batch: int) -> None:
     print(f"HEADWATER_SEED={batch}")
     session = spark.newSession()

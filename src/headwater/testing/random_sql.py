@@ -12,7 +12,7 @@ Answers do not depend on an order that SQL leaves open: what is ordered is so by
 are sorted. Doubles are small multiples of 1/4, so that sums of them are exact in any order. Nothing
 fails on a row. So Spark itself, which knows nothing of ours, says what the answer is.
 
-Relied on by: ``tests/spark/test_random_sql.py``.
+Relied on by: ``tests/spark/test_random_sql.py``, ``testing/random_failures.py``.
 """
 
 from __future__ import annotations
@@ -85,11 +85,13 @@ class Query:
 
 def random_query(random: Random, tables: Mapping[str, Types], depth: int = 3) -> Query:
     """Return a query over these tables, with about so many SELECTs inside each other."""
-    return _Queries(random, tables).query(depth)
+    return Queries(random, tables).query(depth)
 
 
 @dataclass
-class _Queries:
+class Queries:
+    """What makes queries; ``random_failures.py`` makes others of it."""
+
     random: Random
     tables: Mapping[str, Types]
     _last: int = 0
@@ -103,6 +105,7 @@ class _Queries:
         return self.random.random() < chance
 
     def query(self, depth: int) -> Query:
+        """Return a query of any kind."""
         kinds: dict[Callable[[int], Query], int] = {
             self._select: 4,
             self._grouped: 4,
