@@ -195,6 +195,8 @@ PUT_IN = {
     "either": "SELECT v.k FROM v LEFT JOIN t ON t.k = v.k "
     "AND ((10 / v.k > 1 AND t.x = 1) OR (10 / v.k > 2 AND t.x = 2))",
     "not_outer": "SELECT t.k FROM v RIGHT JOIN t ON t.k = v.k WHERE 10 / v.k > 1",
+    "no_rows": f"SELECT {ZERO} AS z FROM t ORDER BY z LIMIT 0",
+    "of_no_rows": f"SELECT k FROM v WHERE k > (SELECT {ZERO} FROM t LIMIT 0)",
 }
 
 

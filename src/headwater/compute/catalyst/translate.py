@@ -186,6 +186,8 @@ class _Translation:
                 take = None if take is None else max(0, take - step["rows"])
             else:
                 take = step["rows"] if take is None else min(take, step["rows"])
+        if take == 0:  # Nothing is read for no rows, so nothing fails; Spark does not either.
+            return Values(source.columns, ()), order
         return TopK(source, order, take, skip), order
 
     # ---- subqueries ------------------------------------------------------------------------
