@@ -34,7 +34,6 @@ from headwater.adapter.dialect.transpile import Transpiled
 from headwater.adapter.errors import (
     DependentObjects,
     InvalidDefinition,
-    Unsupported,
     WrongKind,
 )
 from headwater.adapter.group_commit import Defines, GroupCommit, ReadSet, TableWrite, Write
@@ -301,11 +300,8 @@ class Definitions:
         called = namespaces.placed(state, statement.name)
         if statement.or_replace:
             found = catalog.called(state, called)
-            if found is not None and found.kind != "view":
-                raise WrongKind(called, "view", found.kind)
-            if found is not None and catalog.users(state, found.id):
-                hint = "Create a view under another name, or drop those first."
-                raise Unsupported("replacing a view that others are made of", hint=hint)
+            if found is not None:
+                replacement.check_view(state, found, statement.tables)
         else:
             catalog.refuse_duplicate(state, called)
         sources = catalog.sources(state, statement.tables)

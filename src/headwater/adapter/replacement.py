@@ -41,7 +41,7 @@ import pyarrow as pa
 
 from headwater.adapter import catalog, subscriptions
 from headwater.adapter.catalog import Object
-from headwater.adapter.errors import InvalidDefinition, WrongKind
+from headwater.adapter.errors import InvalidDefinition, Unsupported, WrongKind
 from headwater.adapter.ports import Evaluator
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import GlobalId
@@ -110,11 +110,25 @@ def check_order(found: Object, concerned: Affected, uses: Sequence[str]) -> None
     above[found.id] = found.name
     for oid in uses:
         if oid in above:
-            raise InvalidDefinition(
-                f'"{found.name}" cannot be replaced by a query over "{above[oid]}": it would be '
-                "made of itself",
-                hint="Read what it is made of instead, or create a view under another name.",
-            )
+            raise _made_of_itself(found, above[oid])
+
+
+def _made_of_itself(found: Object, over: str) -> InvalidDefinition:
+    return InvalidDefinition(
+        f'"{found.name}" cannot be replaced by a query over "{over}": it would be made of itself',
+        hint="Read what it is made of instead, or create a view under another name.",
+    )
+
+
+def check_view(state: State, found: Object, tables: Sequence[str]) -> None:
+    """Refuse to replace what is no plain view, has views made of it, or would be made of itself."""
+    if found.kind != "view":
+        raise WrongKind(found.name, "view", found.kind)
+    if catalog.users(state, found.id):
+        hint = "Create a view under another name, or drop those first."
+        raise Unsupported("replacing a view that others are made of", hint=hint)
+    if found.id in {catalog.named(state, table).id for table in tables}:
+        raise _made_of_itself(found, found.name)
 
 
 def check(state: State, found: Object, uses: Sequence[str]) -> Affected:

@@ -88,6 +88,9 @@ def test_what_is_refused(server: SqlServer, text: str, condition: str) -> None:
         ("SELECT v FROM t LATERAL VIEW explode(split(g, ',')) e AS v", ("t",)),
         ("WITH c AS (SELECT * FROM t) SELECT * FROM c, u", ("t", "u")),
         ("SELECT 'it\\'s', id FROM range(3)", ()),
+        ("SELECT count(*) FROM o GROUP BY window(ts, '1 hour')", ("o",)),
+        ("SELECT window.start FROM o GROUP BY window", ("o",)),
+        ("SELECT sum(k) OVER w FROM t WINDOW w AS (ORDER BY k)", ("t",)),
     ],
 )
 def test_relations_are_found_in_what_only_spark_reads(text: str, tables: tuple[str, ...]) -> None:
@@ -105,3 +108,16 @@ def test_the_query_of_a_view_is_in_its_dialect(kind: str, replaced: str) -> None
     assert isinstance(made, statements.CreateView | statements.CreateMaterializedView)
     assert (made.query_sql, made.dialect, made.tables) == (query, "spark", ("t",))
     assert made.or_replace == bool(replaced)
+
+
+def test_a_view_is_not_replaced_by_a_query_over_itself(server: SqlServer) -> None:
+    sql = server.session()
+    sql("CREATE VIEW w AS SELECT k FROM t")
+    for dialect in ("postgres", "spark"):
+        sql(f"SET dialect = {dialect}")
+        with pytest.raises(AdapterError, match="it would be made of itself") as refused:
+            sql("CREATE OR REPLACE VIEW w AS SELECT k FROM w")
+        assert refused.value.sqlstate == "42P16"
+    assert sql("SELECT k FROM w") == [(1,), (7,)]
+    sql("CREATE OR REPLACE VIEW w AS SELECT k + 1 AS k FROM t")
+    assert sql("SELECT k FROM w") == [(2,), (8,)]

@@ -10,10 +10,12 @@ query); every other statement is the same in both dialects and is read as Postgr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 from typing import Any, Final
 
-from sqlglot import exp
+from sqlglot import Token, TokenType, exp
 from sqlglot.dialects import Spark
 from sqlglot.errors import ParseError
 
@@ -104,10 +106,24 @@ def place_of(text: str, name: str) -> int | None:
     return None
 
 
+def _with_windows(tokens: Sequence[Token]) -> list[Token]:
+    """Return the tokens, with ``window`` as a name where it does not begin a WINDOW clause.
+
+    sqlglot takes ``GROUP BY window(ts, '1 hour')`` for one.
+    """
+    found = list(tokens)
+    for place, token in enumerate(tokens):
+        clause = [after.token_type for after in tokens[place + 2 : place + 3]] == [TokenType.ALIAS]
+        if token.token_type == TokenType.WINDOW and not clause:
+            found[place] = copy(token)
+            found[place].token_type = TokenType.VAR
+    return found
+
+
 def tree_of(source: Source) -> Any:
     """What sqlglot makes of a query."""
     try:
-        trees = Spark().parser().parse(list(source.tokens), source.whole)
+        trees = Spark().parser().parse(_with_windows(source.tokens), source.whole)
     except ParseError as error:
         raise from_sqlglot(source, error) from error
     return trees[0]
