@@ -16,13 +16,17 @@ For runs ``R1 … Rm`` and probe rows ``(k_i, t_i)``:
 Cost: per run a binary search for each key within its range of hashes, and the rows found; never the
 size of the run. A key with a long history costs its history.
 
+Where many probe rows have few keys, what is found is the product of both. ``kept`` says which rows
+are of no use to whoever asks: where the product is large each row is asked about once, and those
+are not paired. It is a hint: what is found may have such rows all the same.
+
 Kept by: this module, against an oracle in ``tests/unit/collection/test_probe.py``.
 Relied on by: delta rules in ``compute``, upserts in ``storage``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -41,6 +45,16 @@ Longs = npt.NDArray[np.int64]
 PROBE_INDEX: Final = "__probe_index"
 """The column that says which probe row a result row belongs to: ``int64``."""
 
+PAIRS_MANY: Final = 65_536
+"""From so many pairs of a probe row and a row of a run on, it is asked first which are of use."""
+
+
+class Kept(NamedTuple):
+    """Which stored rows are of use, by these columns of theirs."""
+
+    columns: tuple[str, ...]
+    passes: Callable[[pa.Table], npt.NDArray[np.bool_]]
+
 
 def probe(
     runs: Sequence[Run],
@@ -53,6 +67,7 @@ def probe(
     hashes: Hashes | None = None,
     columns: Sequence[str] | None = None,
     schema: pa.Schema | None = None,
+    kept: Kept | None = None,
 ) -> pa.Table:
     """Return the stored updates of each key at its time, with ``__probe_index`` first.
 
@@ -60,7 +75,7 @@ def probe(
     time, one per probe row, or ``None`` for all times. ``hashes``: their key hashes where known,
     e.g. computed by Spark. ``columns``: the stored columns wanted; all but ``__hash`` if not given.
     ``schema``: the stored columns of the arrangement, where some runs may be older (a missing
-    column reads as NULL) or there may be no run at all.
+    column reads as NULL) or there may be no run at all. ``kept``: its columns are of those wanted.
     """
     key_columns = [
         _one_plain(column) for column in (keys.columns if isinstance(keys, pa.Table) else keys)
@@ -74,7 +89,7 @@ def probe(
         hashes = key_hash(key_columns)
     bounds = _bounds(at, strict, ignore_from, len(hashes))
     asked = _asked(hashes, bounds, wanted)
-    found = [some for run in runs if (some := _probe_run(run, asked, result)) is not None]
+    found = [some for run in runs if (some := _probe_run(run, asked, result, kept)) is not None]
     return _equal(found, key_columns, null_safe, result) if found else result.empty_table()
 
 
@@ -172,28 +187,57 @@ class _Found(NamedTuple):
     """As the result has them."""
 
 
-def _probe_run(run: Run, asked: _Asked, result: pa.Schema) -> _Found | None:
+def _probe_run(run: Run, asked: _Asked, result: pa.Schema, kept: Kept | None) -> _Found | None:
     within = _within(run, asked)
     if within is None:
         return None
     left, right = run.equal_range(within.hash)
-    places, rows = _pairs(left, right)
+    if kept is not None and int((right - left).sum()) >= PAIRS_MANY:
+        places, rows = _kept_pairs(run, left, right, kept, result)
+    else:
+        places, rows = _pairs(left, right)
     latest = run.max_time
     if latest is not None and within.earliest <= latest and len(rows):
         early = run.longs(rows, TIME) < within.bound[places]
         places, rows = places[early], rows[early]
     if not len(rows):
         return None
-    stored = set(run.schema.names)
-    names = [name for name in result.names[1:] if name in stored]
     # With the keys: but for two that share a hash, what is found is what is wanted.
-    needed = tuple(dict.fromkeys((*run.key, *names)))
-    taken = dict(zip(needed, run.take(rows, needed), strict=True))
-    columns = [
-        taken[name] if name in stored else pa.nulls(len(rows), result.field(name).type)
-        for name in result.names[1:]
-    ]
+    names = tuple(dict.fromkeys((*run.key, *result.names[1:])))
+    taken = dict(zip(names, _taken(run, rows, names, result), strict=True))
+    columns = [taken[name] for name in result.names[1:]]
     return _Found(within.row[places], [taken[name] for name in run.key], columns)
+
+
+def _taken(run: Run, rows: Longs, names: Sequence[str], result: pa.Schema) -> list[Any]:
+    """Return these columns of some rows; NULL, where the run is older than the column."""
+    stored = set(run.schema.names)
+    needed = tuple(name for name in names if name in stored)
+    taken = dict(zip(needed, run.take(rows, needed), strict=True))
+    return [
+        taken[name] if name in stored else pa.nulls(len(rows), result.field(name).type)
+        for name in names
+    ]
+
+
+def _kept_pairs(
+    run: Run, left: Longs, right: Longs, kept: Kept, result: pa.Schema
+) -> tuple[Longs, Longs]:
+    """Return the pairs of :func:`_pairs` without the rows that are of no use.
+
+    Ranges are in the order of hashes: equal ones follow each other, others have no row in common.
+    """
+    other = np.ones(len(left), np.bool_)
+    other[1:] = (left[1:] != left[:-1]) | (right[1:] != right[:-1])
+    first, number = np.flatnonzero(other), np.cumsum(other) - 1
+    _, rows = _pairs(left[first], right[first])
+    columns = _taken(run, rows, kept.columns, result)
+    passes = kept.passes(pa.table(dict(zip(kept.columns, columns, strict=True))))
+    passed = np.concatenate([[0], np.cumsum(passes)])
+    ends = np.cumsum(right[first] - left[first])
+    begins = ends - (right[first] - left[first])
+    places, at = _pairs(passed[begins][number], passed[ends][number])
+    return places, rows[passes][at]
 
 
 def _equal(

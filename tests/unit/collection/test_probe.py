@@ -17,7 +17,7 @@ from headwater.base.errors import InvalidUsage
 from headwater.collection import run_file
 from headwater.collection.key import NoCommonKeyType
 from headwater.collection.key_hash import HASH, key_hash
-from headwater.collection.probe import PROBE_INDEX, probe
+from headwater.collection.probe import PROBE_INDEX, Kept, probe
 from headwater.collection.run import Run, write_run
 from headwater.collection.run_file import CorruptRun
 from headwater.persist.consolidate import DIFF, TIME
@@ -116,6 +116,41 @@ def test_it_finds_what_the_oracle_finds(case: dict[str, Any]) -> None:
         for row in result.to_pylist()
     ]
     assert sorted(found) == oracle(case)
+
+
+@settings(max_examples=max(100, settings.default.max_examples))  # type: ignore[union-attr]
+@given(cases(), st.sets(st.integers(0, 3)))
+def test_where_pairs_are_many_only_rows_of_use_are_paired(
+    case: dict[str, Any], used: set[int]
+) -> None:
+    runs = [written(case, rows) for rows in case["runs"]]
+    keys = keys_of(case["kinds"], False, [key for key, _ in case["probes"]])
+    asked = 0
+
+    def passes(rows: pa.Table) -> Any:
+        nonlocal asked
+        asked += rows.num_rows
+        return np.isin(rows.column("v").to_numpy(), list(used))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("headwater.collection.probe.PAIRS_MANY", 1)
+        result = probe(
+            runs,
+            keys,
+            at=np.array([at for _, at in case["probes"]], np.int64),
+            strict=case["strict"],
+            ignore_from=case["ignore_from"],
+            null_safe=case["null_safe"],
+            hashes=colliding(keys, case["modulus"]),
+            kept=Kept(("v",), passes),
+        )
+    names = [f"k{n}" for n in range(len(keys))]
+    found = [
+        (row[PROBE_INDEX], repr(tuple(row[n] for n in names)), row["v"], row[TIME], row[DIFF])
+        for row in result.to_pylist()
+    ]
+    assert sorted(found) == [each for each in oracle(case) if each[2] in used]
+    assert asked <= sum(map(len, case["runs"])), "each row is asked about once"
 
 
 def arrangement(rows: int, keys: int) -> pa.Table:

@@ -34,7 +34,7 @@ import msgspec
 
 from headwater.base.decoding import from_json
 from headwater.compute.dataflow.edge import Edge, Lane
-from headwater.compute.ir.expression import Column, Field
+from headwater.compute.ir.expression import Column, Expression, Field
 from headwater.compute.ir.refusal import InvalidPlan
 
 VERSION: Final = 1
@@ -131,11 +131,16 @@ class Hop(msgspec.Struct, frozen=True):
 
 
 class DeltaJoin(msgspec.Struct, frozen=True, tag="delta_join"):
-    """The inner join of several origins: for each input, the path its updates take."""
+    """The inner join of several origins: for each input, the path its updates take.
+
+    ``kept``: conditions, each of columns of one input, that are evaluated after the join. They
+    cannot fail, nor can anything before them: rows that they leave out need not be looked up.
+    """
 
     inputs: tuple[Origin, ...]
     paths: tuple[tuple[Hop, ...], ...]
     output: int
+    kept: tuple[Expression, ...] = ()
 
 
 class KeyMatch(msgspec.Struct, frozen=True):

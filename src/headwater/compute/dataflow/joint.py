@@ -3,7 +3,8 @@
 Two joins are *the same* if they join the same updates of the same stored collections along the same
 paths: by equal columns, through the same shared arrangements, over the same times. Which columns
 they want of what they join may differ. The *joint* join has every column that any of them wants,
-under names of its own; each takes its columns out of the one answer.
+under names of its own; each takes its columns out of the one answer. Of what filters will leave out
+it leaves out what all of them will.
 
 Joins of lanes are never the same: what is in a lane is its view's own. Nor are those of a view's
 first step, which runs alone.
@@ -14,11 +15,13 @@ little more than one.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from headwater.compute.dataflow.graph import DeltaJoin, Hop, Scanned
+from headwater.compute.dataflow.ops.of_use import OfUse, common, of_use_as
 from headwater.compute.dataflow.task import ViewTask
+from headwater.compute.dataflow.term import Input
 from headwater.compute.ir.expression import Column, Field
 
 Place = tuple[int, str]
@@ -33,6 +36,8 @@ class Joint:
     output: tuple[Column, ...]
     taken: tuple[tuple[str, ...], ...]
     """For each of them: which of these columns its own are, in their order."""
+    asked: OfUse
+    """What all of them keep of their inputs."""
 
 
 def identity(join: DeltaJoin, view: ViewTask) -> Hashable | None:
@@ -86,7 +91,16 @@ def joint(joins: Sequence[DeltaJoin], wanted: Sequence[Sequence[str]]) -> Joint:
     )
     used = {name for names in taken for name in names}
     output = tuple(column for column in named.values() if column.name in used)
-    return Joint(DeltaJoin(inputs, paths, first.output), output, taken)
+    asked = common([of_use_as(join, _inputs(join, named)) for join in joins])
+    return Joint(DeltaJoin(inputs, paths, first.output), output, taken, asked)
+
+
+def _inputs(join: DeltaJoin, named: Mapping[Place, Column]) -> list[dict[str, Input]]:
+    """Return of each input what its columns are called in the joint join."""
+    found: list[dict[str, Input]] = [{} for _ in join.inputs]
+    for name, place in _places(join).items():
+        found[place[0]][name] = Input(named[place].name, named[place].type)
+    return found
 
 
 def _places(join: DeltaJoin) -> dict[str, Place]:

@@ -11,7 +11,8 @@ keys some path does not look up by is checked before all of that.
 
 A filter of one lane is put below its arrangement, which then keeps only what can join, if neither
 it nor anything before it can fail: no error comes or goes by that. (What is read raw is arranged
-for all views, and filtered by each.) Not, if the step would then have a passage more.
+for all views, and filtered by each; where a stage can compute the filter, before rows are looked up
+that it would leave out.) Not, if the step would then have a passage more.
 
 Inputs that no equality relates are brought together by a column that is the same in all rows;
 inequalities between columns of theirs keep most pairs from being made (``ops/within.py``).
@@ -44,10 +45,11 @@ from headwater.compute.dataflow.flow import (
     filtered,
     is_key,
 )
-from headwater.compute.dataflow.graph import Comparison, DeltaJoin, Hop, Origin, Scanned, Within
+from headwater.compute.dataflow.graph import DeltaJoin, Hop, Origin, Scanned, Within
 from headwater.compute.dataflow.hops import Equality, Lookup, Routes, Strength, components, routes
 from headwater.compute.dataflow.needs import names
-from headwater.compute.dataflow.ops.within import is_comparable
+from headwater.compute.dataflow.ops.of_use import askable
+from headwater.compute.dataflow.ops.within import both_ways, is_comparable
 from headwater.compute.dataflow.raw import (
     Compute,
     Keep,
@@ -64,13 +66,6 @@ from headwater.compute.ir.expression import BOOLEAN, NAME, Column, Expression, J
 from headwater.compute.ir.fallible import may_fail
 from headwater.compute.ir.node import Filter, Join, Node, Project
 
-_COMPARED: Final = re.compile(rf"\(({NAME.pattern}) (<|<=|>|>=) ({NAME.pattern})\)")
-_BOTH_WAYS: Final[dict[str, tuple[Comparison, Comparison]]] = {
-    "<": ("<", ">"),
-    "<=": ("<=", ">="),
-    ">": (">", "<"),
-    ">=": (">=", "<="),
-}
 _EQUAL: Final = re.compile(rf"\(({NAME.pattern}) (=|<=>) ({NAME.pattern})\)")
 
 
@@ -373,7 +368,7 @@ class _Tree:
             for number, path in enumerate(found.paths)
         )
         output = build.lane(columns)
-        build.add(DeltaJoin(inputs, paths, output))
+        build.add(DeltaJoin(inputs, paths, output, askable(self._conditions(steps), inputs)))
         rows = stepped(build.flow_of(output), steps, wanted)
         return (*rows, *self._judged(columns_of(rows), steps, wanted))
 
@@ -426,17 +421,18 @@ class _Tree:
         A pair that a safe condition turns away need not be made for what comes after it to fail on.
         """
         columns, found = self._columns(), list[tuple[int, Within, int]]()
-        for step in steps[: self._safe(steps)]:
-            for part in conjuncts(step.condition) if isinstance(step, Keep) else ():
-                said = _COMPARED.fullmatch(part.text)
-                if said is None or said[1] not in columns or said[3] not in columns:
-                    continue
-                (a, a_type), (b, b_type) = columns[said[1]], columns[said[3]]
-                if a != b and is_comparable(a_type, b_type):
-                    one, other = _BOTH_WAYS[said[2]]
-                    found.append((a, Within(said[1], one, said[3]), b))
-                    found.append((b, Within(said[3], other, said[1]), a))
+        for part in self._conditions(steps):
+            for one in both_ways(part.text):
+                if one.probed in columns and one.found in columns:
+                    (a, a_type), (b, b_type) = columns[one.probed], columns[one.found]
+                    if a != b and is_comparable(a_type, b_type):
+                        found.append((a, one, b))
         return found
+
+    def _conditions(self, steps: Sequence[Step]) -> list[Expression]:
+        """Return what is asked of all rows before anything that may fail."""
+        safe = (step for step in steps[: self._safe(steps)] if isinstance(step, Keep))
+        return [part for step in safe for part in conjuncts(step.condition)]
 
     def _left_of(self, step: Step) -> Sequence[Step]:
         """Return what is left of a step to be done after the join."""

@@ -10,17 +10,23 @@ As in a passage, a projection is computed where it is used: what a filter leaves
 and a row that fails, fails as a whole. Where Arrow says that some row does, the rows are halved
 until it is known which; Spark is asked for the reason, with the same text, by the driver.
 
+A single condition (:func:`condition_term`) can be asked of rows anywhere (:func:`where`).
+
 Kept by: this module, against Spark in ``tests/spark/test_native.py``. Relied on by: ``chain.py``,
-``stage.py``.
+``stage.py``; ``ops/of_use.py``, by which joins leave out soon what a filter would
+leave out later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headwater.compute.dataflow.edge import Edge
 from headwater.compute.dataflow.term import (
@@ -34,6 +40,7 @@ from headwater.compute.dataflow.term import (
     may_fail,
 )
 from headwater.compute.dataflow.term_text import term_of
+from headwater.compute.ir.expression import Expression
 from headwater.compute.ir.node import Filter, Project
 from headwater.persist.consolidate import DIFF, TIME
 
@@ -107,6 +114,23 @@ def native(edge: Edge) -> Native | None:
     except NotNative:
         return None
     return Native(tuple(kept), tuple(names[column.name] for column in edge.node.columns))
+
+
+def condition_term(of: Expression, names: Mapping[str, Input]) -> Term | None:
+    """Return the term of a condition that cannot fail, where these stand for its columns."""
+    try:
+        found = term_of(of, names)
+    except NotNative:
+        return None
+    return None if found.type != BOOLEAN or may_fail(found) or _is_large(found) else found
+
+
+def where(rows: pa.Table, conditions: Iterable[Term]) -> npt.NDArray[np.bool_]:
+    """Return on which rows all conditions are true."""
+    values, true = Values(rows), np.ones(rows.num_rows, np.bool_)
+    for term in conditions:
+        true &= np.asarray(pc.fill_null(values.column(term), False), dtype=np.bool_)
+    return true
 
 
 def _is_large(term: Term) -> bool:

@@ -35,7 +35,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.collection.around import Around, around, between
-from headwater.collection.probe import probe
+from headwater.collection.probe import Kept, probe
 from headwater.collection.run import Run
 from headwater.compute.dataflow.graph import Origin
 from headwater.compute.dataflow.memory import Memory
@@ -82,6 +82,7 @@ class History:
         strict: bool = False,
         null_safe: bool | Sequence[bool] = False,
         columns: Sequence[str] | None = None,
+        kept: Kept | None = None,
     ) -> pa.Table:
         """Return the updates of each key at its time; see ``collection/probe.py``.
 
@@ -93,6 +94,13 @@ class History:
             # What is before the floor is at the floor, so nothing is before a time at the floor.
             times = np.broadcast_to(np.asarray(at, np.int64), (len(keys[0]),))
             at = np.where(times <= floor, np.iinfo(np.int64).min, times)
+
+        def asked(rows: pa.Table) -> npt.NDArray[np.bool_]:
+            assert kept is not None
+            passes = kept.passes(rows)
+            self.rows_read += rows.num_rows - int(passes.sum())
+            return passes
+
         found = probe(
             self.runs,
             keys,
@@ -102,6 +110,7 @@ class History:
             null_safe=null_safe,
             columns=columns,
             schema=self.schema,
+            kept=None if kept is None else kept._replace(passes=asked),
         )
         self.rows_read += found.num_rows
         if floor is not None and TIME in found.column_names:

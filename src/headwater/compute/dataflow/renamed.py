@@ -12,9 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.collection.probe import Kept
 from headwater.compute.dataflow.graph import Scanned
 from headwater.compute.dataflow.operator import History, update_schema
 from headwater.persist.consolidate import DIFF, TIME
@@ -34,10 +37,22 @@ class RenamedHistory(History):
         # One field may be known by two names; it is fetched once.
         fetched = list(dict.fromkeys(stored))
         raw = self._raw()
+        kept: Kept | None = options.pop("kept", None)
+        if kept is not None:
+            options["kept"] = self._kept_of_stored(kept)
         found = History.probe(raw, keys, columns=fetched, **options)
-        self.rows_read += found.num_rows
+        self.rows_read += raw.rows_read
         arrays = [found.column(0), *(found.column(name) for name in stored)]
         return pa.table(arrays, names=[found.column_names[0], *wanted])
+
+    def _kept_of_stored(self, kept: Kept) -> Kept:
+        """Return the same, asked of rows under the names of the collection."""
+        stored = [self.fields.get(name, name) for name in kept.columns]
+
+        def passes(rows: pa.Table) -> npt.NDArray[np.bool_]:
+            return kept.passes(pa.table([rows.column(n) for n in stored], names=[*kept.columns]))
+
+        return Kept(tuple(dict.fromkeys(stored)), passes)
 
     def _raw(self) -> History:
         fields = [

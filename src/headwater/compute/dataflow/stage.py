@@ -295,7 +295,7 @@ class _Stage:
             view.lower, view.upper, False, deltas, arrangements, {}, update_schema(one.output)
         )
         # One chunk each: every view would join them for itself.
-        found = delta_join.step(one.join, given).output.combine_chunks()
+        found = delta_join.step(one.join, given, one.asked).output.combine_chunks()
         for member, join, taken in zip(members, joins, one.taken, strict=True):
             schema = self.chain.schemas[self._number(member.view, join.output)]
             columns = [found.column(name) for name in (*taken, TIME, DIFF)]

@@ -15,6 +15,9 @@ arrangement of it, by columns that are known by then. ``=`` never matches NULL, 
 A column is carried only from where it is found to the last hop, or the output, that needs it, and
 rows which that makes equal are added up before the next lookup.
 
+What a filter of one input leaves out after the join is left out before its lookups, and of what
+they find (``DeltaJoin.kept``): an order that is not open looks up none of its lines.
+
 In a hydrating step nothing is before ``lower``, so an update at ``lower`` gets through a path only
 if no hop is strict: the last input's path does all the work, and the others do not even begin.
 
@@ -42,21 +45,25 @@ from headwater.base.errors import HeadwaterError
 from headwater.collection.probe import PROBE_INDEX
 from headwater.compute.dataflow.graph import DeltaJoin, Hop
 from headwater.compute.dataflow.operator import Given, History, Outcome
+from headwater.compute.dataflow.ops.of_use import OfUse, asked_of, kept_rows, of_use
 from headwater.compute.dataflow.ops.within import pairs, present
+from headwater.compute.dataflow.term import Term
 from headwater.persist.consolidate import DIFF, TIME, column_longs, consolidate
 
 SYSTEM: Final = (TIME, DIFF)
 
 
-def step(op: DeltaJoin, given: Given) -> Outcome:
-    """Return the changes of the join."""
-    paths = [_path(op, number, given) for number in range(len(op.inputs))]
+def step(op: DeltaJoin, given: Given, asked: OfUse | None = None) -> Outcome:
+    """Return the changes of the join; ``asked``: instead of what the join itself keeps."""
+    terms = of_use(op) if asked is None else asked
+    paths = [_path(op, number, given, terms) for number in range(len(op.inputs))]
     return Outcome(pa.concat_tables([given.output.empty_table(), *paths]))
 
 
-def _path(op: DeltaJoin, number: int, given: Given) -> pa.Table:
+def _path(op: DeltaJoin, number: int, given: Given, asked: OfUse) -> pa.Table:
     """Follow the updates of one input to their partners in all others."""
-    hops, updates = op.paths[number], given.deltas[op.inputs[number]]
+    hops = op.paths[number]
+    updates = kept_rows(given.deltas[op.inputs[number]], asked.get(number, ()))
     if given.hydrating and any(hop.input > number for hop in hops):
         updates = updates.filter(pc.greater(updates.column(TIME), given.lower))
     if not updates.num_rows:
@@ -67,7 +74,8 @@ def _path(op: DeltaJoin, number: int, given: Given) -> pa.Table:
         found = consolidate(found)  # Without what was pruned, updates may cancel, even all.
         if not found.num_rows:
             return given.output.empty_table()
-        found = _joined(found, hop, given.arrangements[hop.arrangement], names, path=number)
+        history, terms = given.arrangements[hop.arrangement], asked.get(hop.input, ())
+        found = _joined(found, hop, history, names, terms, path=number)
     columns = [found.column(name) for name in given.output.names]
     return pa.Table.from_arrays(columns, schema=given.output)
 
@@ -86,21 +94,28 @@ def _kept(table: pa.Table, needed: frozenset[str]) -> list[str]:
 
 
 def _joined(
-    found: pa.Table, hop: Hop, history: History, needed: frozenset[str], *, path: int
+    found: pa.Table,
+    hop: Hop,
+    history: History,
+    needed: frozenset[str],
+    terms: Sequence[Term],
+    *,
+    path: int,
 ) -> pa.Table:
     """Return what was found so far with its partners in one more input."""
     wanted = [name for name in history.schema.names if name in needed and name not in SYSTEM]
     if hop.within:
-        return _across(found, hop, history, needed, wanted, path=path)
+        return _across(found, hop, history, needed, wanted, terms, path=path)
     partners = history.probe(
         [found.column(name) for name in hop.probe],
         at=column_longs(found, TIME),
         strict=hop.input > path,
         null_safe=hop.null_safe,
         columns=[*wanted, DIFF],
+        kept=asked_of(terms),
     )
     # One chunk each: a probe answers in a chunk per run, and taking rows out of many is slow.
-    partners = partners.combine_chunks()
+    partners = kept_rows(partners, terms).combine_chunks()
     moved = found.select(_kept(found, needed)).take(partners.column(PROBE_INDEX))
     return _multiplied(moved, partners, hop, wanted, path=path)
 
@@ -111,6 +126,7 @@ def _across(
     history: History,
     needed: frozenset[str],
     wanted: Sequence[str],
+    terms: Sequence[Term],
     *,
     path: int,
 ) -> pa.Table:
@@ -124,7 +140,7 @@ def _across(
     nothing = pa.table({name: history.schema.empty_table().column(name) for name in columns})
     pieces = [_multiplied(kept.take(none), nothing, hop, wanted, path=path)]
     for every in history.under(found.column(probed).slice(0, 1), columns) if len(found) else ():
-        partners = present(every, bounds).combine_chunks()
+        partners = kept_rows(present(every, bounds), terms).combine_chunks()
         when = (times, column_longs(partners, TIME), hop.input > path)
         for mine, theirs in pairs(found, partners, hop.within, when):
             moved, met = kept.take(pa.array(mine)), partners.take(pa.array(theirs))

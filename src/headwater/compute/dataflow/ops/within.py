@@ -14,6 +14,7 @@ Pure. Kept by: ``tests/unit/dataflow/test_within.py``. Relied on by: ``delta_joi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -21,9 +22,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headwater.compute.dataflow.graph import Within
+from headwater.compute.dataflow.graph import Comparison, Within
 from headwater.compute.dataflow.ops.exact import whole_numbers
 from headwater.compute.dataflow.term import decimal
+from headwater.compute.ir.expression import NAME
 
 Longs = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -51,6 +53,28 @@ _COMPARE: Final[Mapping[str, Callable[..., Any]]] = {
     ">": np.greater,
     ">=": np.greater_equal,
 }
+
+
+_COMPARED: Final = re.compile(rf"\(({NAME.pattern}) (<|<=|>|>=) ({NAME.pattern})\)")
+_BOTH_WAYS: Final[dict[str, tuple[Comparison, Comparison]]] = {
+    "<": ("<", ">"),
+    "<=": ("<=", ">="),
+    ">": (">", "<"),
+    ">=": (">=", "<="),
+}
+
+
+def both_ways(text: str) -> tuple[Within, ...]:
+    """Return what a condition compares, seen from either side; nothing, if it is another one.
+
+    >>> [(one.probed, one.comparison, one.found) for one in both_ways("(a_1 < b_1)")]
+    [('a_1', '<', 'b_1'), ('b_1', '>', 'a_1')]
+    """
+    said = _COMPARED.fullmatch(text)
+    if said is None:
+        return ()
+    one, other = _BOTH_WAYS[said[2]]
+    return Within(said[1], one, said[3]), Within(said[3], other, said[1])
 
 
 def is_comparable(left: str, right: str) -> bool:
