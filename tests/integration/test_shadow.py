@@ -18,6 +18,7 @@ from headwater.adapter.shadow.catalog_names import PG_CATALOG
 from headwater.adapter.shadow.errors import AnswerTooLarge, PostgresRejected
 from headwater.adapter.shadow.objects import Column, Relation, Schema
 from headwater.adapter.shadow.shadow import Shadow
+from headwater.adapter.sql.reserved import RESERVED
 from headwater.testing.shadow_directory import shadow_directory
 from tests.integration.shadow_world import OBJECTS, SPARK, M, T, V, oid, rows
 
@@ -37,6 +38,11 @@ def shadow() -> Iterator[Shadow]:
 
 def test_it_listens_on_no_port(shadow: Shadow) -> None:
     assert rows(shadow, "show listen_addresses") == [("",)]
+
+
+def test_reserved_words_are_postgresqls(shadow: Shadow) -> None:
+    listed = rows(shadow, "SELECT word FROM pg_get_keywords() WHERE catcode IN ('R', 'T')")
+    assert {word for (word,) in listed} == RESERVED
 
 
 # --- what it shows --------------------------------------------------------------------------------

@@ -52,10 +52,15 @@ class SqlSyntaxError(AdapterError):
     sqlstate = "42601"
 
     def __init__(
-        self, near: str | None, *, position: int | None = None, detail: str | None = None
+        self,
+        near: str | None,
+        *,
+        position: int | None = None,
+        detail: str | None = None,
+        hint: str | None = None,
     ) -> None:
         where = f'at or near "{near}"' if near else "at end of input"
-        super().__init__(f"syntax error {where}", detail=detail, position=position)
+        super().__init__(f"syntax error {where}", detail=detail, hint=hint, position=position)
         self.near = near
 
 

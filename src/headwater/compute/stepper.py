@@ -85,6 +85,9 @@ BORROWED_MAX: Final = 1024
 ROWS_PER_SECOND_GUESS: Final = 200_000
 """How fast hydrations are, until one was seen."""
 
+SURE_PART: Final = 0.8
+"""Up to where such a guess is told as it is."""
+
 AT_ONCE_ALONE: Final = 2
 """How many tasks a large first step has at a time at least, where no other step waits for it."""
 
@@ -120,7 +123,17 @@ class _Begun:
         if self.tasks is not None:
             done, of = self.tasks
             return min(done / of, 0.99)
-        return min((now - self.at) / max(self.rows / rows_per_second, 1.0), 0.99)
+        return guessed_part(now - self.at, max(self.rows / rows_per_second, 1.0))
+
+
+def guessed_part(seconds: float, expected: float) -> float:
+    """Return which part is probably done; of what takes longer than expected, never quite all.
+
+    >>> [round(guessed_part(seconds, 10.0), 2) for seconds in (0, 5, 8, 16, 80)]
+    [0.0, 0.5, 0.8, 0.9, 0.98]
+    """
+    part = seconds / expected
+    return part if part <= SURE_PART else 1 - (1 - SURE_PART) * SURE_PART / part
 
 
 class Stepper:

@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import msgspec
+import pyarrow.compute as pc
 import pytest
 
 from headwater.adapter import catalog
 from headwater.adapter.errors import AdapterError
 from headwater.adapter.system import SYSTEM_VIEWS, Seen, reference, system_view
+from headwater.algebra.frontier import Frontier
+from headwater.compute.definition import encoded, item_key
+from headwater.compute.recompute import STORED_VERSION, RecomputedView
 from headwater.testing.sql_server import SqlServer
 
 PAGE = Path(__file__).parents[3] / "docs" / "sql" / "system-views.md"
@@ -90,3 +95,44 @@ def test_a_view_that_stands_still_is_called_by_its_name() -> None:
         for name, column in (("hw_status", "detail"), ("hw_errors", "message")):
             told = system_view(name).table(seen).column(column).to_pylist()
             assert "view 'v' could not be stepped: no memory" in told
+
+
+def test_a_recomputed_view_that_cannot_keep_up_says_so() -> None:
+    with SqlServer() as server:
+        session = server.session()
+        session("CREATE TABLE t (k bigint); CREATE MATERIALIZED VIEW v AS SELECT k FROM t")
+        state = server.client.core.state
+        view = state.collections[state.names[catalog.named(state, "v").collection]]
+        table = state.collections[state.names[catalog.named(state, "t").collection]]
+        at = state.upper(view).only()
+        stored = RecomputedView(
+            version=STORED_VERSION,
+            name="v",
+            sql="",
+            plan=b"",
+            relations={"t": table.id},
+            start=at - 1,
+            output=view.id,
+            spark_version="",
+            why="a recursive query: it is run as a whole",
+        )
+
+        def told(behind_ms: int) -> list[str | None]:
+            ahead = msgspec.structs.replace(
+                table, timeline=None, own_upper=Frontier.of(at + behind_ms)
+            )
+            seen = msgspec.structs.replace(
+                state,
+                items=state.items.set(item_key(view.id), encoded(stored)),
+                collections=state.collections.set(table.id, ahead),
+            )
+            shown = system_view("hw_status").table(Seen(server.client.core, seen, at, at))
+            of_view = shown.filter(pc.equal(shown.column("name"), "v"))
+            details: list[str | None] = of_view.column("detail").to_pylist()
+            return details
+
+        assert told(1_000) == [None]
+        (detail,) = told(93_000)
+        assert detail is not None
+        assert detail.startswith("93 s behind its inputs: it is recomputed for each time")
+        assert detail.endswith("no incremental rule for a recursive query: it is run as a whole")

@@ -109,7 +109,7 @@ def alter_schema(source: Source) -> statements.Statement:
     name = _schema(cursor)
     if not cursor.accept("RENAME", "TO"):
         raise Unsupported("this ALTER SCHEMA")
-    new_name = cursor.identifier()
+    new_name = cursor.name()
     cursor.finish()
     return statements.RenameSchema(name, new_name)
 
@@ -124,11 +124,11 @@ def alter(source: Source) -> statements.Statement:
         if cursor.peek("COLUMN"):
             raise Unsupported("renaming a column", hint=UNCHANGED)
         cursor.expect("TO")
-        new_name = cursor.identifier()
+        new_name = cursor.name()
         cursor.finish()
         return statements.Rename(kind, name, new_name)
     if cursor.accept("SET", "SCHEMA"):
-        schema = cursor.identifier()
+        schema = cursor.name()
         cursor.finish()
         return statements.SetSchema(kind, name, schema)
     if kind == "materialization":

@@ -35,6 +35,7 @@ from headwater.adapter.sql import (
     indexes,
     objects,
     query,
+    reserved,
     sources,
     spark_text,
     statements,
@@ -295,6 +296,9 @@ def _create_table(source: Source) -> statements.Statement:
     for part in tree.this.expressions:
         if isinstance(part, exp.ColumnDef):
             with placed_at(part.this):
+                hint = None if part.this.args["quoted"] else reserved.hint(part.name)
+                if hint is not None and source.dialect == "postgres":
+                    raise SqlSyntaxError(part.name, hint=hint)
                 column, is_key = _column(part)
                 if any(column.name == other.name for other in columns):
                     raise DuplicateColumn(column.name)

@@ -34,9 +34,9 @@ def create_table_as(source: Source) -> statements.CreateTableAs | None:
     columns = None
     if listed is not None:
         names = Cursor(listed)
-        found = [names.identifier()]
+        found = [names.name()]
         while names.accept(","):
-            found.append(names.identifier())
+            found.append(names.name())
         names.finish()
         columns = tuple(found)
     body, with_data = _data(cursor.rest())

@@ -18,6 +18,7 @@ from sqlglot.errors import TokenError
 from sqlglot.tokens import TokenType
 
 from headwater.adapter.errors import SqlSyntaxError
+from headwater.adapter.sql import reserved
 from headwater.adapter.sql.names import written
 
 _QUOTED = (
@@ -171,9 +172,18 @@ class Cursor:
         self._next += 1
         return word.lower()
 
+    def name(self) -> str:
+        """One name of something that is there, or comes to be: no reserved word."""
+        if not self.at_end and self._source.dialect == "postgres":
+            token = self._tokens[self._next]
+            hint = None if token.token_type in _QUOTED else reserved.hint(token.text)
+            if hint is not None:
+                raise syntax_error(self._source, token, hint)
+        return self.identifier()
+
     def parts(self) -> tuple[str, ...]:
-        """A name of any number of parts, as it is."""
-        found = [self.identifier()]
+        """A name of any number of parts, as it is; what follows a point may be any word."""
+        found = [self.name()]
         while self.accept_type(TokenType.DOT) is not None:
             found.append(self.identifier())
         return tuple(found)
@@ -197,9 +207,9 @@ class Cursor:
     def names(self) -> tuple[str, ...]:
         """``(name, …)``."""
         self.expect("(")
-        names = [self.identifier()]
+        names = [self.name()]
         while self.accept(","):
-            names.append(self.identifier())
+            names.append(self.name())
         self.expect(")")
         return tuple(names)
 
@@ -251,7 +261,7 @@ class Cursor:
         return syntax_error(self._source, self._tokens[self._next])
 
 
-def syntax_error(source: Source, token: Any) -> SqlSyntaxError:
+def syntax_error(source: Source, token: Any, hint: str | None = None) -> SqlSyntaxError:
     """The complaint about this token."""
     near = source.whole[token.start : token.end + 1]
-    return SqlSyntaxError(near, position=token.start + 1)
+    return SqlSyntaxError(near, position=token.start + 1, hint=hint)

@@ -13,9 +13,14 @@ from headwater.adapter.timeline import DEFAULT
 from headwater.algebra.frontier import Frontier
 from headwater.compute import definition
 from headwater.compute.describe import described
+from headwater.compute.maintained import MaintainedView
+from headwater.compute.step import due
 from headwater.persist.batch import Part
 from headwater.persist.client import ReadHandle
 from headwater.persist.state import CollectionState
+
+BEHIND_MS_MIN: Final = 5_000
+"""From when on it is said why a recomputed view is behind."""
 
 
 def _frontiers(seen: Seen) -> Iterator[Row]:
@@ -76,14 +81,27 @@ def _status_of(seen: Seen, each: catalog.Object) -> tuple[str, str | None]:
         return "stalled", why
     collection = seen.state.collections[gid]
     stored = seen.state.items.get(definition.item_key(gid))
-    if stored is not None:
-        start = definition.decoded(stored).start
-        if seen.state.upper(collection) == Frontier.of(start):
-            done = seen.hydrating.get(each.collection)
-            return "hydrating", None if done is None else f"about {done:.0%} done"
+    view = None if stored is None else definition.decoded(stored)
+    if view is not None and seen.state.upper(collection) == Frontier.of(view.start):
+        done = seen.hydrating.get(each.collection)
+        return "hydrating", None if done is None else f"about {done:.0%} done"
     if any(True for _ in _errors_of(seen, collection)):
         return "failing", "It has errors; see hw_errors."
-    return "running", None
+    return "running", None if view is None else _catching_up(seen, view)
+
+
+def _catching_up(seen: Seen, view: definition.Definition) -> str | None:
+    """Return why a view that advances is behind what it reads, if it is for long."""
+    ahead = due(seen.state, view)
+    if isinstance(view, MaintainedView) or ahead is None or ahead.upper.is_closed:
+        return None
+    behind_ms = ahead.upper.only() - ahead.lower.only()
+    if behind_ms < BEHIND_MS_MIN:
+        return None
+    return (
+        f"{behind_ms / 1_000:.0f} s behind its inputs: it is recomputed for each time at which "
+        f"they change, because there is no incremental rule for {view.why}"
+    )
 
 
 def _errors_of(seen: Seen, collection: CollectionState) -> Iterator[tuple[str, int]]:
