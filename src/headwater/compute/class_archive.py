@@ -94,6 +94,7 @@ def make() -> Path | None:
 def _dump(archive: str) -> None:
     """Start a JVM, do what a server does first, and let it write what it loaded when it ends."""
     from headwater.compute.catalyst.jvm import front_end
+    from headwater.compute.catalyst.try_eval import passage_session
     from headwater.compute.columns.frame import java_side
     from headwater.compute.session import SparkSettings, close_session, open_session
 
@@ -102,6 +103,7 @@ def _dump(archive: str) -> None:
     jvm: Any = session.sparkContext._gateway.proc
     front_end(session)
     java_side(session)
+    passage_session(session)
     session.sql(
         "SELECT k, sum(n) AS total, row_number() OVER (ORDER BY k) AS place FROM ("
         "SELECT a.id AS n, b.id % 3 AS k FROM range(10) a JOIN range(10) b ON a.id = b.id) "

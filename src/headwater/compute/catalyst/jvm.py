@@ -3,6 +3,7 @@
 No jar is built and none is shipped: the sources are in this package, one class a file, each
 compiled over the ones before it. They use Catalyst's internals, so they belong to the Spark version
 that the package pins; where a class is missing the compiler says which, and nothing is guessed.
+What they were compiled to is kept for the next JVM of the same Spark (``compiled.py``).
 
 The first class that a JVM gets is ``Undelayed``: from then on no answer of the gateway waits for an
 acknowledgement, which would be 40 ms for each of more than 8 KB, such as what a step has written.
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from headwater.base.errors import HeadwaterError
+from headwater.compute.catalyst import compiled
 
 CLASSES: Final = (
     "Refusal",
@@ -107,19 +109,37 @@ def _ship(context: Any, name: str, code: Mapping[str, bytes]) -> None:
 
 
 def _compiled(gateway: Any, classes: tuple[str, ...], package: str) -> _Compiled:
+    jvm = gateway.jvm
+    directory = resources.files(package) / "java"
+    sources = {name: (directory / f"{name}.java").read_text("utf-8") for name in classes}
+    # The loader that knows Spark; jars added to the session later do not matter here.
+    spark = jvm.org.apache.spark.sql.classic.SparkSession.getDefaultSession().get()
+    spark = spark.getClass().getClassLoader()
+    java, class_path = map(jvm.java.lang.System.getProperty, ("java.vm.version", "java.class.path"))
+    file = compiled.file_of(sources, java, class_path)
+    code = compiled.read(file)
+    if code is None:
+        code = _cooked(jvm, spark, sources)
+        compiled.keep(file, code)
+    known = jvm.java.util.HashMap()
+    for name, data in code.items():
+        known.put(name, data)
+    loader = jvm.org.codehaus.commons.compiler.util.reflect.ByteArrayClassLoader(known, spark)
+    made = loader.loadClass(f"headwater.{classes[-1]}")
+    no_types = gateway.new_array(jvm.java.lang.Class, 0)
+    no_values = gateway.new_array(jvm.java.lang.Object, 0)
+    return _Compiled(gateway, made.getDeclaredConstructor(no_types).newInstance(no_values), code)
+
+
+def _cooked(jvm: Any, loader: Any, sources: Mapping[str, str]) -> dict[str, bytes]:
     from py4j.protocol import Py4JJavaError
 
-    jvm = gateway.jvm
-    sources = resources.files(package) / "java"
-    # The loader that knows Spark; jars added to the session later do not matter here.
-    loader = jvm.org.apache.spark.sql.classic.SparkSession.getDefaultSession().get()
-    loader = loader.getClass().getClassLoader()
     code: dict[str, bytes] = {}
-    for name in classes:
+    for name, source in sources.items():
         compiler = jvm.org.codehaus.janino.SimpleCompiler()
         compiler.setParentClassLoader(loader)
         try:
-            compiler.cook(f"{name}.java", (sources / f"{name}.java").read_text("utf-8"))
+            compiler.cook(f"{name}.java", source)
         except Py4JJavaError as error:
             problem = error.java_exception.getMessage()
             raise UnsupportedSpark(
@@ -127,7 +147,4 @@ def _compiled(gateway: Any, classes: tuple[str, ...], package: str) -> _Compiled
             ) from None
         loader = compiler.getClassLoader()
         code.update(compiler.getBytecodes())
-    made = loader.loadClass(f"headwater.{classes[-1]}")
-    no_types = gateway.new_array(jvm.java.lang.Class, 0)
-    no_values = gateway.new_array(jvm.java.lang.Object, 0)
-    return _Compiled(gateway, made.getDeclaredConstructor(no_types).newInstance(no_values), code)
+    return code
