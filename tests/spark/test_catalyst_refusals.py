@@ -88,6 +88,9 @@ def test_a_refusal_says_where(workspace: Workspace) -> None:
         workspace.compile_sql("SELECT a,\n  b + rand() AS x\nFROM t")
     assert refused.value.position == Position(2, 7)
     assert "(line 2, column 7)" in str(refused.value)
+    with pytest.raises(Refused) as refused:
+        workspace.compile_sql("SELECT a FROM t\nWHERE ts > date_trunc('hour', now())")
+    assert (refused.value.construct, refused.value.position) == ("now()", Position(2, 31))
 
 
 @pytest.mark.parametrize(

@@ -107,8 +107,8 @@ class CollectionFailed(AdapterError):
     def __init__(self, collection: str, message: str) -> None:
         super().__init__(
             f'"{collection}" is in error: {message}',
-            hint="Correct what it is made of; that retracts the error. What a source could not "
-            'decode is in its "…_errors", and is passed over by one made with ON ERROR SKIP.',
+            hint="Correct the rows that it is made of; that retracts the error. (What a source "
+            'could not decode is in its "…_errors"; one with ON ERROR SKIP passes it over.)',
         )
 
 

@@ -200,6 +200,10 @@ def test_spark_never_sees_a_setting_to_replace() -> None:
     [
         ("select '(1,2)'::point", "Supported are boolean, "),
         ("select random()", "It is not deterministic: write its value into a column"),
+        ("select power(2, 2)", "Spark's dialect may have it: SET dialect = spark."),
+        ("select var_samp(x) from (values (1)) v(x)", "Spark's dialect may have it"),
+        ("select percentile_cont(0.5) within group (order by 1)", "Spark's dialect may have it"),
+        ("select * from posexplode(array[1])", "Spark's dialect may have it"),
     ],
 )
 def test_a_refusal_says_what_to_do(sql: str, hint: str) -> None:

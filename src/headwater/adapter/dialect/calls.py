@@ -14,7 +14,7 @@ from sqlglot import exp
 from headwater.adapter.dialect.aggregates import AGGREGATES, Call
 from headwater.adapter.dialect.casts import coerce
 from headwater.adapter.dialect.frames import frame, with_distance
-from headwater.adapter.dialect.refusal import only, refuse
+from headwater.adapter.dialect.refusal import IN_SPARK, only, refuse
 from headwater.adapter.dialect.scope import Scope
 from headwater.adapter.dialect.typed import TEXT, UNKNOWN, Typed
 from headwater.adapter.sql.query import folded
@@ -39,7 +39,7 @@ def aggregate_call(expressions: Translator, node: Any, scope: Scope, **more: Any
         return aggregate_call(expressions, node.this, scope, condition=condition, **more)
     name = function_name(node) if isinstance(node, exp.Anonymous) else ""
     if name not in AGGREGATES:
-        refuse(node, f"{name or node.key} as an aggregate or window function")
+        refuse(node, f"{name or node.key} as an aggregate or window function", IN_SPARK)
     arguments, distinct, order = list(node.expressions), False, None
     if arguments and isinstance(arguments[-1], exp.Order):
         order = arguments[-1]

@@ -13,7 +13,7 @@ from headwater.adapter.dialect.casts import cast, coerce, written_type
 from headwater.adapter.dialect.literals import number
 from headwater.adapter.dialect.number_functions import NUMBER_FUNCTIONS, element, same_type
 from headwater.adapter.dialect.quantified import contained, is_condition, quantified
-from headwater.adapter.dialect.refusal import only, refuse, refused, remedy
+from headwater.adapter.dialect.refusal import IN_SPARK, only, refuse, refused, remedy
 from headwater.adapter.dialect.scope import Aliases, Column, Scope
 from headwater.adapter.dialect.signatures import Function, Signature, call
 from headwater.adapter.dialect.text_functions import TEXT_FUNCTIONS, trimmed
@@ -80,7 +80,7 @@ class Expressions:
         if isinstance(node, _JSON):
             refuse(node, "an operator of jsonb", "In Spark's dialect: get_json_object(j, '$.a').")
         if method is None:
-            refuse(node, f"{node.key} expression")
+            refuse(node, f"{node.key} expression", IN_SPARK)
         value = method(self, node, scope)
         return totals.nothing(value) if value.sql in (scope.absent or ()) else value
 

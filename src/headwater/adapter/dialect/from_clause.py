@@ -15,7 +15,14 @@ from headwater.adapter.dialect.casts import coerce
 from headwater.adapter.dialect.expressions import Expressions, Queries
 from headwater.adapter.dialect.literals import DAY_MICROS, Interval, identifier, string
 from headwater.adapter.dialect.operators import compare
-from headwater.adapter.dialect.refusal import UndefinedColumn, only, position, refuse, refused
+from headwater.adapter.dialect.refusal import (
+    IN_SPARK,
+    UndefinedColumn,
+    only,
+    position,
+    refuse,
+    refused,
+)
 from headwater.adapter.dialect.scope import Column, Scope, Source
 from headwater.adapter.dialect.signatures import no_function
 from headwater.adapter.dialect.typed import BIGINT, INTEGER, INTERVAL, Typed, common
@@ -153,7 +160,7 @@ class FromClause:
         if isinstance(node.this, exp.Anonymous):
             return self._series(node)
         if not isinstance(node.this, exp.Identifier):
-            refuse(node, "this function in FROM")
+            refuse(node, "this function in FROM", IN_SPARK)
         parts = [folded(part) for part in node.parts]
         common_query = self._scope.commons.get(parts[0]) if len(parts) == 1 else None
         if common_query is not None:
@@ -223,7 +230,7 @@ class FromClause:
     def _series(self, node: Any) -> tuple[str, Source]:
         name = str(node.this.this).lower()
         if name != "generate_series":
-            refuse(node, f"function {name} in FROM")
+            refuse(node, f"function {name} in FROM", IN_SPARK)
         arguments = [self._expressions.translate(a, self._scope) for a in node.this.expressions]
         if len(arguments) not in (2, 3):
             raise no_function(node, name, arguments)

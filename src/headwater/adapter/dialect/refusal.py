@@ -86,8 +86,11 @@ UNSTEADY: Final = frozenset(
 """Functions whose values no rows say."""
 
 
-def remedy(function: str) -> str | None:
-    """What to do instead of calling a function that we do not have, where that is known."""
+IN_SPARK: Final = "Spark's dialect may have it: SET dialect = spark."
+
+
+def remedy(function: str) -> str:
+    """What to do instead of calling a function that we do not have."""
     if function not in UNSTEADY:
-        return None
+        return IN_SPARK
     return "It is not deterministic: write its value into a column of the data instead."

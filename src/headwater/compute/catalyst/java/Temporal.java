@@ -107,8 +107,20 @@ public final class Temporal {
         return new TimestampAddInterval(row, interval, Option.apply("UTC"));
     }
 
-    private static Refusal refused(Expression e) {
-        return new Refusal(e.sql(), "the current time can only be compared with a timestamp of the row",
-            "write it as ts > now() - INTERVAL '1' HOUR, one comparison at a time, with days or less", e.origin());
+    private static Refusal refused(Expression condition) {
+        Expression now = current(condition);
+        return new Refusal(now.prettyName() + "()", "a condition can only compare the current time with a timestamp of the row",
+            "write it as ts > now() - INTERVAL '1' HOUR, one comparison at a time, with days or less", now.origin());
+    }
+
+    /** What of a condition that speaks of the current time is the current time. */
+    private static Expression current(Expression e) {
+        for (Iterator i = Printer.list(e.children()).iterator(); !Prepared.isVolatile(e) && i.hasNext();) {
+            Expression child = (Expression) i.next();
+            if (mentions(child)) {
+                return current(child);
+            }
+        }
+        return e;
     }
 }
