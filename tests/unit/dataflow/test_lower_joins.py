@@ -11,7 +11,7 @@ from headwater.compute.dataflow.graph import (
     Scanned,
     Semi,
 )
-from headwater.compute.dataflow.hops import Equality, routes
+from headwater.compute.dataflow.hops import Equality, Routes, routes
 from headwater.compute.ir import node as ir
 from headwater.compute.ir.expression import (
     Expression,
@@ -45,7 +45,7 @@ def test_a_tree_of_inner_joins_is_one_join_over_stored_collections() -> None:
     flow = dataflow(ir.keep(inner(kept, C, ("z_2", "z_3")), ["w_3"]))
     join = only(flow, DeltaJoin)
     assert [type(i) for i in join.inputs] == [Scanned, Scanned, Scanned]
-    assert [[hop.input for hop in path] for path in join.paths] == [[1, 2], [2, 0], [1, 0]]
+    assert [[hop.input for hop in path] for path in join.paths] == [[1, 2], [0, 2], [1, 0]]
     assert sorted(arranged(flow)) == [("a", ("x",)), ("b", ("x",)), ("b", ("z",)), ("c", ("z",))]
     assert flow.lanes[join.output].names == ("y_1", "w_3"), "keys that nobody asks for are dropped"
     assert steps(flow, output(flow)) == [["Project", "Filter"]]
@@ -248,6 +248,44 @@ def test_paths_take_most_columns_first_and_every_equality_is_enforced_or_reporte
     assert lone.unenforced == frozenset()
     fork = routes([["a", "b"], ["c"]], [Equality((0, "a"), (1, "c")), Equality((0, "b"), (1, "c"))])
     assert fork.unenforced == frozenset({1})
+
+
+def visited(found: Routes) -> list[list[int]]:
+    return [[hop.input for hop in path] for path in found.paths]
+
+
+def made(found: Routes) -> set[tuple[int, tuple[str, ...]]]:
+    return {(hop.input, hop.key) for path in found.paths for hop in path}
+
+
+def test_paths_come_to_what_a_filter_narrows_before_they_go_to_the_rest() -> None:
+    """All three by one column: a change of any looks up the narrow one, and that the wide one."""
+    names = [["a"], ["b"], ["c"]]
+    equal = [Equality((0, "a"), (1, "b")), Equality((0, "a"), (2, "c"))]
+    for narrow in range(3):
+        found = routes(names, equal, {narrow})
+        firsts = [path[0] for number, path in enumerate(visited(found)) if number != narrow]
+        assert firsts == [narrow, narrow]
+        assert made(found) == made(routes(names, equal)), "by the same arrangements"
+
+
+def test_no_arrangement_more_is_made_to_come_to_what_is_narrow() -> None:
+    """The narrow one is related to both ends of the chain, by another column to each."""
+    names = [["a", "p"], ["b", "q"], ["c", "d"]]
+    equal = [Equality((0, "a"), (1, "b")), Equality((1, "q"), (2, "c"))]
+    assert len(made(routes(names, equal, {2}))) == len(made(routes(names, equal))) == 4
+
+
+def test_a_plan_tells_which_inputs_its_filters_narrow() -> None:
+    """As in TPC-H 17: an average looked up all lines of its part, and then if it is of use."""
+    third = scan("c", "x_3", "w_3")
+    for filtered, first in ((A, 0), (B, 1), (third, 2)):
+        column = filtered.columns[1].name
+        narrow = Filter(filtered, where(f"({column} = 5)", column))
+        a, b, c = (narrow if each is filtered else each for each in (A, B, third))
+        join = only(dataflow(inner(inner(a, b, ("x_1", "x_2")), c, ("x_1", "x_3"))), DeltaJoin)
+        firsts = [path[0].input for number, path in enumerate(join.paths) if number != first]
+        assert firsts == [first, first]
 
 
 # ---- semi, anti, outer -----------------------------------------------------------------------

@@ -4,9 +4,11 @@ A path begins at one input and hops to one other at a time, by all the equalitie
 what is known by then; by those of joins, if any do, since one that a filter adds would only ask for
 one more arrangement. The order is greedy: the input that is reached by most columns; of these, by
 columns that are equal to the fewest others (what many inputs share, a nation, is rarely a key of
-any); of these, one whose arrangement another path needs anyway; of these, the first in an order of
-the inputs. Several such orders are tried, the plan's first, and the paths taken that need fewest
-arrangements: each is one more copy of its input, and one more to write at every change of it.
+any); of these, one whose arrangement another path needs anyway; of these, one that is *narrowed* by
+a filter of its own, so that fewer rows look up what comes after it; of these, the first in an order
+of the inputs. Several such orders are tried, the plan's first, and the paths taken that need fewest
+arrangements: each is one more copy of its input, and one more to write at every change of it. Of as
+many, those are taken that come to narrowed inputs soonest.
 
 Equalities are transitive where they are strict: from ``a = b`` and ``b = c`` a row of ``a`` finds
 those of ``c``. An equality that a path does not look anything up by is not *enforced* by it, and
@@ -19,13 +21,16 @@ tested with the rules (``tests/unit/dataflow``). Relied on by: ``lower_join.py``
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from typing import Final, Literal
 
 Key = tuple[int, str]
 """An input's number and one of its columns."""
+
+Arranged = tuple[int, tuple[str, ...]]
+"""An arrangement: an input's number, and the columns it is laid out by."""
 
 Strength = Literal["key", "filter", "constant"]
 """Of a join; of a filter over joins, which is looked up by only where no key of a join relates an
@@ -92,17 +97,32 @@ def components(inputs: int, equalities: Sequence[Equality]) -> list[list[int]]:
     return list(groups.values())
 
 
-def routes(order: Sequence[Sequence[str]], equalities: Sequence[Equality]) -> Routes:
+def routes(
+    order: Sequence[Sequence[str]],
+    equalities: Sequence[Equality],
+    narrowed: Collection[int] = (),
+) -> Routes:
     """Return the paths; ``order`` has per input the columns in the order they have in a key."""
-    tried = (_routes(order, equalities, ranks) for ranks in _orders(len(order)))
-    return min(tried, key=_cost)
+    tried: list[Routes] = []
+    for ranks in _orders(len(order)):
+        found = _routes(order, equalities, narrowed, ranks, set())
+        tried.append(found)
+        if narrowed:  # Once more, now that it is known which arrangements are made anyway.
+            tried.append(_routes(order, equalities, narrowed, ranks, _made(found)))
+    return min(tried, key=lambda found: _cost(found, narrowed))
 
 
-def _cost(found: Routes) -> tuple[int, int, int]:
-    made = {(hop.input, hop.key) for path in found.paths for hop in path}
+def _made(found: Routes) -> set[Arranged]:
+    return {(hop.input, hop.key) for path in found.paths for hop in path}
+
+
+def _cost(found: Routes, narrowed: Collection[int]) -> tuple[int, int, int, int]:
+    made = _made(found)
     copies = Counter(number for number, _ in made)
+    late = (n for path in found.paths for n, hop in enumerate(path) if hop.input in narrowed)
     # Of as many, those that are spread: what all others refer to is often the largest.
-    return len(made), sum(n * n for n in copies.values()), len(found.unenforced)
+    spread = sum(n * n for n in copies.values())
+    return len(made), spread, len(found.unenforced), sum(late)
 
 
 def _orders(inputs: int) -> Iterator[tuple[int, ...]]:
@@ -116,13 +136,16 @@ def _orders(inputs: int) -> Iterator[tuple[int, ...]]:
 
 
 def _routes(
-    order: Sequence[Sequence[str]], equalities: Sequence[Equality], ranks: Sequence[int]
+    order: Sequence[Sequence[str]],
+    equalities: Sequence[Equality],
+    narrowed: Collection[int],
+    ranks: Sequence[int],
+    made: set[Arranged],
 ) -> Routes:
-    made: set[tuple[int, tuple[str, ...]]] = set()
     paths: list[tuple[Lookup, ...]] = []
     unenforced: set[int] = set()
     for start in range(len(order)):
-        path = _path(start, order, equalities, made, ranks)
+        path = _path(start, order, equalities, made, narrowed, ranks)
         made.update((hop.input, hop.key) for hop in path)
         unenforced.update(_unenforced(path, equalities))
         paths.append(path)
@@ -133,13 +156,14 @@ def _path(
     start: int,
     order: Sequence[Sequence[str]],
     equalities: Sequence[Equality],
-    made: set[tuple[int, tuple[str, ...]]],
+    made: set[Arranged],
+    narrowed: Collection[int],
     ranks: Sequence[int],
 ) -> tuple[Lookup, ...]:
     known = [start]
     path: list[Lookup] = []
     while len(known) < len(order):
-        hops: list[tuple[tuple[int, int, int, bool, int], Lookup]] = []
+        hops: list[tuple[tuple[int, int, int, bool, bool, int], Lookup]] = []
         for number in range(len(order)):
             if number in known:
                 continue
@@ -148,7 +172,9 @@ def _path(
                 hop = _lookup(number, order[number], links)
                 shared_by = min(link.shared_by for link in links.values())
                 is_new = (hop.input, hop.key) not in made
-                hops.append(((strength, -len(links), shared_by, is_new, ranks[number]), hop))
+                is_wide = number not in narrowed
+                ranked = (strength, -len(links), shared_by, is_new, is_wide, ranks[number])
+                hops.append((ranked, hop))
         assert hops, "an input that nothing relates to the others"
         _, hop = min(hops, key=lambda ranked: ranked[0])
         path.append(hop)

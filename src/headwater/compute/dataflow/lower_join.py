@@ -131,9 +131,13 @@ class _Leaf:
     kept: list[Expression] = field(default_factory=list)
     """Of a lane: which rows of it."""
 
+    @property
+    def columns(self) -> Sequence[Column]:
+        """Those of the plan; keys that are computed are not among them."""
+        return self.raw.scan.columns if self.raw is not None else self.node.columns
+
     def type_of(self, name: str) -> str:
-        columns = self.raw.scan.columns if self.raw is not None else self.node.columns
-        found = {column.name: column.type for column in columns}
+        found = {column.name: column.type for column in self.columns}
         found.update((key.name, key.expression.type) for key in self.keys.values())
         return found[name]
 
@@ -351,7 +355,10 @@ class _Tree:
 
     def lowered(self, wanted: Sequence[str]) -> Flow:
         build = self._context.build
-        found = routes([leaf.key_order() for leaf in self._leaves], self._equalities)
+        plain = self._conditions([step for step, number in self._steps if number is None])
+        narrowed = frozenset(askable(plain, [leaf.columns for leaf in self._leaves]).values())
+        orders = [leaf.key_order() for leaf in self._leaves]
+        found = routes(orders, self._equalities, narrowed)
         steps = self._checked_first(found)
         if self._shape.narrows:
             steps = self._narrowed(steps)
@@ -368,7 +375,8 @@ class _Tree:
             for number, path in enumerate(found.paths)
         )
         output = build.lane(columns)
-        build.add(DeltaJoin(inputs, paths, output, askable(self._conditions(steps), inputs)))
+        kept = askable(self._conditions(steps), [origin.columns for origin in inputs])
+        build.add(DeltaJoin(inputs, paths, output, tuple(kept)))
         rows = stepped(build.flow_of(output), steps, wanted)
         return (*rows, *self._judged(columns_of(rows), steps, wanted))
 
@@ -411,8 +419,7 @@ class _Tree:
         """Return of each column of an input the number of that, and its type."""
         found: dict[str, tuple[int, str]] = {}
         for number, leaf in enumerate(self._leaves):
-            shown = leaf.raw.scan.columns if leaf.raw is not None else leaf.node.columns
-            found.update((column.name, (number, column.type)) for column in shown)
+            found.update((column.name, (number, column.type)) for column in leaf.columns)
         return found
 
     def _comparisons(self, steps: Sequence[Step]) -> list[tuple[int, Within, int]]:

@@ -20,10 +20,10 @@ from typing import Final
 import pyarrow as pa
 
 from headwater.collection.probe import Kept
-from headwater.compute.dataflow.graph import DeltaJoin, Origin
+from headwater.compute.dataflow.graph import DeltaJoin
 from headwater.compute.dataflow.native import condition_term, where
 from headwater.compute.dataflow.term import Input, Term, levels
-from headwater.compute.ir.expression import Expression
+from headwater.compute.ir.expression import Column, Expression
 
 KNOWN_MAX: Final = 1024
 """Of how many joins a process remembers the conditions as terms."""
@@ -32,17 +32,19 @@ OfUse = Mapping[int, Sequence[Term]]
 """By input: what must be true of its rows."""
 
 
-def askable(conditions: Iterable[Expression], inputs: Sequence[Origin]) -> tuple[Expression, ...]:
-    """Return which of these conditions, none of which can fail, a stage can ask of one input."""
-    names = [_named(origin) for origin in inputs]
-    found = dict.fromkeys(one for one in conditions if _asked(one, names) is not None)
-    return tuple(found)
+def askable(
+    conditions: Iterable[Expression], columns: Sequence[Iterable[Column]]
+) -> dict[Expression, int]:
+    """Return which of these conditions, none of which can fail, a stage can ask of which input."""
+    names = [_named(own) for own in columns]
+    asked = ((one, _asked(one, names)) for one in conditions)
+    return {one: found[0] for one, found in asked if found is not None}
 
 
 @lru_cache(maxsize=KNOWN_MAX)
 def of_use(join: DeltaJoin) -> OfUse:
     """Return the conditions of a join as terms."""
-    return of_use_as(join, [_named(origin) for origin in join.inputs])
+    return of_use_as(join, [_named(origin.columns) for origin in join.inputs])
 
 
 def of_use_as(join: DeltaJoin, names: Sequence[Mapping[str, Input]]) -> OfUse:
@@ -79,8 +81,8 @@ def asked_of(terms: Sequence[Term]) -> Kept | None:
     return Kept(tuple(columns), lambda rows: where(rows, terms))
 
 
-def _named(origin: Origin) -> Mapping[str, Input]:
-    return {column.name: Input(column.name, column.type) for column in origin.columns}
+def _named(columns: Iterable[Column]) -> Mapping[str, Input]:
+    return {column.name: Input(column.name, column.type) for column in columns}
 
 
 def _asked(one: Expression, names: Sequence[Mapping[str, Input]]) -> tuple[int, Term] | None:
