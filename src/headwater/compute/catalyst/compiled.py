@@ -23,6 +23,7 @@ from typing import Final
 
 import msgspec
 
+from headwater.base.decoding import from_msgpack
 from headwater.compute import class_archive
 
 _MARK_BYTES: Final = 32
@@ -46,7 +47,7 @@ def read(file: Path) -> dict[str, bytes] | None:
     mark, data = found[:_MARK_BYTES], found[_MARK_BYTES:]
     if hashlib.sha256(data).digest() != mark:
         return None
-    return msgspec.msgpack.decode(data, type=dict[str, bytes])
+    return from_msgpack(data, dict[str, bytes])
 
 
 def keep(file: Path, code: Mapping[str, bytes]) -> None:

@@ -47,13 +47,13 @@ from headwater.compute.dataflow.flow import (
 )
 from headwater.compute.dataflow.graph import DeltaJoin, Hop, Origin, Scanned, Within
 from headwater.compute.dataflow.hops import Equality, Lookup, Routes, Strength, components, routes
+from headwater.compute.dataflow.leaf import Leaf
 from headwater.compute.dataflow.needs import names
 from headwater.compute.dataflow.ops.of_use import askable
 from headwater.compute.dataflow.ops.within import both_ways, is_comparable
 from headwater.compute.dataflow.raw import (
     Compute,
     Keep,
-    Raw,
     Step,
     judged,
     live_before,
@@ -120,36 +120,6 @@ class _Otherwise(Exception):
 
 
 @dataclass(slots=True)
-class _Leaf:
-    """An input of the join."""
-
-    node: Node
-    raw: Raw | None
-    """As it is stored; ``None``: a lane."""
-    keys: dict[str, Named] = field(default_factory=dict)
-    """Of a lane: key columns that are computed, by their text."""
-    kept: list[Expression] = field(default_factory=list)
-    """Of a lane: which rows of it."""
-
-    @property
-    def columns(self) -> Sequence[Column]:
-        """Those of the plan; keys that are computed are not among them."""
-        return self.raw.scan.columns if self.raw is not None else self.node.columns
-
-    def type_of(self, name: str) -> str:
-        found = {column.name: column.type for column in self.columns}
-        found.update((key.name, key.expression.type) for key in self.keys.values())
-        return found[name]
-
-    def key_order(self) -> list[str]:
-        """Return the columns in the order of a key: by field, so that views agree on it."""
-        if self.raw is not None:
-            ordered = sorted(self.raw.scan.fields, key=lambda f: f.field)
-            return [f.column.name for f in ordered]
-        return [*names(self.node), *(key.name for key in self.keys.values())]
-
-
-@dataclass(slots=True)
 class _Part:
     """A subtree: the names that it uses, and the inputs' columns behind those it shows."""
 
@@ -165,7 +135,7 @@ class _Tree:
 
     def __init__(self, context: Context, shape: _Shape) -> None:
         self._context, self._shape = context, shape
-        self._leaves: list[_Leaf] = []
+        self._leaves: list[Leaf] = []
         self._steps: list[tuple[Step, int | None]] = []
         """Each with the equality that makes it unnecessary, if there is one."""
         self._equalities: list[Equality] = []
@@ -240,7 +210,7 @@ class _Tree:
     def _leaf(self, node: Node) -> _Part:
         stored = None if id(node) in self._shape.laned else raw(node)
         number = len(self._leaves)
-        self._leaves.append(_Leaf(node, stored))
+        self._leaves.append(Leaf(node, stored))
         shown = {column.name: column.type for column in node.columns}
         if stored is None:
             plain = {name: (number, name) for name in shown}
@@ -473,7 +443,7 @@ class _Tree:
                 pieces.extend(judged(self._context.build, leaf.raw, shown, used))
         return tuple(pieces)
 
-    def _origin(self, leaf: _Leaf, carried: frozenset[str]) -> Origin:
+    def _origin(self, leaf: Leaf, carried: frozenset[str]) -> Origin:
         if leaf.raw is not None:
             fields = tuple(f for f in leaf.raw.scan.fields if f.column.name in carried)
             return Scanned(leaf.raw.scan.relation, fields)
