@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from headwater.collection import probe
+from headwater.compute.dataflow.bounds import explained
 from headwater.compute.dataflow.graph import DeltaJoin, Origin
 from headwater.compute.dataflow.ops.of_use import common, of_use
 from headwater.compute.ir.expression import BOOLEAN, Expression
@@ -134,6 +135,10 @@ def test_a_filter_of_one_input_is_asked_early_and_still_evaluated() -> None:
     plan = inner(Filter(A, where("(y_1 > 1)", "y_1")), B, ("x_1", "x_2"))
     assert kept_of(plan) == ["(y_1 > 1)"]
     flow = dataflow(plan)
+    told = [one.strategy for one in explained(flow) if one.operator.startswith("join of")]
+    assert told == [
+        "each change finds its partners: a → b; b → a; of use is only what has (y_1 > 1)"
+    ]
     assert steps(flow, output(flow)) == [["Filter"]]
 
 

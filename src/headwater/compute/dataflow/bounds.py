@@ -196,9 +196,11 @@ def _join(flow: Dataflow, operator: DeltaJoin) -> Explained:
                 unrelated[names[hop.input]] = None
             used.setdefault(hop.arrangement, f"to find partners of a change of {names[number]}")
         paths.append(" → ".join([names[number], *(names[hop.input] for hop in path)]))
+    kept = " and ".join(condition.text for condition in operator.kept)
     return Explained(
         f"join of {', '.join(names)}",
-        f"each change finds its partners: {'; '.join(paths)}",
+        f"each change finds its partners: {'; '.join(paths)}"
+        + (f"; of use is only what has {kept}" if kept else ""),
         "the change, and the matching rows on each hop"
         + (f", which are all of {' and of '.join(unrelated)}" if unrelated else ""),
         tuple(_arranged(flow, name, why) for name, why in used.items()),
