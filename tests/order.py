@@ -8,13 +8,23 @@ from __future__ import annotations
 
 LONG = (
     "tests/spark/test_random_views.py",
-    "tests/end_to_end/test_skeleton.py",
-    "tests/spark/test_view_cluster.py",
     "tests/spark/test_never_refused.py",
-    "tests/spark/test_catalyst_roundtrip.py",
-    "tests/spark/test_tpch.py",
     "tests/spark/test_blame.py",
+    "tests/spark/test_user_functions.py",
+    "tests/spark/test_view_cluster.py",
+    "tests/end_to_end/test_skeleton.py",
+    "tests/spark/test_catalyst_roundtrip.py",
+    "tests/simulation/test_killed_nth.py",
+    "tests/integration/test_materialize_sql.py",
+    "tests/spark/test_recompute.py",
+    "tests/spark/test_pipeline_flows.py",
+    "tests/spark/test_object_store.py",
+    "tests/spark/test_python_page.py",
+    "tests/spark/test_programs.py",
     "tests/spark/test_bounds.py",
+    "tests/spark/test_windows.py",
+    "tests/spark/test_pairs.py",
+    "tests/spark/test_tpch.py",
     "tests/spark/test_dialect.py",
 )
 """More than some twenty seconds of processor time."""
