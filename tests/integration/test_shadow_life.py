@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -110,5 +112,11 @@ def test_a_process_that_died_is_started_again_by_whoever_asks() -> None:
             assert pid is not None
             os.kill(pid, signal.SIGKILL)
             await_end(pid)
-            ask()
+            until(partial(_answers_anew, own, ask, pid), "another process")
             assert oid(own, "t") is not None
+
+
+def _answers_anew(own: Shadow, ask: Callable[[], object], killed: int) -> bool:
+    """Ask; whether another process is there. A session that has not yet noticed may answer."""
+    ask()
+    return own.instance.postmaster_pid != killed
