@@ -96,6 +96,23 @@ def test_what_may_fail_on_rows_of_a_join_is_done_before_the_next() -> None:
             assert len(only(top, DeltaJoin).inputs) == 2, "nothing comes after it"
 
 
+def test_a_key_that_may_fail_is_asked_of_the_rows_of_its_join_alone() -> None:
+    """Of an input it would be asked on rows that join nothing, on which the plan does not fail."""
+    both = inner(A, B, ("x_1", "x_2"))
+    for text, inputs in (("upper(y_1)", 3), ("(10 div y_1)", 2)):
+        key = Expression(text, "bigint", True, ("y_1",))
+        for join in (
+            Join(both, C, "inner", (JoinKey(key, plain("z_3")),)),
+            Join(C, both, "inner", (JoinKey(plain("z_3"), key),)),
+        ):
+            flow = dataflow(join)
+            last = [o for o in flow.operators if isinstance(o, DeltaJoin)][-1]
+            assert len(last.inputs) == inputs, text
+            assert kinds(flow).count("DeltaJoin") == (1 if inputs == 3 else 2)
+    alone = dataflow(inner(Join(A, C, "inner", (JoinKey(key, plain("z_3")),)), B, ("x_1", "x_2")))
+    assert kinds(alone).count("DeltaJoin") == 1, "all rows of A get to it"
+
+
 def _filters(node: Node) -> list[str]:
     """The filters before and after the one join of a plan."""
     flow = dataflow(node)

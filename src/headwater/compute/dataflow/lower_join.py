@@ -19,9 +19,10 @@ inequalities between columns of theirs keep most pairs from being made (``ops/wi
 
 What is not taken into the one join and becomes an input of its own: a join that two operators read,
 one whose names are also used elsewhere in the tree (names are distinct where they are visible, not
-below), a side whose key is computed from several inputs, and one whose filters or computations may
-fail on a row (``ir/fallible.py``): what they fail on is an error of the view, as it is of the plan,
-also if it joins nothing further. Which those are is found by trying.
+below), a side whose key is computed from several inputs, and one whose filters, computations or
+keys may fail on a row (``ir/fallible.py``): what they fail on is an error of the view, as it is of
+the plan: on just the rows of that side, also if these join nothing further. Which those are is
+found by trying.
 
 Kept by: this module, against an oracle (``tests/unit/dataflow/test_random_plans.py``).
 Relied on by: ``lower.py``, ``lower_match.py``.
@@ -276,6 +277,8 @@ class _Tree:
         if source in part.plain:
             return part.plain[source]
         if len(part.leaves) > 1:
+            # It is asked of the rows of the join, not of those of an input that join nothing.
+            self._require_safe(part, part.node, (key,))
             owner = {part.plain[name][0] for name in key.columns if name in part.plain}
             shown = all(
                 part.plain.get(name) == (number, name) for name in key.columns for number in owner
