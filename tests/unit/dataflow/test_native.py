@@ -11,6 +11,7 @@ from headwater.compute.dataflow.edge import Edge, lane_scan
 from headwater.compute.dataflow.native import native
 from headwater.compute.dataflow.operator import update_schema
 from headwater.compute.dataflow.passage import mentioned
+from headwater.compute.dataflow.term import Constant
 from headwater.compute.ir.expression import Column, Expression, Named
 from headwater.compute.ir.node import Filter, Node, Project
 from headwater.persist.consolidate import DIFF, TIME
@@ -167,3 +168,28 @@ def test_a_list_is_searched_whole() -> None:
         kept, failed = found.moved(pa.table(rows, schema=schema), schema)
         assert kept.column("a_1").to_pylist() == list(range(0, 2 * count, 2))
         assert not failed.num_rows
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("-1234567890123456789012345678.9123456789BD", "-1234567890123456789012345678.9123456789"),
+        ("(- 99999999999999999999999999999999999999BD)", f"-{'9' * 38}"),
+        ("(12345678901234567890123456789.12BD + 0.01BD)", "12345678901234567890123456789.13"),
+        (
+            "(0.12345678901234567890BD * 0.1234567890123456BD)",
+            "0.015241578753238827009449866913427840",
+        ),
+    ],
+)
+def test_a_literal_has_all_its_digits(text: str, value: str) -> None:
+    """Python's own arithmetic of decimals rounds to 28, and that of a sign as well."""
+    digits, scale = len(value.replace("-", "").replace(".", "")), len(value.partition(".")[2])
+    for wide in (f"decimal({n},{scale})" for n in range(digits - 1, 39)):
+        found = native(Edge(0, _showing(SCAN, text, wide), 1))
+        if found is not None:
+            (shown,) = found.shown
+            assert isinstance(shown, Constant)
+            assert str(shown.value) == value
+            return
+    pytest.fail("of no type")

@@ -270,7 +270,7 @@ def _constant_as(term: Constant, type_: str) -> Term:
     value = Decimal(term.value)
     exponent = value.as_tuple().exponent
     assert isinstance(exponent, int), "a number"
-    if -exponent > wide[1] or abs(value) >= Decimal(10) ** (wide[0] - wide[1]):
+    if -exponent > wide[1] or value.copy_abs() >= Decimal(10) ** (wide[0] - wide[1]):
         raise NotNative(f"a cast of {value} to {type_} may not fit")
     return Constant(value, type_)
 

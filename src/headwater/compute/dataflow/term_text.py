@@ -18,7 +18,7 @@ import re
 from calendar import monthrange
 from collections.abc import Mapping
 from datetime import date, timedelta
-from decimal import Decimal
+from decimal import Context, Decimal
 from itertools import zip_longest
 from typing import Any, Final, NoReturn
 
@@ -34,6 +34,8 @@ _TOKEN: Final = re.compile(
 _INTEGERS: Final = {"": "int", "L": "bigint", "S": "smallint", "Y": "tinyint"}
 _TYPE: Final = re.compile(r"\s*([A-Za-z_]+(?:\(\s*\d+\s*,\s*\d+\s*\))?)\s*\)")
 _MONTHS: Final = {"MONTH": 1, "YEAR": 12}
+_EXACT: Final = Context(prec=80)
+"""Twice as many digits as a decimal may have."""
 
 
 def term_of(expression: Expression, names: Mapping[str, Term]) -> Term:
@@ -186,9 +188,13 @@ class _Reader:
                 self._must(")")
                 return found
             case "mark" if text == "-":
-                of = self._single()
-                if isinstance(of, Constant) and isinstance(of.value, int | Decimal):
-                    return Constant(-of.value, of.type)
+                match self._single():
+                    case Constant(int(value), type_):
+                        return Constant(-value, type_)
+                    case Constant(Decimal() as value, type_):
+                        return Constant(value.copy_negate(), type_)  # A minus rounds to 28 digits.
+                    case _:
+                        pass
         return self._refuse()
 
     def _called(self, word: str) -> Term:
@@ -299,8 +305,8 @@ def _folded(operator: Any, left: Term, right: Term) -> Term:
         and isinstance(right.value, Decimal)
     ):
         one, other = left.value, right.value
-        value = {"+": one + other, "-": one - other, "*": one * other}[operator]
-        return Constant(value, found.type)
+        exactly = {"+": _EXACT.add, "-": _EXACT.subtract, "*": _EXACT.multiply}[operator]
+        return Constant(exactly(one, other), found.type)
     return found
 
 
