@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from headwater.compute.dataflow.graph import (
@@ -159,6 +161,23 @@ def test_a_filter_that_may_fail_or_comes_after_one_stays_after_the_join() -> Non
     assert _filters(Filter(before, where(fails, "y_1"))) == ["below (y_1 > 1)", f"after {fails}"]
 
 
+def test_a_filter_stays_after_the_join_where_the_key_of_its_lane_may_fail() -> None:
+    """Below, the key would not be asked of rows that it fails on, as an outer join asks it."""
+    condition = where("(z_2 > 1)", "z_2")
+    for text, place in (("upper(x_2)", "below"), ("(10 div x_2)", "after")):
+        key = JoinKey(plain("x_1"), Expression(text, "bigint", True, ("x_2",)))
+        for kind in ("inner", "left"):  # One that the filter makes an inner join.
+            joined = Join(A, B, kind, (key,))
+            assert _filters(Filter(joined, condition)) == [f"{place} (z_2 > 1)"], (text, kind)
+
+
+def test_an_equality_of_a_filter_that_no_path_looks_up_by_is_checked() -> None:
+    condition = where("(y_1 = w_3)", "y_1", "w_3")
+    for a in (A, Filter(A, where("(y_1 > 1)", "y_1"))):
+        keyed = inner(inner(a, B, ("x_1", "x_2")), C, ("z_2", "z_3"))
+        assert "after (y_1 = w_3)" in _filters(Filter(keyed, condition))
+
+
 def test_what_is_stored_is_arranged_for_all_and_filtered_by_each() -> None:
     kept = Filter(inner(A, B, ("x_1", "x_2")), where("(y_1 > 1)", "y_1"))
     assert _filters(kept) == ["after (y_1 > 1)"]
@@ -284,6 +303,35 @@ def test_paths_come_to_what_a_filter_narrows_before_they_go_to_the_rest() -> Non
         firsts = [path[0] for number, path in enumerate(visited(found)) if number != narrow]
         assert firsts == [narrow, narrow]
         assert made(found) == made(routes(names, equal)), "by the same arrangements"
+
+
+def _any(random: Random, names: list[list[str]], number: int) -> tuple[int, str]:
+    return number, random.choice(names[number])
+
+
+def test_whatever_is_narrow_every_equality_is_enforced_or_reported() -> None:
+    random = Random(5)
+    for _ in range(500):
+        names = [[f"{c}_{n}" for c in "ab"] for n in range(random.choice([2, 3, 3, 4]))]
+        equal = [
+            Equality(_any(random, names, random.randrange(n)), _any(random, names, n))
+            for n in range(1, len(names))
+        ]
+        for _ in range(random.randint(0, 2)):
+            a, b = random.sample(range(len(names)), 2)
+            ends = (_any(random, names, a), _any(random, names, b))
+            equal.append(Equality(*ends, strength="key" if random.random() < 0.5 else "filter"))
+        narrow = {n for n in range(len(names)) if random.random() < 0.4}
+        found = routes(names, equal, narrow)
+        for path in found.paths:
+            same = {name: {name} for own in names for name in own}
+            for hop in path:
+                for probed, key in zip(hop.probe, hop.key, strict=True):
+                    both = same[probed] | same[key]
+                    same.update(dict.fromkeys(both, both))
+            for number, one in enumerate(equal):
+                if number not in found.unenforced:
+                    assert one.right[1] in same[one.left[1]], (equal, narrow)
 
 
 def test_no_arrangement_more_is_made_to_come_to_what_is_narrow() -> None:

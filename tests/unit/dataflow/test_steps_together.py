@@ -15,13 +15,14 @@ from dataclasses import dataclass, field
 from itertools import count, product
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pytest
 from msgspec import structs
 
 from headwater.base.ids import GlobalId
+from headwater.collection import probe
 from headwater.compute import maintained
 from headwater.compute.dataflow import joint, lanes, memory, remembered, written
 from headwater.compute.dataflow.chain import Chain
@@ -32,6 +33,7 @@ from headwater.compute.dataflow.task import Done
 from headwater.compute.ir.expression import Comparison, Field, JoinKey, Named
 from headwater.compute.ir.node import (
     Aggregate,
+    Filter,
     Join,
     Node,
     Project,
@@ -56,7 +58,7 @@ from headwater.testing.plans import random_plan
 from headwater.testing.relations import RELATIONS, Histories, random_history, with_debts
 from headwater.testing.stages import Stages
 from tests.seeds import seeds
-from tests.unit.dataflow.lowered_plans import A, B, call, column, inner, plain
+from tests.unit.dataflow.lowered_plans import A, B, call, column, inner, plain, where
 from tests.unit.dataflow.ranged_views import RangedView, as_row, opened
 from tests.unit.dataflow.test_ranges import compare, write
 
@@ -172,6 +174,33 @@ def alike(random: Random) -> Iterator[Node]:
         yield keep(join, random.sample(names, random.randint(1, len(names))))
 
 
+FILTERS = (
+    ("a", 0, "({} > 0)"),
+    ("b", 0, "({} >= 2)"),
+    ("b", 0, "({} IS NULL)"),
+    ("s", 0, "({} = 'a')"),
+    ("g", 1, "({} IS NOT NULL)"),
+    ("h", 1, "({} = 'b')"),
+    ("a", 0, "(({0} < 2) OR ({0} IS NULL))"),
+)
+
+
+def narrowed(random: Random) -> Iterator[Node]:
+    """Yield one join again and again, each time under some of a few filters."""
+    some = random.sample(FILTERS, 3)
+    how: Literal["=", "<=>"] = "=" if random.random() < 0.5 else "<=>"
+    for number in count(1):
+        sides = (_scan("r", 2 * number), _scan("u", 2 * number + 1))
+        key = JoinKey(plain(f"a_{2 * number}", "int"), plain(f"f_{2 * number + 1}", "int"), how)
+        node: Node = Join(*sides, "inner", (key,))
+        names = [column.name for column in node.columns]
+        for field_, side, text in some:
+            if random.random() < 0.7:
+                name = f"{field_}_{2 * number + side}"
+                node = Filter(node, where(text.format(name), name))
+        yield keep(node, random.sample(names, random.randint(1, len(names))))
+
+
 def _scan(relation: str, number: int) -> Scan:
     fields = RELATIONS[relation].items()
     return Scan(relation, tuple(Field(f, column(f"{f}_{number}", type_)) for f, type_ in fields))
@@ -254,6 +283,32 @@ def test_joins_of_several_views_are_one_if_they_are_the_same(
     assert len(as_one) > 5, as_one
 
 
+@pytest.mark.parametrize("first", seeds(8, 800, 8))
+def test_joins_under_different_filters_are_one_that_keeps_what_any_of_them_wants(
+    first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    print(f"seeds {first} to {first + 7}")
+    asked: list[int] = []
+
+    def counted(joins: Sequence[DeltaJoin], wanted: Sequence[Sequence[str]]) -> joint.Joint:
+        one = real(joins, wanted)
+        asked.append(sum(map(len, one.asked.values())))
+        return one
+
+    real = joint.joint
+    monkeypatch.setattr(joint, "joint", counted)
+    monkeypatch.setattr(probe, "PAIRS_MANY", 1)
+    for seed in range(first, first + 8):
+        random = Random(f"narrowed {seed}")
+        lived(random, narrowed(random), seed)
+    assert sum(map(bool, asked)) > 5, asked
+
+
+def _asked_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one of the views leaves out is left out for all."""
+    monkeypatch.setattr(joint, "common", lambda several: several[0])
+
+
 def _held_at_upper(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was before the upper and what is at it are no longer told apart."""
     monkeypatch.setattr(Interval, "hold", property(lambda interval: interval.upper))
@@ -280,6 +335,18 @@ def test_a_defect_is_caught(
     life()
     plant(monkeypatch)
     with pytest.raises(AssertionError, match=rf"seed {seed}, time \d+"):
+        life()
+
+
+def test_what_one_view_leaves_out_is_not_left_out_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    def life() -> None:
+        for seed in range(8):
+            random = Random(f"narrowed {seed}")
+            lived(random, narrowed(random), seed)
+
+    life()
+    _asked_by_one(monkeypatch)
+    with pytest.raises(AssertionError, match=r"seed \d, time \d+"):
         life()
 
 

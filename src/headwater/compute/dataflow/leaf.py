@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from headwater.compute.dataflow.needs import names
 from headwater.compute.dataflow.raw import Raw
 from headwater.compute.ir.expression import Column, Expression, Named
+from headwater.compute.ir.fallible import may_fail
 from headwater.compute.ir.node import Node
 
 
@@ -26,6 +27,8 @@ class Leaf:
     """As it is stored; ``None``: a lane."""
     keys: dict[str, Named] = field(default_factory=dict)
     """Of a lane: key columns that are computed, by their text."""
+    one: Named | None = None
+    """Of a lane: a key of ours that is the same in all rows."""
     kept: list[Expression] = field(default_factory=list)
     """Of a lane: which rows of it."""
 
@@ -37,12 +40,21 @@ class Leaf:
     def type_of(self, name: str) -> str:
         """Return the type of a column, or of a key that is computed."""
         found = {column.name: column.type for column in self.columns}
-        found.update((key.name, key.expression.type) for key in self.keys.values())
+        found.update((key.name, key.expression.type) for key in self.computed())
         return found[name]
+
+    def key_may_fail(self) -> bool:
+        """Whether it does on a row: no filter after the join may keep that row from it."""
+        types = {column.name: column.type for column in self.columns}
+        return any(may_fail(key.expression, types) for key in self.keys.values())
 
     def key_order(self) -> list[str]:
         """Return the columns in the order of a key: by field, so that views agree on it."""
         if self.raw is not None:
             ordered = sorted(self.raw.scan.fields, key=lambda f: f.field)
             return [f.column.name for f in ordered]
-        return [*names(self.node), *(key.name for key in self.keys.values())]
+        return [*names(self.node), *(key.name for key in self.computed())]
+
+    def computed(self) -> list[Named]:
+        """Return the key columns that a lane gets."""
+        return [*self.keys.values(), *([] if self.one is None else [self.one])]

@@ -320,8 +320,8 @@ class _Tree:
             leaf = self._leaves[number]
             if leaf.raw is not None:
                 raise _Otherwise(laned=[leaf.node])
-            leaf.keys[ONE.text] = Named(self._context.build.fresh("one"), ONE)
-            ends.append((number, leaf.keys[ONE.text].name))
+            leaf.one = Named(self._context.build.fresh("one"), ONE)
+            ends.append((number, leaf.one.name))
         self._equalities.extend(Equality(ends[0], end, strength="constant") for end in ends[1:])
 
     # ---- the operator ----------------------------------------------------------------------
@@ -428,7 +428,8 @@ class _Tree:
         if not condition.columns:
             return False
         for leaf in self._leaves:
-            if leaf.raw is None and set(condition.columns) <= set(names(leaf.node)):
+            mine = leaf.raw is None and set(condition.columns) <= set(names(leaf.node))
+            if mine and not leaf.key_may_fail():
                 leaf.kept.append(condition)
                 return True
         return False
@@ -453,7 +454,7 @@ class _Tree:
         flow = self._context.flow(leaf.node)
         for condition in leaf.kept:
             flow = filtered(flow, condition)
-        flow = computed(flow, tuple(leaf.keys.values()))
+        flow = computed(flow, tuple(leaf.computed()))
         return self._context.build.origin(flow)
 
     def _hop(
@@ -464,7 +465,7 @@ class _Tree:
         known: set[int],
     ) -> Hop:
         name = self._context.build.arrangement(origin, lookup.key)
-        one = self._leaves[lookup.input].keys.get(ONE.text)
+        one = self._leaves[lookup.input].one
         within: tuple[Within, ...] = ()
         if one is not None and lookup.key == (one.name,):
             within = tuple(w for a, w, b in compared if a in known and b == lookup.input)
