@@ -27,7 +27,7 @@ from headwater.persist.errors import CollectionHasErrors
 from headwater.testing.few_rows import FEW_ROWS
 from headwater.testing.random_failures import failing_query
 from headwater.testing.random_sql import TABLES
-from tests.spark.test_random_sql import UNCOMPILED, Batch, rows_of
+from tests.spark.test_random_sql import UNCOMPILED, Batch, rows_of, schema
 
 pytestmark = pytest.mark.spark
 
@@ -113,3 +113,36 @@ def test_all_ways_fail_at_the_same_times(
     story.step()
     wrong = story.differences(queries)
     assert not wrong, "\n\n".join(wrong)
+
+
+OUTER = {
+    # What the filter says of the NULLs of rows without a partner is known before any row is seen.
+    "is_there": "SELECT b.k FROM t b LEFT JOIN v a ON a.k = b.k WHERE a.k IS NOT NULL "
+    "AND 10 div (b.k - 3) < b.k",
+    "computed": "SELECT b.k, q, a.k AS ak FROM (SELECT k, 10 div (k - 3) AS q FROM t) b "
+    "LEFT JOIN v a ON a.k = b.k WHERE a.k IS NOT NULL",
+    # A key is asked of all rows of its side, also if a filter makes an inner join of it.
+    "key": "SELECT a.k, b.h FROM t a LEFT JOIN u b ON a.k = 10 div b.y WHERE b.k > 1",
+}
+
+
+def test_outer_joins_fail_where_their_plans_do(spark: Any, client: Client) -> None:
+    story = Story(spark.newSession(), client, Random(1))
+    rows: dict[str, dict[str, Any]] = {
+        "t": {"k": 3, "x": 1},
+        "u": {"k": 1, "h": "a", "y": 0},
+        "v": {"k": 1},
+    }
+    for table, row in rows.items():
+        writer, _ = client.create_or_load(table, schema(table))
+        writer.write([({**dict.fromkeys(TABLES[table]), **row}, 0, 1)]).result()
+        writer.seal(1).result()
+    story.upper = 1
+    for name, sql in OUTER.items():
+        for prefix, rules in (("kept", True), ("whole", False)):
+            story.controller.create_view(f"{prefix}_{name}", sql, rules=rules, start=0)
+    while story.controller.run_once():
+        pass
+    assert not story.differences(OUTER)
+    reads = [client.reader(f"kept_{name}").snapshot(0, timeout=0) for name in OUTER]
+    assert [answered(read.to_table) for read in reads] == ["an error"] * len(OUTER)

@@ -34,6 +34,18 @@ from headwater.compute.session import new_session
 from headwater.persist.spark import without_gaps
 
 _CLASSES: Final = ("Tried", "Failures")
+_LEAVE_OUT: Final = ",".join(
+    f"org.apache.spark.sql.catalyst.optimizer.{rule}"
+    for rule in (
+        "BooleanSimplification",
+        "NullPropagation",
+        "NullDownPropagation",
+        "ReplaceNullWithFalseInPredicate",
+        "SimplifyConditionals",
+    )
+)
+"""Rules by which what may fail is not evaluated where what comes after it is known: never true of
+the NULLs of an outer join, for example."""
 OTHER: Final = "INTERNAL_ERROR"
 """The condition of an exception that has none."""
 
@@ -75,6 +87,7 @@ def passage_session(session: Any) -> Any:
     bound(made)
     made.conf.set("spark.sql.codegen.wholeStage", "false")
     made.conf.set("spark.sql.adaptive.enabled", "false")
+    made.conf.set("spark.sql.optimizer.excludedRules", _LEAVE_OUT)
     register(made)
     return made
 
