@@ -21,7 +21,8 @@ from headwater.compute.catalyst.try_eval import passage_session
 from headwater.compute.dataflow.edge import Edge, lane_scan
 from headwater.compute.dataflow.native import native
 from headwater.compute.dataflow.operator import update_schema
-from headwater.compute.dataflow.passage import TRY, mentioned
+from headwater.compute.dataflow.passage import TRY
+from headwater.compute.dataflow.texts import mentioned
 from headwater.compute.ir.expression import Column, Expression, Named
 from headwater.compute.ir.node import Project
 from headwater.persist.consolidate import DIFF, TIME

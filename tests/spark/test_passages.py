@@ -438,12 +438,6 @@ def test_generators_without_an_array_are_said_to_have_none(session: Any) -> None
     plan = workspace.compile_sql("SELECT a, x FROM t LATERAL VIEW json_tuple(s, 'k') j AS x")
     found = [why_not_linear(n) for n in _chain_of(plan.shown()) if isinstance(n, Generate)]
     assert found == ["json_tuple has no form as an array"]
-    call = expression("mine(a_1)", "int", "a_1")
-    assert why_not_linear(Project(lane_scan((A,)), (Named("x_1", call),))) is None
-    assert (
-        why_not_linear(Project(lane_scan((A,)), (Named("x_1", call),)), ["Mine"])
-        == "mine() is a function in Python"
-    )
 
 
 def _chain_of(node: Node) -> Iterator[Node]:

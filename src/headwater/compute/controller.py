@@ -336,7 +336,7 @@ class ViewController:
         """Whether a view that fails keeps others for too long from merging what they share."""
         if not isinstance(view, MaintainedView) or view.id not in self._stalled:
             return False
-        if due(state, view) is None or self._stepper.is_hydrating(view.id):
+        if due(state, view) is None or self._stepper.is_in_hand(view.id):
             return False
         beside = [each for each in _others(state, view) if isinstance(each, MaintainedView)]
         return maintained.pins(state, view, beside, PINNED_MS_MAX)
@@ -367,7 +367,7 @@ class ViewController:
             raise InvalidUsage("the controller is running already")
         self._stopping.clear()
         self._stepper.start_background()
-        self._recomputer.start_background()
+        self._recomputer.beside.start()
         self._thread = threading.Thread(target=self._loop, name="headwater-views", daemon=True)
         self._thread.start()
 
@@ -378,7 +378,7 @@ class ViewController:
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.join()
-            self._recomputer.stop_background()
+            self._recomputer.beside.stop()
             self._stepper.stop_background()
 
     def _loop(self) -> None:
@@ -410,8 +410,8 @@ class ViewController:
             view
             for view in definition.stored(state)
             if due(state, view) is not None
-            and not self._stepper.is_hydrating(view.id)
-            and not self._recomputer.is_waiting(view.id)
+            and not self._stepper.is_in_hand(view.id)
+            and view.id not in self._recomputer.beside
             and (view.id not in self._stalled or self._stalled[view.id].retry_at_ms <= now_ms)
         )
         return ready or None

@@ -19,6 +19,7 @@ from headwater.algebra.frontier import Frontier
 from headwater.base.ids import GlobalId
 from headwater.compute.dataflow.bounds import explained
 from headwater.compute.definition import Definition
+from headwater.compute.ir import plan as plans
 from headwater.compute.maintained import MaintainedView
 from headwater.persist.batch import Times
 from headwater.persist.state import State
@@ -123,6 +124,7 @@ def described(
 
 
 def _operators(state: State, view: MaintainedView) -> Iterator[OperatorDescription]:
+    functions = plans.decoded(view.plan).functions
     for one in explained(view.flow):
         kept = []
         for name in one.kept:
@@ -131,7 +133,8 @@ def _operators(state: State, view: MaintainedView) -> Iterator[OperatorDescripti
             kept.append(
                 StateDescription(name.name, name.kind, name.of, name.key, name.why, gid, size)
             )
-        yield OperatorDescription(one.operator, one.strategy, one.bound, tuple(kept), one.after)
+        over = tuple(plans.as_named(line, functions) for line in one.after)
+        yield OperatorDescription(one.operator, one.strategy, one.bound, tuple(kept), over)
 
 
 def _size(state: State, gid: GlobalId) -> Size:

@@ -7,8 +7,8 @@ from typing import Any
 
 from headwater.compute.dataflow import bounds
 from headwater.compute.dataflow.graph import Dataflow
-from headwater.compute.dataflow.lower import lowered
-from headwater.compute.install import IN_PYTHON
+from headwater.compute.install import strategy
+from headwater.compute.ir import plan as plans
 from headwater.compute.query import compiled
 from headwater.persist import evolution
 from headwater.persist.client import Client
@@ -25,11 +25,7 @@ def explained_query(client: Client, session: Any, sql: str, relations: Mapping[s
     }
     with or_ended(session):
         plan = compiled(session, sql, schemas).plan
-    if plan.functions:
-        names = ", ".join(f"{function.name}()" for function in plan.functions)
-        return f"recomputed once per input time: {names}: {IN_PYTHON}\n"
-    flow = lowered(plan.root)
+    flow = strategy(plan)
     if isinstance(flow, Dataflow):
-        return bounds.written(flow)
-    why = f"no incremental rule yet for {flow.kind}: {flow.reason}"
-    return f"recomputed once per input time: {why}\n"
+        return plans.as_named(bounds.written(flow), plan.functions)
+    return f"recomputed once per input time: no incremental rule yet for {flow}\n"

@@ -49,6 +49,7 @@ from headwater.compute.dataflow.task import (
     Updates,
     ViewTask,
 )
+from headwater.compute.ir import plan as plans
 from headwater.compute.maintained import GroupStep, MaintainedView
 from headwater.compute.step import job_group
 from headwater.persist.batch import Segment
@@ -114,7 +115,8 @@ class SparkTasks:
 
     def program(self, flow: Dataflow) -> Callable[[StepTask], Done]:
         """Plan a phase, to be run as a job for each range."""
-        program = Program(self.session, Chain((flow,)), (self.view.id,))
+        functions = plans.decoded(self.view.plan).functions
+        program = Program(self.session, Chain((flow,)), (self.view.id,), [functions])
         group, description = self.view.reader_id, self._description
         return lambda task: program.run(task, group, description)
 

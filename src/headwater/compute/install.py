@@ -30,6 +30,7 @@ from headwater.collection.run_layout import OrderedRunLayout, RunLayout
 from headwater.collection.schema import Column, arrow_schema, telling
 from headwater.collection.types import SqlType
 from headwater.compute import maintained, recompute
+from headwater.compute.catalyst.user_functions import is_by_row
 from headwater.compute.dataflow import graph
 from headwater.compute.dataflow.graph import Arrangement, Dataflow, Scanned
 from headwater.compute.dataflow.lower import NoRule, lowered
@@ -69,7 +70,10 @@ from headwater.persist.state import CollectionState, State
 ASKED: Final = "what is asked to be recomputed"
 """Why a view is recomputed whose rules are not to be used."""
 
-IN_PYTHON: Final = "a function of the user's in Python, which no rule calls"
+BY_BATCH: Final = (
+    "a function in Python that is called with many rows at a time, and may look at the rows beside "
+    "its own (one of a row's values, @udf, is called for what changed only)"
+)
 """Why a view is recomputed that calls one."""
 
 ARRANGE: Final = "arrange/"
@@ -171,6 +175,17 @@ class _Parts:
             )
 
 
+def strategy(plan: plans.Plan) -> Dataflow | str:
+    """Return how a view of a plan is kept; a text: it is recomputed, and this is why."""
+    by_batch = [function.name for function in plan.functions if not is_by_row(function)]
+    if by_batch:
+        return f"{', '.join(f'{name}()' for name in by_batch)}: {BY_BATCH}"
+    flow = lowered(plan.root)
+    if isinstance(flow, NoRule):
+        return plans.as_named(f"{flow.kind}: {flow.reason}", plan.functions)
+    return flow
+
+
 class Installer:
     """Makes views from one state; they share the arrangements that it adds."""
 
@@ -197,12 +212,9 @@ class Installer:
         read = {relation: wanted.inputs[relation] for relation in query.plan.relations}
         if not wanted.rules:
             return self._recomputed(wanted, query, read, ASKED)
-        if query.plan.functions:
-            names = ", ".join(f"{function.name}()" for function in query.plan.functions)
-            return self._recomputed(wanted, query, read, f"{names}: {IN_PYTHON}")
-        flow = lowered(query.plan.root)
-        if isinstance(flow, NoRule):
-            return self._recomputed(wanted, query, read, f"{flow.kind}: {flow.reason}")
+        flow = strategy(query.plan)
+        if isinstance(flow, str):
+            return self._recomputed(wanted, query, read, flow)
         return self._maintained(wanted, query, read, flow)
 
     def _recomputed(

@@ -44,6 +44,7 @@ from headwater.compute.dataflow.task import (
     Updates,
     ViewTask,
 )
+from headwater.compute.ir import plan as plans
 from headwater.compute.step import Interval, due, held, token
 from headwater.compute.stored_view import StoredView
 from headwater.persist.batch import Part, Times
@@ -106,12 +107,22 @@ class MaintainedView(StoredView, frozen=True, kw_only=True, tag_field="kind", ta
         return _flow(self.dataflow)
 
     @property
+    def calls(self) -> bool:
+        """Whether its steps call functions of the user's, which take as long as they like."""
+        return _calls(self.plan)
+
+    @property
     def schedules(self) -> bool:
         """Whether it may change although no input does, at times that its states know."""
         return any(isinstance(operator, graph.Temporal) for operator in self.flow.operators)
 
 
 _flow = lru_cache(maxsize=1024)(graph.decoded)
+
+
+@lru_cache(maxsize=4096)
+def _calls(plan: bytes) -> bool:
+    return bool(plans.decoded(plan).functions)
 
 
 def arrangements(state: State) -> dict[GlobalId, SharedArrangement]:
@@ -198,6 +209,8 @@ class GroupStep:
     state: State
     views: tuple[ViewStep, ...]
     shared: Mapping[GlobalId, SharedArrangement] = field(default_factory=dict)
+    others: frozenset[GlobalId] = frozenset()
+    """The shared arrangements that steps of other views write, which may run beside this one."""
 
     def task(
         self,
@@ -268,8 +281,9 @@ class GroupStep:
         itself; the rest is theirs.
         """
         own = self.state.upper(self._collection(arrangement.id))
-        hydrating = any(step.hydrating for step in self.views)
-        return not hydrating or own == Frontier.of(arrangement.start)
+        if any(step.hydrating for step in self.views):
+            return own == Frontier.of(arrangement.start)
+        return arrangement.id not in self.others
 
     def advanced(self) -> Iterator[SharedArrangement]:
         """Yield the shared arrangements that this step writes."""
@@ -298,11 +312,20 @@ def plan_view(state: State, view: MaintainedView, cuts: Cuts | None = None) -> V
     return ViewStep(state, view, interval, deltas, errors)
 
 
-def plan_group(state: State, views: Sequence[ViewStep]) -> GroupStep:
-    """Return the step of these views together."""
+def plan_group(
+    state: State, views: Sequence[ViewStep], live: Iterable[MaintainedView] = ()
+) -> GroupStep:
+    """Return the step of these views together; ``live`` are all views there are.
+
+    Views that call functions are stepped beside those that do not, and leave to them what both use.
+    """
     wanted = {gid for step in views for gid in step.view.shared}
     known = arrangements(state)
-    return GroupStep(state, tuple(views), {gid: known[gid] for gid in sorted(wanted)})
+    others: set[GlobalId] = set()
+    if any(step.view.calls for step in views):
+        others = {gid for view in live if not view.calls for gid in view.shared}
+    shared = {gid: known[gid] for gid in sorted(wanted)}
+    return GroupStep(state, tuple(views), shared, frozenset(others))
 
 
 def commands(

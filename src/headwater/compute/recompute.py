@@ -46,6 +46,7 @@ from headwater.algebra.frontier import Frontier
 from headwater.base.errors import HeadwaterError
 from headwater.compute.answer import is_small, rows_of
 from headwater.compute.catalyst import blame, user_functions
+from headwater.compute.catalyst.called import RAISE_INSTEAD
 from headwater.compute.catalyst.query_session import query_session
 from headwater.compute.catalyst.render import execute
 from headwater.compute.catalyst.try_eval import plain
@@ -88,9 +89,6 @@ NEGATIVE: Final = "NEGATIVE_MULTIPLICITY"
 
 ENDLESS: Final = frozenset({"RECURSION_LEVEL_LIMIT_EXCEEDED", "RECURSION_ROW_LIMIT_EXCEEDED"})
 """Conditions of a recursion that goes further than it may: how far it goes, the rows say."""
-
-
-RAISE_INSTEAD: Final = "; if a row is to blame let it raise ValueError: the view then has an error"
 
 
 class RecomputedView(StoredView, frozen=True, kw_only=True, tag_field="kind", tag="recomputed"):

@@ -16,13 +16,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 from typing import Any, Final
 
 from headwater.base.errors import HeadwaterError
-from headwater.base.ids import GlobalId
 from headwater.compute import recompute
+from headwater.compute.beside import Beside
 from headwater.compute.recompute import Changes, GoOn, RecomputedView
 from headwater.compute.step import StepFailed, last_line
 from headwater.persist.commands import All, Atomic
@@ -48,52 +47,31 @@ class Recomputer:
     ) -> None:
         self._core, self._session = core, session
         self._stall, self._recovered = stall, recovered
-        self._background: ThreadPoolExecutor | None = None
-        self._waiting: set[GlobalId] = set()
-
-    def start_background(self) -> None:
-        """Recompute beside the other steps from now on."""
-        self._background = ThreadPoolExecutor(1, thread_name_prefix="headwater-recompute")
-
-    def stop_background(self) -> None:
-        """Wait for the time in hand; what comes after it is for the next one."""
-        background, self._background = self._background, None
-        if background is not None:
-            background.shutdown(cancel_futures=True)
-        self._waiting.clear()
-
-    def is_waiting(self, view: GlobalId) -> bool:
-        """Whether a step of the view runs, or waits for its turn, in the background."""
-        return view in self._waiting
+        self.beside = Beside(core, "headwater-recompute")
 
     def run(self, view: RecomputedView) -> list[str]:
         """Run the next step of a view; return its name if it has advanced already."""
-        background = self._background
-        if background is None:
+        if not self.beside.is_on:
             return self._stepped(view, lambda: True)
-        if view.id not in self._waiting:
-            self._waiting.add(view.id)
-            background.submit(self._beside, view, background)
+        if view.id not in self.beside:
+            self.beside.submit([view.id], lambda: self._for_a_while(view))
         return []
 
-    def _beside(self, view: RecomputedView, background: ThreadPoolExecutor) -> None:
+    def _for_a_while(self, view: RecomputedView) -> None:
         core = self._core
         end_ms = core.clock.now_ms() + STEP_MS_MAX
 
         def go_on() -> bool:
-            wanted = background is self._background and view.id in core.state.collections
+            wanted = self.beside.is_on and view.id in core.state.collections
             return wanted and core.clock.now_ms() < end_ms
 
         try:
             self._stepped(view, go_on)
         except HeadwaterError:
-            pass  # Stopped, or Spark ended: whoever asks them is told; this thread has nobody.
+            raise
         except Exception as error:  # A bug: it is told, and is not tried again at once for ever.
             LOG.exception("a view was not recomputed; it is tried again")
             self._stall(view, StepFailed(view.name, last_line(error)), 0)
-        finally:
-            self._waiting.discard(view.id)
-            core.wake()
 
     def _stepped(self, view: RecomputedView, go_on: GoOn) -> list[str]:
         begun = monotonic()

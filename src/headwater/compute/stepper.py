@@ -2,7 +2,12 @@
 
     one job, one log entry   for all views that have something to take in
     one log entry, no job    for all views over times at which nothing happens to them
+    one job                  for all views that call functions of the user's in Python
     one job each             for a view's first step (hydration), which may be large
+
+What a function of the user's costs nobody knows, so views that call one are stepped behind the
+others, in the background in a thread of their own, and leave the arrangements that they share with
+others to those to write.
 
 Hydrations run one after the other; in the *background*, beside the ticking of others, while the
 controller runs by itself, else at once. A hydration writes only what is as new as its view, so it
@@ -32,23 +37,25 @@ import logging
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from time import monotonic
 from typing import Any, Final
 
-import pyarrow as pa
 from pyspark.errors import PySparkException, PythonException
 
 from headwater.base.errors import HeadwaterError
 from headwater.base.ids import GlobalId
 from headwater.base.tracing import span
-from headwater.compute import maintained, renew
+from headwater.compute import error_side, maintained, renew
+from headwater.compute.beside import Beside
+from headwater.compute.catalyst import called
 from headwater.compute.dataflow.chain import Chain
 from headwater.compute.dataflow.program import Program
 from headwater.compute.dataflow.remembered import stamps
 from headwater.compute.dataflow.task import Done
+from headwater.compute.definition import stored
 from headwater.compute.hydration import RANGE_ROWS, Discard, SparkTasks, hydrated, ranges_for
 from headwater.compute.ir import plan as plans
 from headwater.compute.ir.refusal import OtherMeaning
@@ -57,18 +64,12 @@ from headwater.compute.select import spark_message
 from headwater.compute.session import MEANING
 from headwater.compute.step import StepFailed, last_line
 from headwater.compute.too_deep import cause_of
-from headwater.persist import evolution
-from headwater.persist.batch import Part
 from headwater.persist.commands import All, Atomic
-from headwater.persist.consolidate import consolidate
-from headwater.persist.core import Core, Step
-from headwater.persist.decision import collection_of
+from headwater.persist.core import Core
 from headwater.persist.errors import Stopped
-from headwater.persist.evolution import DIFF, ERROR_SCHEMA, TIME
-from headwater.persist.part import Pending
 from headwater.persist.spark import background_slots, writing
 from headwater.persist.spark_end import SparkEnded, or_ended
-from headwater.persist.spark_parts import Place, Reading, Target, Writing, place_of
+from headwater.persist.spark_parts import Place, Writing, place_of
 from headwater.persist.state import State, bound
 
 LOG: Final = logging.getLogger(__name__)
@@ -149,7 +150,8 @@ class Stepper:
         self._context: Any = None
         """That of the programs."""
         self._planning = threading.Lock()
-        self._background: ThreadPoolExecutor | None = None
+        self._hydrating = Beside(core, "headwater-hydration")
+        self._calling = Beside(core, "headwater-calling")
         self._begun: dict[GlobalId, _Begun] = {}
         self._rows_per_second = float(ROWS_PER_SECOND_GUESS)
         self._scheduled: dict[GlobalId, int | None] = {}
@@ -169,21 +171,38 @@ class Stepper:
         idle = [step for step in steps if self._is_idle(step)]
         first = [step for step in steps if step.hydrating]
         busy = [step for step in steps if not self._is_idle(step) and not step.hydrating]
-        again = [step for step in busy if step.view.id in stalled]
-        busy = [step for step in busy if step.view.id not in stalled]
         advanced = self._idle(idle)
-        if busy:
-            advanced += self._bisected(busy, [step.view for step in (*idle, *busy)])
-        if again:
-            advanced += self._bisected(again, [step.view for step in again])
+        for calls in (False, True):
+            live = [step.view for step in (*idle, *busy) if step.view.calls is calls]
+            due = [step for step in busy if step.view.calls is calls]
+            if not (calls and self._calling.is_on):
+                advanced += self._in_turn(due, live, stalled)
+                continue
+            due = [step for step in due if step.view.id not in self._calling]
+            if due:
+                views = [step.view.id for step in due]
+                self._calling.submit(views, partial(self._in_turn, due, live, stalled))
         for step in first:
-            if self._background is None:
+            if not self._hydrating.is_on:
                 advanced += self._hydrated(step)
-            elif step.view.id not in self._begun:
+            elif step.view.id not in self._hydrating:
                 large = ranges_for(step.rows, self.range_rows, 1) is not None
                 begun = _Begun(step.view.name, step.rows, monotonic(), (0, 1) if large else None)
                 self._begun[step.view.id] = begun
-                self._background.submit(self._hydrated, step)
+                self._hydrating.submit([step.view.id], partial(self._hydrated, step))
+        return advanced
+
+    def _in_turn(
+        self,
+        busy: Sequence[ViewStep],
+        live: Sequence[MaintainedView],
+        stalled: Container[GlobalId],
+    ) -> list[str]:
+        again = [step for step in busy if step.view.id in stalled]
+        busy = [step for step in busy if step.view.id not in stalled]
+        advanced = self._bisected(busy, live) if busy else []
+        if again:
+            advanced += self._bisected(again, [step.view for step in again])
         return advanced
 
     def _is_idle(self, step: ViewStep) -> bool:
@@ -195,22 +214,24 @@ class Stepper:
         next_time = self._scheduled[step.view.id]
         return next_time is None or bound(step.interval.upper) <= next_time
 
-    # ---- hydration -----------------------------------------------------------------------------
+    # ---- in the background ---------------------------------------------------------------------
 
     def start_background(self) -> None:
-        """Hydrate beside the other steps from now on."""
-        self._background = ThreadPoolExecutor(1, thread_name_prefix="headwater-hydration")
+        """Hydrate, and call functions, beside the other steps from now on."""
+        self._hydrating.start()
+        self._calling.start()
 
     def stop_background(self) -> None:
-        """Wait for the tasks in hand; what is not hydrated then will be begun again."""
-        background, self._background = self._background, None
-        if background is not None:
-            background.shutdown(cancel_futures=True)
+        """Wait for the tasks in hand; what is not done then will be begun again."""
+        self._hydrating.stop()
+        self._calling.stop()
         self._begun.clear()
 
-    def is_hydrating(self, view: GlobalId) -> bool:
-        """Whether the view's first step runs, or waits for its turn, in the background."""
-        return view in self._begun
+    def is_in_hand(self, view: GlobalId) -> bool:
+        """Whether a step of the view runs, or waits for its turn, in the background."""
+        return view in self._hydrating or view in self._calling
+
+    # ---- hydration -----------------------------------------------------------------------------
 
     def hydrations(self) -> list[Hydration]:
         """Return the first steps that run or wait, with how far they probably are."""
@@ -227,14 +248,8 @@ class Stepper:
             if advanced and step.rows > ROWS_PER_SECOND_GUESS:
                 self._rows_per_second = step.rows / max(monotonic() - begun, 0.001)
             return advanced
-        except HeadwaterError:
-            # Stopped or fenced: whoever asks the runtime is told; this thread has nobody to tell.
-            if self._background is None:
-                raise
-            return []
         finally:
             self._begun.pop(step.view.id, None)
-            self._core.wake()
 
     # ---- steps ---------------------------------------------------------------------------------
 
@@ -281,7 +296,8 @@ class Stepper:
         place = place_of(core)
         assert place is not None, "checked when the view was created"
         state = core.state
-        group = maintained.plan_group(state, _renewed(state, steps))
+        known = [view for view in stored(state) if isinstance(view, MaintainedView)]
+        group = maintained.plan_group(state, _renewed(state, steps), known)
         if not group.views:  # What they read, or they themselves, went meanwhile.
             return []
         release = core.pin(group.pinned())
@@ -293,7 +309,7 @@ class Stepper:
                 if done is None:
                     done = self._computed(group, place, into, live)
                 done = renew.corrected(place, step, group, done)
-                errors = self._errors(place, step, group, done)
+                errors = error_side.written(place, step, group, done)
                 made = maintained.commands(group, done, errors)
                 advanced = self._advanced(group.views, core.submit(Atomic(made)).result())
                 if advanced:
@@ -319,15 +335,15 @@ class Stepper:
         first = group.views[0]
         if len(group.views) > 1 or not first.hydrating:
             return None
-        at_once, background = background_slots(self._session), self._background
-        if background is None:  # Nobody ticks meanwhile.
+        at_once, beside = background_slots(self._session), self._hydrating.is_on
+        if not beside:  # Nobody ticks meanwhile.
             at_once = max(at_once, AT_ONCE_ALONE)
         ranges = ranges_for(first.rows, self.range_rows, at_once)
         if ranges is None:
             return None
 
         def told(done: int, of: int) -> None:
-            if self._background is not background:
+            if beside and not self._hydrating.is_on:
                 raise Stopped("hydrations in the background were stopped")
             if first.view.id not in self._core.state.collections:
                 raise StepFailed(first.view.name, "it was dropped")
@@ -386,57 +402,18 @@ class Stepper:
         return min(larger, key=len)
 
     def _plan(self, views: Sequence[MaintainedView]) -> frozenset[Planned]:
-        for view in views:
-            plans.decoded(view.plan).require(self._session.version, MEANING)
+        found = [plans.decoded(view.plan) for view in views]
+        for plan in found:
+            plan.require(self._session.version, MEANING)
         chain = Chain(tuple(view.flow for view in views))
         planned = _planned(views)
-        self._programs[planned] = Program(self._session, chain, tuple(v.id for v in views))
+        functions = [plan.functions for plan in found]
+        ids = tuple(view.id for view in views)
+        self._programs[planned] = Program(self._session, chain, ids, functions)
         if len(self._programs) > PROGRAMS_MAX:
             self._programs.popitem(last=False)
             self._borrowed.clear()
         return planned
-
-    # ---- errors as data ------------------------------------------------------------------------
-
-    def _errors(
-        self, place: Place, step: Step, group: GroupStep, done: Done
-    ) -> dict[GlobalId, Sequence[Part]]:
-        """Write what changes in each view's error side: its inputs' errors, and its own."""
-        changed: dict[GlobalId, Sequence[Part]] = {}
-        for number, view_step in enumerate(group.views):
-            updates = self._error_updates(place, number, view_step, group, done)
-            if updates is not None and updates.num_rows:
-                target = Target.of(collection_of(group.state, view_step.view.id))
-                pending = Pending(
-                    updates, target.version, target.layout, target.key, True, consolidated=True
-                )
-                changed[view_step.view.id] = step.write([pending])
-        return changed
-
-    def _error_updates(
-        self, place: Place, number: int, step: ViewStep, group: GroupStep, done: Done
-    ) -> pa.Table | None:
-        schema = evolution.updates_schema(ERROR_SCHEMA)
-        tables = list(renew.negated(place, group.state, step, errors=True))
-        for relation, cut in step.errors.items():
-            if cut.parts:
-                collection = collection_of(group.state, step.view.relations[relation])
-                found = cut.read(Reading.of(place, collection))
-                tables += [table.select(schema.names).cast(schema) for table in found]
-        own = [error for error in done.errors if error.view == number]
-        if own:
-            rows = [
-                {
-                    "condition": error.condition,
-                    "message": error.message,
-                    "context": error.context,
-                    TIME: error.time,
-                    DIFF: error.diff,
-                }
-                for error in own
-            ]
-            tables.append(pa.Table.from_pylist(rows, schema=schema))
-        return consolidate(pa.concat_tables(tables)) if tables else None
 
 
 @contextmanager
@@ -449,7 +426,7 @@ def _failing(names: str) -> Iterator[None]:
     except HeadwaterError:
         raise
     except PythonException as error:
-        raise StepFailed(names, last_line(error)) from error
+        raise StepFailed(names, called.plain(last_line(error))) from error
     except PySparkException as error:
         raise StepFailed(names, spark_message(error)) from error
     except Exception as error:  # whatever Spark's gateway or a task of ours raises

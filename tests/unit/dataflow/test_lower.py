@@ -211,10 +211,25 @@ def test_any_other_window_is_asked_of_the_partitions_that_changed() -> None:
 
 
 def test_what_has_no_rule_says_so() -> None:
-    called = Project(A, (named("p_4", "my_function(x_1)", "bigint", "x_1"),))
-    assert lowered(called, ["my_function"]) == NoRule(
-        "project", "my_function() is a function in Python"
+    tuples = Expression("json_tuple(x_1, 'k')", "array<struct<c0:string>>", True, ("x_1",))
+    assert lowered(ir.Generate(A, tuples, (column("p_4", "string"),))) == NoRule(
+        "generate", "json_tuple has no form as an array"
     )
+
+
+def test_a_function_in_python_above_a_generator_has_no_rule() -> None:
+    items = Expression("explode(sequence(0, x_1))", "array<struct<col:int>>", True, ("x_1",))
+    exploded = ir.Generate(A, items, (column("p_4", "bigint"),))
+    for source, why in ((A, None), (exploded, "a generator")):
+        name = source.columns[-1].name
+        called = Project(source, (named("q_5", f"headwater_udf_f({name})", "bigint", name),))
+        found = lowered(called)
+        if why is None:
+            assert not isinstance(found, NoRule)
+        else:
+            assert found == NoRule(
+                "function", f"headwater_udf_f() is a function in Python above {why}"
+            )
 
 
 # ---- names and explanations ------------------------------------------------------------------

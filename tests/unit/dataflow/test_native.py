@@ -10,8 +10,8 @@ import pytest
 from headwater.compute.dataflow.edge import Edge, lane_scan
 from headwater.compute.dataflow.native import native
 from headwater.compute.dataflow.operator import update_schema
-from headwater.compute.dataflow.passage import mentioned
 from headwater.compute.dataflow.term import Constant
+from headwater.compute.dataflow.texts import mentioned
 from headwater.compute.ir.expression import Column, Expression, Named
 from headwater.compute.ir.node import Filter, Node, Project
 from headwater.persist.consolidate import DIFF, TIME

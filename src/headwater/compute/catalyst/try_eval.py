@@ -20,6 +20,8 @@ Kept by: this module, ``java/Tried.java`` and ``java/Failures.java``. Relied on 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -29,7 +31,13 @@ from headwater.compute.catalyst.bounded import bound
 from headwater.compute.catalyst.jvm import java_object
 from headwater.compute.dataflow.edge import Lane
 from headwater.compute.dataflow.lanes import LANE, Stream
-from headwater.compute.dataflow.passage import TRY, NumberedEdge, edge_sql
+from headwater.compute.dataflow.passage import (
+    TRY,
+    NumberedEdge,
+    answers_of,
+    called_layers,
+    edge_sql,
+)
 from headwater.compute.session import new_session
 from headwater.persist.spark import without_gaps
 
@@ -48,6 +56,9 @@ _LEAVE_OUT: Final = ",".join(
 the NULLs of an outer join, for example."""
 OTHER: Final = "INTERNAL_ERROR"
 """The condition of an exception that has none."""
+IN_PYTHON: Final = "PYTHON_EXCEPTION"
+"""Spark's condition where a function in Python raised."""
+NO_FUNCTIONS: Final[Mapping[str, str]] = MappingProxyType({})
 
 _CONTEXT: Final = re.compile(r"\s*(?:SQLSTATE: \w+)?\s*(?:\n== .*)?\Z", re.DOTALL)
 _CONDITION: Final = re.compile(r"\A\[[\w.]+\]\s*")
@@ -92,29 +103,53 @@ def passage_session(session: Any) -> Any:
     return made
 
 
-def failure_messages(session: Any, numbered: NumberedEdge, rows: pa.Table) -> list[Failed]:
+def failure_messages(
+    session: Any, numbered: NumberedEdge, rows: pa.Table, names: Mapping[str, str] = NO_FUNCTIONS
+) -> list[Failed]:
     """Return for each of these rows of an edge's source why the edge fails on it.
 
-    ``rows`` are updates, as in ``lanes.Failure.table()``.
+    ``rows`` are updates, as in ``lanes.Failure.table()``; ``names`` what the view's query calls
+    its functions in Python, which are called once more.
     """
     edge = numbered.edge
     (*_, scan) = edge.chain()
     stream_in = Stream({edge.source: Lane(scan.columns)})
     stream_out = Stream({edge.target: Lane(edge.node.columns)})
-    # As in a passage the edge is in a branch of a CASE: nothing of it is evaluated before.
-    text = f"CASE WHEN {LANE} = {edge.source} THEN {edge_sql(edge, stream_in, stream_out)} END"
-    nothing = session.createDataFrame([], stream_in.spark_schema())
     lane = without_gaps(stream_in.pack(edge.source, rows))
     packed = session.createDataFrame(lane, stream_in.spark_schema())
-    said = java_object(session, _CLASSES, shipped=True).messages(
-        nothing.selectExpr(text)._jdf, packed._jdf
-    )
-    return [_failed(row) for row in said]
+    for layer in called_layers([numbered], stream_in):
+        packed = packed.selectExpr(*layer)
+    nothing = session.createDataFrame([], packed.schema)
 
+    def said(text: str) -> list[Any]:
+        # As in a passage it is in a branch of a CASE: nothing of it is evaluated before.
+        of_lane = nothing.selectExpr(f"CASE WHEN {LANE} = {edge.source} THEN {text} END")
+        found = java_object(session, _CLASSES, shipped=True).messages(of_lane._jdf, packed._jdf)
+        return list(found)
 
-def _failed(said: Any) -> Failed:
-    if said is None:
+    found: list[Failed | None] = [None] * rows.num_rows
+    for call in answers_of(edge, stream_in).calls:
+        found = _first(found, [_failed(one) for one in said(call.asking)])
+        found = _first(found, [_raised(one, names[call.function]) for one in said(call.raising)])
+    found = _first(found, [_failed(one) for one in said(edge_sql(edge, stream_in, stream_out))])
+    failed = [one for one in found if one is not None]
+    if len(failed) < rows.num_rows:
         raise DoesNotFail("a row that failed in a step does not fail when evaluated alone")
+    return failed
+
+
+def _first(known: list[Failed | None], then: list[Failed | None]) -> list[Failed | None]:
+    return [one or other for one, other in zip(known, then, strict=True)]
+
+
+def _raised(said: Any, name: str) -> Failed | None:
+    failed = _failed(said)
+    return failed and Failed(IN_PYTHON, f"{failed.message} (in {name}())")
+
+
+def _failed(said: Any) -> Failed | None:
+    if said is None:
+        return None
     condition, kind, message = said
     if not condition:
         return Failed(OTHER, f"{kind}: {message}")

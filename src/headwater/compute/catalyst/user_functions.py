@@ -20,11 +20,13 @@ raises :class:`OtherMeaning`, which says what to do.
 A function is deterministic if its author does not say otherwise; that is believed. One that is
 called by batches must give each row the same value whatever rows are beside it.
 
-**It raises.** :func:`raised` tells what a row caused from what happened around it. Errors of
-values (``ValueError``, ``KeyError``, ``ZeroDivisionError``, …) are the row's: errors of the view,
-as a division by zero in SQL is. Anything else, an exception of the user's own class too, may be the
-machine's (no module, no file, no memory) and would be gone tomorrow: it is never taken for an
-answer, and the view stalls.
+**By rows or by batches.** A function of one row can be called for what changed
+(:func:`register_called`, ``called.py``). One of Arrow batches or pandas series may look at the rows
+beside it, and does so without its author's knowing: where one value is NULL, pandas makes floats of
+a whole column. So a view that calls one is recomputed.
+
+**It raises.** :func:`raised` tells what a row caused from what happened around it; which errors are
+a row's says ``called.py``.
 
 Kept by: this module and ``java/UserFunctions.java``. Relied on by: ``translate.py``, which makes
 plans, and ``render.py``, which runs them.
@@ -33,6 +35,7 @@ plans, and ``render.py``, which runs them.
 from __future__ import annotations
 
 import builtins
+import json
 import pickle
 import re
 import sys
@@ -45,8 +48,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
+from headwater.compute.catalyst.called import OF_VALUES, OUR_FRAME, Called
 from headwater.compute.catalyst.jvm import front_end
 from headwater.compute.catalyst.query_session import query_session
+from headwater.compute.dataflow.passage_calls import ANSWERING, RAISED, VALUE
 from headwater.compute.ir.plan import UserFunction
 from headwater.compute.ir.refusal import OtherMeaning
 
@@ -75,13 +82,49 @@ def register(session: Any, functions: Iterable[UserFunction], *, by_name: bool =
     ``by_name``: as the query does that the plan was made of.
     """
     for function in functions:
-        if function.python != THIS_PYTHON:
-            raise OtherMeaning(
-                f"the function {function.name}() is code of Python {function.python}, which "
-                f"Python {THIS_PYTHON} cannot run"
-            )
-        name = function.name if by_name else function.called
-        session._jsparkSession.udf().registerPython(name, _made(session, name, function))
+        _require_this_python(function)
+        _register(session, function.name if by_name else function.called, function)
+
+
+def register_called(session: Any, functions: Iterable[UserFunction]) -> None:
+    """Make functions known as steps call them: with what they raise, for rows that ask."""
+    for function in functions:
+        _require_this_python(function)
+        if is_by_row(function):
+            _register(session, ANSWERING + function.fingerprint, _checked(function))
+
+
+def is_by_row(function: UserFunction) -> bool:
+    """Whether a function is called with the values of one row, and sees no other."""
+    from pyspark.util import PythonEvalType
+
+    by_row = (PythonEvalType.SQL_BATCHED_UDF, PythonEvalType.SQL_ARROW_BATCHED_UDF)
+    return function.eval_type in by_row
+
+
+def _checked(function: UserFunction) -> UserFunction:
+    """Return the function that a step calls in its place."""
+    from pyspark.serializers import CloudPickleSerializer
+    from pyspark.sql.types import StructType
+
+    fields = [(VALUE, json.loads(function.returns)), (RAISED, "string")]
+    made = [{"name": n, "type": t, "nullable": True, "metadata": {}} for n, t in fields]
+    returns = StructType.fromJson({"type": "struct", "fields": made})
+    called = Called(function.name, function.command)
+    command = CloudPickleSerializer().dumps((called, returns))
+    return msgspec.structs.replace(function, command=bytes(command), returns=returns.json())
+
+
+def _require_this_python(function: UserFunction) -> None:
+    if function.python != THIS_PYTHON:
+        raise OtherMeaning(
+            f"the function {function.name}() is code of Python {function.python}, which "
+            f"Python {THIS_PYTHON} cannot run"
+        )
+
+
+def _register(session: Any, name: str, function: UserFunction) -> None:
+    session._jsparkSession.udf().registerPython(name, _made(session, name, function))
 
 
 def _made(session: Any, name: str, function: UserFunction) -> Any:
@@ -106,16 +149,7 @@ def _made(session: Any, name: str, function: UserFunction) -> Any:
 CONDITION: Final = "PYTHON_EXCEPTION"
 """Spark's condition where a worker raised."""
 
-_OF_VALUES: Final = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    LookupError,
-    TypeError,
-    ValueError,
-)
 _RAISED: Final = re.compile(r"(\w+)(?:: .*)?", re.DOTALL)
-_OUR_FRAME: Final = re.compile(r'File ".*[/\\\\](?:headwater|pyspark)[/\\\\]')
 
 
 class Raised(NamedTuple):
@@ -138,9 +172,9 @@ def raised(traceback: str) -> Raised:
     text = "\n".join(lines[frames[-1] + 1 if frames else 0 :])
     found = _RAISED.fullmatch(text)
     kind = getattr(builtins, found[1], None) if found is not None else None
-    of_values = isinstance(kind, type) and issubclass(kind, _OF_VALUES)
+    of_values = isinstance(kind, type) and issubclass(kind, OF_VALUES)
     # Reading what is stored happens in workers too; what fails there is no row's fault.
-    return Raised(text, of_values and _OUR_FRAME.search(traceback) is None)
+    return Raised(text, of_values and OUR_FRAME.search(traceback) is None)
 
 
 # ---- taking them from a query -----------------------------------------------------------------

@@ -15,7 +15,7 @@ Kept by: this module. Relied on by: the rules (``lower.py``, ``lower_join.py``, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -138,8 +138,7 @@ def is_key(type_: Column | Expression) -> bool:
 class Builder:
     """The parts of one dataflow."""
 
-    def __init__(self, root: Node, functions: Collection[str] = ()) -> None:
-        self._functions = functions
+    def __init__(self, root: Node) -> None:
         numbers = (
             int(name.rpartition("_")[2])
             for node in walk(root)
@@ -204,7 +203,7 @@ class Builder:
     def _check(self, edge: Edge) -> None:
         *steps, _ = edge.chain()
         for step in steps:
-            why = why_not_linear(step, self._functions)
+            why = why_not_linear(step)
             if why is not None:
                 raise Unruled(type(step).__name__.lower(), why)
 

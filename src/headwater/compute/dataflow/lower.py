@@ -21,7 +21,7 @@ Pure. Kept by: this module and those it names, against an oracle on random plans
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from headwater.collection.types import UnsupportedType
@@ -44,6 +44,7 @@ from headwater.compute.dataflow.flow import (
 from headwater.compute.dataflow.graph import Dataflow
 from headwater.compute.dataflow.lower_join import is_join, joined
 from headwater.compute.dataflow.needs import names, needed
+from headwater.compute.dataflow.passage_calls import why_not_called
 from headwater.compute.dataflow.simplify import over, simplified
 from headwater.compute.ir.expression import BOOLEAN, Expression, Named, is_foreign
 from headwater.compute.ir.node import (
@@ -79,22 +80,28 @@ class NoRule:
 Lowered = Dataflow | NoRule
 
 
-def lowered(root: Node, functions: Collection[str] = ()) -> Lowered:
-    """Return how a plan is kept; ``root`` is what a view shows (``Plan.shown()``).
-
-    ``functions`` are the names of the plan's user functions, which no edge can call.
-    """
+def lowered(root: Node) -> Lowered:
+    """Return how a plan is kept; ``root`` is what a view shows (``Plan.shown()``)."""
     for node in walk(root):
         foreign = next((type_ for type_ in _kept_types(node) if is_foreign(type_)), None)
         if foreign is not None:
             return NoRule("expression", f"a value of type {foreign} cannot be kept")
     root = _always_a_row(simplified(root))
-    narrow = _lowered(root, functions, narrows=True)
-    wide = _lowered(root, functions, narrows=False)
+    narrow = _lowered(root, narrows=True)
+    wide = _lowered(root, narrows=False)
     if isinstance(narrow, NoRule) or isinstance(wide, NoRule) or narrow == wide:
-        return wide
+        return _called(wide)
     # A passage more in every step is not worth the rows that are not arranged.
-    return narrow if Chain((narrow,)).depth <= Chain((wide,)).depth else wide
+    return _called(narrow if Chain((narrow,)).depth <= Chain((wide,)).depth else wide)
+
+
+def _called(flow: Lowered) -> Lowered:
+    """Return the dataflow, if its edges, put together, call functions only where they can."""
+    if isinstance(flow, NoRule):
+        return flow
+    whys = (why_not_called(carried.edge) for carried in Chain((flow,)).edges)
+    why = next((why for why in whys if why is not None), None)
+    return flow if why is None else NoRule("function", why)
 
 
 def _kept_types(node: Node) -> Iterator[str]:
@@ -115,9 +122,9 @@ def _kept_types(node: Node) -> Iterator[str]:
             pass
 
 
-def _lowered(root: Node, functions: Collection[str], *, narrows: bool) -> Lowered:
+def _lowered(root: Node, *, narrows: bool) -> Lowered:
     try:
-        lowering = _Lowering(root, functions, narrows)
+        lowering = _Lowering(root, narrows)
         return lowering.build.finished(lowering.flow(root))
     except Unruled as unruled:
         return NoRule(unruled.kind, unruled.reason)
@@ -134,8 +141,8 @@ def _always_a_row(node: Node) -> Node:
 class _Lowering:
     """One plan."""
 
-    def __init__(self, root: Node, functions: Collection[str], narrows: bool) -> None:
-        self.build = Builder(root, functions)
+    def __init__(self, root: Node, narrows: bool) -> None:
+        self.build = Builder(root)
         self.narrows = narrows
         self._needs = needed(root)
         self._readers = Counter(child for node in self._needs for child in node.inputs)

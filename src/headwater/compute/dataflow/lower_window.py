@@ -50,8 +50,8 @@ from headwater.compute.dataflow.lower_overflow import guards, judged
 from headwater.compute.dataflow.needs import depends_on_whole_rows, names
 from headwater.compute.dataflow.ops import stretches
 from headwater.compute.dataflow.ops.stretches import NUMBER
-from headwater.compute.dataflow.passage import mentioned, with_columns
 from headwater.compute.dataflow.reach import Reach, reach_of
+from headwater.compute.dataflow.texts import mentioned, with_columns
 from headwater.compute.ir.expression import (
     BOOLEAN,
     AggregateCall,

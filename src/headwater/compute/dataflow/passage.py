@@ -20,7 +20,8 @@ Replacing keeps everything in generated code, where a lambda is interpreted; but
 that is used many times is bound once, by a lambda over an array of one struct.
 
 An edge may begin with a window over the versions that its lane has; the windows of all edges are
-columns added to the stream before (``passage_window.py``). What follows one cannot fail.
+columns added to the stream before (``passage_window.py``). What follows one cannot fail. So are the
+answers of functions in Python (``passage_calls.py``).
 
 **Errors are data.** Where an expression fails the whole edge yields, for this row, the source's row
 in the twin lane ``failed_lane(edge)`` instead: ``headwater_try`` (``catalyst/try_eval.py``) is NULL
@@ -41,9 +42,21 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
+import msgspec
+
 from headwater.collection.types import by_spark
 from headwater.compute.dataflow.edge import Edge, Lane
 from headwater.compute.dataflow.lanes import LANE, PAYLOAD_LANES, Stream, failed_lane
+from headwater.compute.dataflow.passage_calls import Answers, answers, call_layers
+from headwater.compute.dataflow.texts import (
+    Names,
+    call_of,
+    cheap,
+    is_call,
+    mentioned,
+    replaced,
+    substituted,
+)
 from headwater.compute.ir.expression import Column, Expression
 from headwater.compute.ir.node import Expand, Filter, Generate, Node, Project, Window
 from headwater.compute.ir.refusal import InvalidPlan
@@ -59,8 +72,6 @@ VOID: Final = "void"
 _EMPTY: Final = "array()"
 _GENERATORS: Final = frozenset({"explode", "posexplode", "inline", "stack"})
 
-Names = Mapping[str, str]
-"""What stands for each column: a text over the slots of the stream."""
 Rest = Callable[[Names], str]
 
 
@@ -112,7 +123,7 @@ def passage_sql(
 ) -> list[str]:
     """Return what to select from the stream that comes in, for ``selectExpr``.
 
-    Where edges begin with windows, the stream has the layers of ``passage_window.py`` by then.
+    The stream has the layers of ``passage_window.py`` and of :func:`called_layers` by then.
     """
     made: dict[int, list[str]] = {}
     for lane in sorted({*passed, *PAYLOAD_LANES}):
@@ -134,8 +145,10 @@ def guarded(numbered: NumberedEdge, stream_in: Stream, stream_out: Stream) -> st
     if not numbered.can_fail:
         return text
     values = _slots(stream_in, numbered.source)
-    failed = _row(stream_out, failed_lane(numbered.number), values)
-    return f"coalesce({TRY}({text}), array({failed}))"
+    failed = f"array({_row(stream_out, failed_lane(numbered.number), values)})"
+    text = f"coalesce({TRY}({text}), {failed})"
+    unanswered = [call.has_failed for call in answers_of(numbered.edge, stream_in).calls]
+    return f"IF({' OR '.join(unanswered)}, {failed}, {text})" if unanswered else text
 
 
 def edge_sql(
@@ -150,7 +163,18 @@ def edge_sql(
         chain.pop()
     names = {**lane_names(edge, stream_in), **(windowed or {})}
     steps = tuple(reversed(chain))
-    return _Chain(steps, edge, stream_out).text(0, names)
+    return _Chain(steps, edge, stream_out, answers_of(edge, stream_in)).text(0, names)
+
+
+def answers_of(edge: Edge, stream: Stream) -> Answers:
+    """Return what an edge calls in Python, over the columns of the stream that comes in."""
+    return answers(edge, lane_names(edge, stream))
+
+
+def called_layers(edges: Sequence[NumberedEdge], stream: Stream) -> list[list[str]]:
+    """Return what to select from the stream before edges that call functions in Python."""
+    calls = [call for numbered in edges for call in answers_of(numbered.edge, stream).calls]
+    return call_layers(calls, TRY)
 
 
 def lane_names(edge: Edge, stream: Stream) -> dict[str, str]:
@@ -208,8 +232,10 @@ def _concat(arrays: Sequence[str]) -> str:
 class _Chain:
     """The steps of one edge, from the scan on."""
 
-    def __init__(self, steps: tuple[Node, ...], edge: Edge, stream: Stream) -> None:
-        self.steps, self.edge, self.stream = steps, edge, stream
+    def __init__(
+        self, steps: tuple[Node, ...], edge: Edge, stream: Stream, answered: Answers
+    ) -> None:
+        self.steps, self.edge, self.stream, self.answered = steps, edge, stream, answered
         self._numbers = count(1)
 
     def text(self, at: int, names: Names) -> str:
@@ -227,7 +253,7 @@ class _Chain:
 
         match step:
             case Filter():
-                condition = substituted(step.condition, names)
+                condition = self._over(at, step.condition, names)
                 return f"IF({condition}, {rest(names)}, {_EMPTY})"
             case Project():
                 outputs = {o.name: o.expression for o in step.outputs}
@@ -237,7 +263,7 @@ class _Chain:
                 rows = [dict(zip(made, row, strict=True)) for row in step.projections]
                 return self._bound(at, rows, names, rest)
             case Generate():
-                return self._generate(step, names, rest)
+                return self._generate(at, step, names, rest)
             case _:
                 raise InvalidPlan(f"a {type(step).__name__} is not linear")
 
@@ -245,7 +271,7 @@ class _Chain:
         self, at: int, rows: Sequence[Mapping[str, Expression]], names: Names, rest: Rest
     ) -> str:
         """Return the rests for each of these rows of expressions, which take the names' place."""
-        texts = [{name: substituted(e, names) for name, e in row.items()} for row in rows]
+        texts = [{name: self._over(at, e, names) for name, e in row.items()} for row in rows]
         if self._repetition(at, texts) < BIND_FROM:
             return _concat([rest(text) for text in texts])
         types = {column.name: column.type for column in self.steps[at].columns}
@@ -267,7 +293,7 @@ class _Chain:
             (uses.get(name, 0) - 1) * len(text)
             for row in rows
             for name, text in row.items()
-            if uses.get(name, 0) > 1 and not _cheap(text)
+            if uses.get(name, 0) > 1 and not cheap(text)
         )
         later = sum(len(e.text) for step in self.steps[at + 1 :] for e in _expressions(step))
         return own + (len(rows) - 1) * later
@@ -286,8 +312,12 @@ class _Chain:
             uses[column.name] = uses.get(column.name, 0) + 1
         return uses
 
-    def _generate(self, step: Generate, names: Names, rest: Rest) -> str:
-        function, arguments = _call(step.generator.text)
+    def _over(self, at: int, expression: Expression, names: Names) -> str:
+        text = self.answered.of(at, expression.text)
+        return substituted(msgspec.structs.replace(expression, text=text), names)
+
+    def _generate(self, at: int, step: Generate, names: Names, rest: Rest) -> str:
+        function, arguments = call_of(self.answered.of(at, step.generator.text))
         outer = step.outer or function.endswith("_outer")
         function = function.removesuffix("_outer")
         outputs = [column.name for column in step.outputs]
@@ -357,113 +387,23 @@ def _texts(step: Node) -> tuple[str, ...]:
 # ---- which edges there can be ----------------------------------------------------------------
 
 
-def why_not_linear(node: Node, functions: Collection[str] = ()) -> str | None:
+def why_not_linear(node: Node) -> str | None:
     """Return why a filter, projection, generator, expansion or window cannot be in an edge, if so.
 
-    ``functions`` are the names of the plan's user functions: Python, which a passage cannot call.
     The node's inputs are not looked at.
     """
     if not isinstance(node, Filter | Project | Generate | Expand | Window):
         return f"a {type(node).__name__.lower()} is not linear"
-    users = {name.lower() for name in functions}
-    for text in _texts(node):
-        called = {name.lower() for name in _CALLED.findall(_without_literals(text))}
-        if found := sorted(called & users):
-            return f"{found[0]}() is a function in Python"
     if isinstance(node, Generate):
         return _why_no_array(node)
     return None
 
 
 def _why_no_array(node: Generate) -> str | None:
-    called = _CALL.fullmatch(node.generator.text.strip())
-    function = called[1].lower().removesuffix("_outer") if called else node.generator.text
+    text = node.generator.text
+    function = call_of(text)[0].removesuffix("_outer") if is_call(text) else text
     if function not in _GENERATORS:
         return f"{function} has no form as an array"
-    if function == "stack" and not re.fullmatch(r"\d+", _call(node.generator.text)[1][0]):
+    if function == "stack" and not re.fullmatch(r"\d+", call_of(node.generator.text)[1][0]):
         return "stack() of a number of rows that is no literal"
     return None
-
-
-# ---- texts -----------------------------------------------------------------------------------
-
-_LITERAL: Final = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`(?:[^`]|``)*`"""
-_NAME: Final = r"(?<![\w.])[a-z_][a-z0-9_]*_[0-9]+(?!\w)"
-_TOKEN: Final = re.compile(
-    rf"(?P<literal>{_LITERAL})|(?P<name>{_NAME}(?!\s*\()(?!\s*:(?!:)))", re.DOTALL
-)
-"""A literal, or the name of a column: no function, no field after a dot or before a colon."""
-_CALL: Final = re.compile(r"(\w+)\s*\((.*)\)", re.DOTALL)
-_CALLED: Final = re.compile(r"(\w+)`?\s*\(")
-_PART: Final = re.compile(rf"(?P<literal>{_LITERAL})|(?P<mark>[(),\[\]])|(?P<other>.)", re.DOTALL)
-
-
-def substituted(expression: Expression, names: Names) -> str:
-    """Return the text of an expression where these stand for its columns, fit to stand anywhere."""
-    missing = set(expression.columns) - set(names)
-    if missing:
-        raise InvalidPlan(f"{expression.text} mentions {sorted(missing)}, which are not there")
-    text = replaced(expression.text, names)
-    return text if _cheap(text) or _closed(text) else f"({text})"
-
-
-def replaced(text: str, names: Names) -> str:
-    """Return a text where these stand for the columns it mentions."""
-    return _TOKEN.sub(lambda found: names.get(found["name"] or "", found[0]), text)
-
-
-def mentioned(text: str) -> list[str]:
-    """Return the names of columns in a text, as often as it has them."""
-    return [found["name"] for found in _TOKEN.finditer(text) if found["name"]]
-
-
-def with_columns(text: str, named: Names) -> str:
-    """Return a text where columns stand for parts of it, the largest first; literals stay.
-
-    >>> with_columns("lag(upper(s_1), 1, 'upper(s_1)')", {"upper(s_1)": "_argument_1"})
-    "lag(_argument_1, 1, 'upper(s_1)')"
-    """
-    parts = sorted(named, key=len, reverse=True)
-    ways = [rf"(?<![\w.]){re.escape(part)}(?![\w.])" for part in parts]
-    return re.sub("|".join([*ways, _LITERAL]), lambda found: named.get(found[0], found[0]), text)
-
-
-def _cheap(text: str) -> bool:
-    """Whether a text may be repeated: a slot, a field of a lambda's variable, a short literal."""
-    return re.fullmatch(r"[\w.]+|'[^'\\]{0,40}'", text) is not None
-
-
-def _closed(text: str) -> bool:
-    """Whether a text begins with a parenthesis that only its end closes."""
-    if not text.startswith("("):
-        return False
-    depth = 0
-    for n, part in _parts(text):
-        depth += {"(": 1, ")": -1}.get(part, 0)
-        if depth == 0:
-            return n == len(text)
-    return False
-
-
-def _parts(text: str) -> list[tuple[int, str]]:
-    """Return marks, literals and other characters, each with where it ends."""
-    return [(found.end(), found[0]) for found in _PART.finditer(text)]
-
-
-def _without_literals(text: str) -> str:
-    return re.sub(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", "''", text, flags=re.DOTALL)
-
-
-def _call(text: str) -> tuple[str, list[str]]:
-    """Return the function of a call and the texts of its arguments."""
-    called = _CALL.fullmatch(text.strip())
-    if called is None:
-        raise InvalidPlan(f"{text} is no call")
-    arguments, depth = [""], 0
-    for _, part in _parts(called[2]):
-        if part == "," and depth == 0:
-            arguments.append("")
-            continue
-        depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(part, 0)
-        arguments[-1] += part
-    return called[1].lower(), [argument.strip() for argument in arguments]

@@ -30,7 +30,8 @@ from typing import Final
 from headwater.compute.catalyst import ordered
 from headwater.compute.dataflow.edge import PLACE, VERSION_OF
 from headwater.compute.dataflow.lanes import LANE, Stream
-from headwater.compute.dataflow.passage import NumberedEdge, lane_names, replaced
+from headwater.compute.dataflow.passage import NumberedEdge, lane_names
+from headwater.compute.dataflow.texts import replaced
 from headwater.compute.ir.node import Window
 
 PART: Final = "__part"

@@ -16,7 +16,7 @@ import gc
 import pickle
 import struct
 from base64 import b64decode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -27,12 +27,14 @@ from headwater.base.ids import GlobalId
 from headwater.compute.catalyst import ordered
 from headwater.compute.catalyst.jvm import java_object
 from headwater.compute.catalyst.try_eval import failure_messages, passage_session
+from headwater.compute.catalyst.user_functions import register_called
 from headwater.compute.dataflow import stage
 from headwater.compute.dataflow.chain import Chain
 from headwater.compute.dataflow.lanes import FAILED, LANE, NOTE, read_failure
-from headwater.compute.dataflow.passage import passage_sql
+from headwater.compute.dataflow.passage import called_layers, passage_sql
 from headwater.compute.dataflow.passage_window import window_layers
 from headwater.compute.dataflow.task import Done, RaisedError, StepTask, decode_note
+from headwater.compute.ir.plan import UserFunction
 from headwater.persist.consolidate import DIFF, TIME
 from headwater.persist.spark import this_attempt
 
@@ -44,10 +46,22 @@ Body = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class Program:
-    """Views, planned to be stepped together; ``views`` are those of the chain, in its order."""
+    """Views, planned to be stepped together; ``views`` are those of the chain, in its order.
 
-    def __init__(self, session: Any, chain: Chain, views: tuple[GlobalId, ...]) -> None:
+    ``functions`` are those of the user's that they call, view by view.
+    """
+
+    def __init__(
+        self,
+        session: Any,
+        chain: Chain,
+        views: tuple[GlobalId, ...],
+        functions: Sequence[Sequence[UserFunction]] = (),
+    ) -> None:
         self._session = session = passage_session(session)
+        self._functions = functions
+        for own in functions:
+            register_called(session, own)
         self._chain = chain
         self.views = views
         pickled = pickle.dumps(chain.prepared(), 5)
@@ -63,6 +77,8 @@ class Program:
                     frame = frame.coalesce(1)
                 for layer in layers:
                     ordered.register(session, " ".join(layer))
+                    frame = frame.selectExpr(*layer)
+                for layer in called_layers(edges, stream):
                     frame = frame.selectExpr(*layer)
                 frame = frame.selectExpr(*passage_sql(edges, stream, chain.entering(level), passed))
             schema = chain.leaving(level).spark_schema()
@@ -89,7 +105,8 @@ class Program:
         edge = self._chain.numbered(failure.edge)
         view = max(v for v, base in enumerate(self._chain.bases) if base <= edge.source)
         rows = failure.table()
-        failed = failure_messages(self._session, edge, rows)
+        names = {one.called: one.name for own in self._functions[view : view + 1] for one in own}
+        failed = failure_messages(self._session, edge, rows, names)
         times, diffs = rows.column(TIME).to_pylist(), rows.column(DIFF).to_pylist()
         return [
             RaisedError(view, why.condition, why.message, None, time, diff)

@@ -17,7 +17,7 @@ Kept by: this module. Relied on by: the catalog, which stores the bytes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -77,6 +77,13 @@ class UserFunction(msgspec.Struct, frozen=True, omit_defaults=True):
     def called(self) -> str:
         """The name in the plan's texts; nothing else has it."""
         return CALLED + self.fingerprint
+
+
+def as_named(text: str, functions: Iterable[UserFunction]) -> str:
+    """Return a text for people: with the functions called as the query calls them."""
+    for function in functions:
+        text = text.replace(function.called, function.name)
+    return text
 
 
 class Plan(msgspec.Struct, frozen=True):
