@@ -29,6 +29,7 @@ from headwater.compute.ir.expression import (
     WindowCall,
 )
 from headwater.compute.ir.functions import SKETCH, UNSTABLE
+from headwater.compute.ir.in_turn import in_turn
 from headwater.compute.ir.node import (
     Aggregate,
     Bag,
@@ -76,6 +77,7 @@ def translated(text: str, *, spark_version: str, settings: Mapping[str, str]) ->
         )
     try:
         root, order = _Translation().presented(raw["root"])
+        root = in_turn(root)
     except UnsupportedType as error:
         raise _not_stored("a value", error) from error
     plan = Plan(

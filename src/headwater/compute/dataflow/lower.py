@@ -45,7 +45,7 @@ from headwater.compute.dataflow.graph import Dataflow
 from headwater.compute.dataflow.lower_join import is_join, joined
 from headwater.compute.dataflow.needs import names, needed
 from headwater.compute.dataflow.passage_calls import why_not_called
-from headwater.compute.dataflow.simplify import over, simplified
+from headwater.compute.dataflow.simplify import simplified
 from headwater.compute.ir.expression import BOOLEAN, Expression, Named, is_foreign
 from headwater.compute.ir.node import (
     Aggregate,
@@ -64,6 +64,7 @@ from headwater.compute.ir.node import (
     Union,
     Values,
     Window,
+    over,
     reference,
     walk,
 )

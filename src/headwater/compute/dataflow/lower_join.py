@@ -65,6 +65,7 @@ from headwater.compute.dataflow.raw import (
 from headwater.compute.ir.conjuncts import conjunction, conjuncts
 from headwater.compute.ir.expression import BOOLEAN, NAME, Column, Expression, JoinKey, Named
 from headwater.compute.ir.fallible import may_fail
+from headwater.compute.ir.in_turn import plainly
 from headwater.compute.ir.node import Filter, Join, Node, Project
 
 _EQUAL: Final = re.compile(rf"\(({NAME.pattern}) (=|<=>) ({NAME.pattern})\)")
@@ -412,7 +413,7 @@ class _Tree:
     def _conditions(self, steps: Sequence[Step]) -> list[Expression]:
         """Return what is asked of all rows before anything that may fail."""
         safe = (step for step in steps[: self._safe(steps)] if isinstance(step, Keep))
-        return [part for step in safe for part in conjuncts(step.condition)]
+        return [plainly(part) for step in safe for part in conjuncts(step.condition)]
 
     def _left_of(self, step: Step) -> Sequence[Step]:
         """Return what is left of a step to be done after the join."""

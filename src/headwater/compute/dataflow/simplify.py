@@ -16,14 +16,13 @@ Pure. Relied on by: ``lower.py``, ``lower_match.py``.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from headwater.compute.dataflow.flow import is_key
 from headwater.compute.ir.expression import BOOLEAN, NAME, Column, Expression, JoinKey
-from headwater.compute.ir.node import Filter, Join, JoinKind, Node, Operator
+from headwater.compute.ir.node import Filter, Join, JoinKind, Node, over
 
 _TYPED: Final = r"(?: AS [A-Z]+(?:\([0-9]+,[0-9]+\))?\))*"
 _BARE: Final = rf"(?:CAST\()*({NAME.pattern}){_TYPED}"
@@ -53,18 +52,6 @@ def simplified(node: Node) -> Node:
             return node if keys == node.keys else msgspec.structs.replace(node, keys=keys)
         case _:
             return node
-
-
-def over(node: Node, change: Callable[[Node], Node]) -> Node:
-    """Return the operator over its inputs as they are changed."""
-    changed: dict[str, Any] = {}
-    for name in node.__struct_fields__:
-        value = getattr(node, name)
-        if isinstance(value, Operator):
-            changed[name] = change(value)  # type: ignore[arg-type]
-        elif isinstance(value, tuple) and value and all(isinstance(v, Operator) for v in value):
-            changed[name] = tuple(map(change, value))
-    return msgspec.structs.replace(node, **changed) if changed else node
 
 
 def _unpadded(join: Join, condition: Expression) -> Join:

@@ -31,6 +31,7 @@ _TOKEN: Final = re.compile(
     rf"|(?P<name>{NAME.pattern})(?![\w.])|(?P<word>[A-Za-z_]\w*)"
     r"|(?P<mark><=>|<=|>=|<>|!=|[-+*/%=<>(),]))"
 )
+_COMPARISONS: Final = ("=", "<", "<=", ">", ">=", "<>", "!=", "<=>")
 _INTEGERS: Final = {"": "int", "L": "bigint", "S": "smallint", "Y": "tinyint"}
 _TYPE: Final = re.compile(r"\s*([A-Za-z_]+(?:\(\s*\d+\s*,\s*\d+\s*\))?)\s*\)")
 _MONTHS: Final = {"MONTH": 1, "YEAR": 12}
@@ -115,7 +116,7 @@ class _Reader:
 
     def _comparison(self) -> Term:
         left = self._sum()
-        operator = self._takes("=", "<", "<=", ">", ">=", "<>", "!=", "IS", "IN", "LIKE", "NOT")
+        operator = self._takes(*_COMPARISONS, "IS", "IN", "LIKE", "NOT")
         match operator:
             case None:
                 return left
@@ -123,10 +124,14 @@ class _Reader:
                 return terms.compared(operator, left, self._sum())
             case "<>" | "!=":
                 return terms.negated(terms.compared("=", left, self._sum()))
+            case "<=>":
+                self._must("TRUE")
+                yes, no = (Constant(value, terms.BOOLEAN) for value in (True, False))
+                return terms.choice(((left, yes),), no)
             case "IS":
-                no = self._takes("NOT")
+                negated = self._takes("NOT")
                 self._must("NULL")
-                return terms.negated(IsNull(left)) if no else IsNull(left)
+                return terms.negated(IsNull(left)) if negated else IsNull(left)
             case "NOT":
                 return terms.negated(self._test(left, self._must("IN", "LIKE")))
             case _:

@@ -4,8 +4,8 @@
 
 Catalyst's printer has brackets around every ``AND``, and no other word of SQL has one in it (it
 writes ``between(x, a, b)``); where a text is not of that form, the condition is its own conjunct.
-That ``c`` is *not true* is said of a row by fewer of them than by the whole, which goes on after a
-NULL and may fail then: who takes a condition apart asks first whether it can.
+They are asked in turn, each of the rows on which those before are true (``in_turn.py``): who takes
+a condition apart asks first whether one of them may fail.
 
 Pure. Kept by: this module. Relied on by: ``dataflow/lower_join.py``.
 """

@@ -19,8 +19,8 @@ rule. Stored as JSON (``plan.py``): a field is added with a default, never renam
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Literal
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Literal
 
 import msgspec
 
@@ -394,6 +394,18 @@ def _same_types(what: str, a: Iterable[Column], b: Iterable[Column]) -> None:
     left, right = [c.type for c in a], [c.type for c in b]
     if left != right:
         raise InvalidPlan(f"{what} of {left} and {right}")
+
+
+def over(node: Node, change: Callable[[Node], Node]) -> Node:
+    """Return the operator over its inputs as they are changed."""
+    changed: dict[str, Any] = {}
+    for name in node.__struct_fields__:
+        value = getattr(node, name)
+        if isinstance(value, Operator):
+            changed[name] = change(value)  # type: ignore[arg-type]
+        elif isinstance(value, tuple) and value and all(isinstance(v, Operator) for v in value):
+            changed[name] = tuple(map(change, value))
+    return msgspec.structs.replace(node, **changed) if changed else node
 
 
 def walk(node: Node) -> Iterator[Node]:
