@@ -22,6 +22,8 @@ LONG = (
     "tests/spark/test_python_page.py",
     "tests/spark/test_programs.py",
     "tests/spark/test_bounds.py",
+    "tests/spark/test_called_functions.py",
+    "tests/spark/test_random_failures.py",
     "tests/spark/test_windows.py",
     "tests/spark/test_pairs.py",
     "tests/spark/test_tpch.py",

@@ -26,6 +26,7 @@ from headwater.compute.ir import plan as plans
 from headwater.compute.ir.plan import Plan
 from headwater.compute.ir.refusal import Refused
 from headwater.compute.maintained import MaintainedView
+from headwater.compute.query import Query
 from headwater.compute.recompute import RecomputedView
 from headwater.persist.client import Client, WriteHandle, open_location
 from headwater.persist.commands import SetItem
@@ -331,19 +332,32 @@ def _between(session: Any) -> str:
     return "SELECT a.x FROM t a FULL JOIN t b ON a.k = b.k AND near(a.x, b.x)"
 
 
+def _of_batches(_: Any) -> Query:
+    return lambda table: table("t").mapInPandas(lambda batches: batches, "k bigint, x bigint")
+
+
+def _of_groups(_: Any) -> Query:
+    return lambda table: table("t").groupBy("k").applyInPandas(lambda g: g, "k bigint, x bigint")
+
+
 @pytest.mark.parametrize(
     ("made", "why"),
     [
-        (_aggregating, r"own_mean\(\).* an aggregating function in Python is not supported"),
-        (_tabular, r"both\(\).* a table function in Python is not supported"),
+        (
+            _aggregating,
+            r"own_mean\(\).* an aggregating function in Python is given rows in an order",
+        ),
+        (_tabular, r"both\(\).* a table function in Python may keep what it saw"),
         (_chance, r"chance\(\).* it is not deterministic"),
         (_broadcast, r"held\(\).* it refers to broadcast variables"),
         (_recursive, r"WITH RECURSIVE with less\(\)"),
         (_between, r"near\(\): Spark cannot call it there"),
+        (_of_batches, r"MapInPandas.*: which rows a function in Python is given together"),
+        (_of_groups, r"FlatMapGroupsInPandas.*: which rows a function in Python is given together"),
     ],
 )
 def test_other_functions_are_refused_with_the_reason(
-    spark: Any, client: Client, made: Callable[[Any], str], why: str
+    spark: Any, client: Client, made: Callable[[Any], Query], why: str
 ) -> None:
     session = spark.newSession()
     _table(client)

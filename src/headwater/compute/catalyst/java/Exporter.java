@@ -672,6 +672,10 @@ public final class Exporter {
             return new Refusal("TABLESAMPLE", "a sample is not deterministic",
                 "filter by a hash of a column instead", p.origin());
         }
+        if (name.startsWith("MapIn") || name.startsWith("FlatMap")) {
+            return new Refusal(name, "which rows a function in Python is given together, and in which order, is left open",
+                "use a function of one row's values (udf), also of collect_list() of a group", p.origin());
+        }
         if (p instanceof LeafNode) {
             return new Refusal(name, "it reads data that is not a collection of ours",
                 "read relations by their names", p.origin());

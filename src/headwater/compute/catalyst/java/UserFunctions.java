@@ -48,12 +48,12 @@ public final class UserFunctions {
             throw new Refusal(name, "a function of the JVM has no text", "register it from Python", e.origin());
         }
         if (e instanceof Generator) {
-            throw new Refusal(name, "a table function in Python is not supported",
-                "return an array from a plain function and explode() it", e.origin());
+            throw new Refusal(name, "a table function in Python may keep what it saw of other rows, and which those are SQL leaves open",
+                "return an array from a function of one row's values (udf) and explode() it", e.origin());
         }
         if (!(e instanceof PythonUDF) || !PythonUDF.isScalarPythonUDF(e)) {
-            throw new Refusal(name, "an aggregating function in Python is not supported",
-                "apply a plain function to collect_list()", e.origin());
+            throw new Refusal(name, "an aggregating function in Python is given rows in an order that SQL leaves open",
+                "apply a function of one row's values (udf) to collect_list(), which has an order here", e.origin());
         }
         if (!((PythonUDF) e).func().broadcastVars().isEmpty()) {
             throw new Refusal(name, "it refers to broadcast variables, or is larger than 1 MB; its code cannot be stored",
