@@ -225,18 +225,26 @@ def _running(controller: ViewController) -> Iterator[None]:
         controller.stop()
 
 
-def test_nobody_waits_for_a_function(spark: Any, client: Client, tmp_path: Path) -> None:
-    """A view that shares an arrangement with one whose function waits goes on meanwhile."""
-    gate = tmp_path / "gate"
+def _waiting(session: Any, folder: Path) -> tuple[Path, Path]:
+    """Register a function that waits at 0; return what it waits for, and what it makes then."""
+    gate, ended = folder / "gate", folder / "ended"
 
     def waits(x: int) -> int:
         until = monotonic() + PATIENCE_SECONDS
         while x == 0 and not gate.exists() and monotonic() < until:
             sleep(0.05)
+        if x == 0:
+            ended.touch()
         return -x
 
-    session = spark.newSession()
     session.udf.register("waits", udf(waits, "bigint", useArrow=False))
+    return gate, ended
+
+
+def test_nobody_waits_for_a_function(spark: Any, client: Client, tmp_path: Path) -> None:
+    """A view that shares an arrangement with one whose function waits goes on meanwhile."""
+    session = spark.newSession()
+    gate, _ = _waiting(session, tmp_path)
     t, s = (client.create_or_load(name, SCHEMA)[0] for name in "ts")
     controller = ViewController(client, session)
     joined = "FROM t JOIN s ON t.k = s.k"
@@ -273,6 +281,45 @@ def test_nobody_waits_for_a_function(spark: Any, client: Client, tmp_path: Path)
     written = partial(_written, client.core.state)
     assert written(slow, [slow, quick]) == set()
     assert written(quick, [slow, quick]) == written(slow, [slow]) == set(slow.shared)
+
+
+def test_nobody_waits_for_a_function_in_vain(spark: Any, client: Client, tmp_path: Path) -> None:
+    """Not for one of a view that was dropped or replaced, nor when all is stopped."""
+    session = spark.newSession()
+    _, ended = _waiting(session, tmp_path)
+    t, _ = client.create_or_load("t", SCHEMA)
+    controller = ViewController(client, session)
+    slow = controller.create_view("slow", "SELECT waits(x) AS y FROM t")
+    assert isinstance(slow, MaintainedView)
+    other = controller.create_view("other", "SELECT waits(x) AS y FROM t WHERE x <> 0")
+    assert isinstance(other, MaintainedView)
+    _become(t, [[(1, 1)]])
+    with _running(controller):
+        _reach(controller, other, 1)
+        _reach(controller, slow, 1)
+        t.compare_and_append([({"k": 1, "x": 0}, 1, 1)], 1, 2).result()
+        _await_call(controller)
+        controller.drop_view("slow")
+        _reach(controller, other, 2)
+        again = controller.create_view("again", "SELECT k, waits(x) AS y FROM t WHERE k > 1")
+        assert isinstance(again, MaintainedView)
+        _reach(controller, again, 2)
+        # A first step is one, too.
+        controller.create_view("first", "SELECT waits(x) AS y FROM t")
+        _await_call(controller)
+        controller.drop_view("first")
+        t.compare_and_append([({"k": 2, "x": 0}, 2, 1)], 2, 3).result()
+        _await_call(controller)
+    assert not ended.exists()
+    assert controller.failures() == {}
+
+
+def _await_call(controller: ViewController) -> None:
+    until = monotonic() + PATIENCE_SECONDS
+    while not controller._stepper._jobs:
+        assert monotonic() < until
+        sleep(0.02)
+    sleep(0.5)  # For the function to be reached; if it is not, that is the easier case.
 
 
 def _written(state: State, view: MaintainedView, live: list[MaintainedView]) -> set[GlobalId]:

@@ -1,7 +1,8 @@
 """A thread for steps that nobody waits for.
 
     start() … stop()    between them what is submitted runs beside the ticking, one after the other;
-                        stop() waits for the one in hand and forgets those that wait
+                        stop() waits for the one in hand, which it may be told how to hurry, and
+                        forgets those that wait
     view in beside      a step of the view runs, or waits for its turn
 
 What is submitted tells its failures itself. Of what ends everything, a runtime that was stopped or
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Final
 
 from headwater.base.errors import HeadwaterError
@@ -22,6 +23,8 @@ from headwater.base.ids import GlobalId
 from headwater.persist.core import Core
 
 LOG: Final = logging.getLogger(__name__)
+HURRY_SECONDS: Final = 0.5
+"""How often a step in hand is told to end."""
 
 
 class Beside:
@@ -31,6 +34,7 @@ class Beside:
         self._core, self._name = core, name
         self._thread: ThreadPoolExecutor | None = None
         self._views: set[GlobalId] = set()
+        self._last: Future[None] | None = None
 
     @property
     def is_on(self) -> bool:
@@ -44,11 +48,14 @@ class Beside:
         """Run beside what is submitted from now on."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=self._name)
 
-    def stop(self) -> None:
+    def stop(self, hurry: Callable[[], None] = lambda: None) -> None:
         """Wait for the step in hand; the others will be submitted again."""
         thread, self._thread = self._thread, None
         if thread is not None:
-            thread.shutdown(cancel_futures=True)
+            thread.shutdown(wait=False, cancel_futures=True)
+            while self._last is not None and not wait([self._last], HURRY_SECONDS).done:
+                hurry()
+            thread.shutdown()
         self._views.clear()
 
     def submit(self, views: Iterable[GlobalId], step: Callable[[], object]) -> None:
@@ -68,4 +75,4 @@ class Beside:
                 self._views -= taken
                 self._core.wake()
 
-        self._thread.submit(run)
+        self._last = self._thread.submit(run)

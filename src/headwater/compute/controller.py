@@ -49,10 +49,7 @@ from headwater.compute.stepper import Hydration, Stepper
 from headwater.persist import evolution
 from headwater.persist.batch import Times
 from headwater.persist.client import Client
-from headwater.persist.commands import (
-    Atomic,
-    Command,
-)
+from headwater.persist.commands import Atomic, Command
 from headwater.persist.decision import collection_named, collection_of
 from headwater.persist.errors import CompactionRegression, DestroyedCollection, Stopped
 from headwater.persist.spark_end import SparkEnded, or_ended
@@ -385,6 +382,8 @@ class ViewController:
         while not self._stopping.is_set():
             try:
                 ready = self._core.wait(self._ready, IDLE_SECONDS)
+                if self._stepper.end_calls_in_vain(self.views()):
+                    self._stopping.wait(RETRY_MS_FIRST / 1_000)  # They take a moment to end.
                 if ready and not self._stopping.is_set():
                     with self._stepping, or_ended(self._session):
                         self._run(ready)
@@ -414,7 +413,8 @@ class ViewController:
             and view.id not in self._recomputer.beside
             and (view.id not in self._stalled or self._stalled[view.id].retry_at_ms <= now_ms)
         )
-        return ready or None
+        # Nobody else wakes for a job that is to be ended.
+        return ready or (() if self._stepper.calls_in_vain(definition.stored(state)) else None)
 
     # ---- queries -----------------------------------------------------------------------------
 

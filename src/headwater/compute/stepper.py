@@ -7,7 +7,7 @@
 
 What a function of the user's costs nobody knows, so views that call one are stepped behind the
 others, in the background in a thread of their own, and leave the arrangements that they share with
-others to those to write.
+others to those to write. Their jobs are ended when nobody wants them any more.
 
 Hydrations run one after the other; in the *background*, beside the ticking of others, while the
 controller runs by itself, else at once. A hydration writes only what is as new as its view, so it
@@ -55,7 +55,7 @@ from headwater.compute.dataflow.chain import Chain
 from headwater.compute.dataflow.program import Program
 from headwater.compute.dataflow.remembered import stamps
 from headwater.compute.dataflow.task import Done
-from headwater.compute.definition import stored
+from headwater.compute.definition import Definition, stored
 from headwater.compute.hydration import RANGE_ROWS, Discard, SparkTasks, hydrated, ranges_for
 from headwater.compute.ir import plan as plans
 from headwater.compute.ir.refusal import OtherMeaning
@@ -152,6 +152,10 @@ class Stepper:
         self._planning = threading.Lock()
         self._hydrating = Beside(core, "headwater-hydration")
         self._calling = Beside(core, "headwater-calling")
+        self._jobs: dict[str, frozenset[Planned]] = {}
+        """Groups of Spark's jobs that call functions now, with their views."""
+        self._hurries = False
+        """Whether such jobs are ended because all is stopped."""
         self._begun: dict[GlobalId, _Begun] = {}
         self._rows_per_second = float(ROWS_PER_SECOND_GUESS)
         self._scheduled: dict[GlobalId, int | None] = {}
@@ -218,18 +222,38 @@ class Stepper:
 
     def start_background(self) -> None:
         """Hydrate, and call functions, beside the other steps from now on."""
+        self._hurries = False
         self._hydrating.start()
         self._calling.start()
 
     def stop_background(self) -> None:
         """Wait for the tasks in hand; what is not done then will be begun again."""
-        self._hydrating.stop()
-        self._calling.stop()
+        self._hydrating.stop(self._hurry)
+        self._calling.stop(self._hurry)
         self._begun.clear()
 
     def is_in_hand(self, view: GlobalId) -> bool:
         """Whether a step of the view runs, or waits for its turn, in the background."""
         return view in self._hydrating or view in self._calling
+
+    def calls_in_vain(self, views: Iterable[Definition]) -> bool:
+        """Whether functions are called for what is no longer among the views, as it was."""
+        return bool(self._jobs) and bool(self._in_vain(views))
+
+    def end_calls_in_vain(self, views: Iterable[Definition]) -> bool:
+        """End such jobs, if there are any: nobody knows when the functions would return."""
+        found = self._in_vain(views) if self._jobs else []
+        for group in found:
+            self._session.sparkContext.cancelJobGroup(group)
+        return bool(found)
+
+    def _in_vain(self, views: Iterable[Definition]) -> list[str]:
+        there = _planned(view for view in views if isinstance(view, MaintainedView))
+        return [group for group, calling in list(self._jobs.items()) if not calling <= there]
+
+    def _hurry(self) -> None:
+        self._hurries = True
+        self.end_calls_in_vain(())
 
     # ---- hydration -----------------------------------------------------------------------------
 
@@ -277,6 +301,8 @@ class Stepper:
         except HeadwaterError as error:
             if isinstance(error, SparkEnded) and not error.out_of_memory:
                 raise  # No view is to blame.
+            if self._hurries and steps[0].view.calls:
+                raise Stopped("the controller is stopped") from error
             failure = error
         except Exception as error:  # A bug, and still no reason for all views to stand still.
             LOG.exception("views were not stepped; they are tried again")
@@ -352,7 +378,8 @@ class Stepper:
                 self._begun[first.view.id] = replace(begun, tasks=(done, of))
 
         tasks = SparkTasks(self._session, first.view)
-        with _failing(first.view.name), or_ended(self._session):
+        calling = self._called_by([first.view])
+        with _failing(first.view.name), or_ended(self._session), calling:
             plans.decoded(first.view.plan).require(self._session.version, MEANING)
             return hydrated(tasks, group, place, into, ranges, told, discard)
 
@@ -364,7 +391,8 @@ class Stepper:
         with _failing(names), or_ended(self._session):
             program = self._program(views, live)
             task = group.task(place, into, program.views, self._stamps)
-            done = program.run(task, views[0].reader_id, f"step of {names}")
+            with self._called_by(views) as job_group:
+                done = program.run(task, job_group, f"step of {names}")
         known = {view.id: view.name for view in views}
         self.rows_read = {
             f"{known[program.views[int(view)]]}/{operator}": rows
@@ -375,6 +403,17 @@ class Stepper:
         return done.renumbered(
             {program.views.index(view.id): number for number, view in enumerate(views)}
         )
+
+    @contextmanager
+    def _called_by(self, views: Sequence[MaintainedView]) -> Iterator[str]:
+        """Name the group of a job, which can be ended by it if it calls functions."""
+        group = views[0].reader_id
+        if views[0].calls and self._calling.is_on:
+            self._jobs[group] = _planned(views)
+        try:
+            yield group
+        finally:
+            self._jobs.pop(group, None)
 
     def _program(self, views: Sequence[MaintainedView], live: Sequence[MaintainedView]) -> Program:
         wanted = _planned(views)
