@@ -264,11 +264,17 @@ def test_views_are_exact_at_every_time(first: int) -> None:
     assert sum(map(check, range(first, first + 3))) > 3
 
 
-@pytest.mark.parametrize("first", seeds(6, 600, 6))
+def lives(normal: int) -> list[Any]:
+    """Return the seeds of the lives of one test: enough of them to have what it looks for."""
+    soaked = (range(first, first + 100) for first in range(100, 700, 100))
+    return [range(normal), *(pytest.param(some, marks=pytest.mark.soak) for some in soaked)]
+
+
+@pytest.mark.parametrize("some", lives(6), ids=str)
 def test_joins_of_several_views_are_one_if_they_are_the_same(
-    first: int, monkeypatch: pytest.MonkeyPatch
+    some: range, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    print(f"seeds {first} to {first + 5}")
+    print(f"seeds {some}")
     as_one: list[int] = []
 
     def counted(joins: Sequence[DeltaJoin], wanted: Sequence[Sequence[str]]) -> joint.Joint:
@@ -277,17 +283,17 @@ def test_joins_of_several_views_are_one_if_they_are_the_same(
 
     real = joint.joint
     monkeypatch.setattr(joint, "joint", counted)
-    for seed in range(first, first + 6):
+    for seed in some:
         random = Random(f"alike {seed}")
         lived(random, alike(random), seed)
     assert len(as_one) > 5, as_one
 
 
-@pytest.mark.parametrize("first", seeds(8, 800, 8))
+@pytest.mark.parametrize("some", lives(8), ids=str)
 def test_joins_under_different_filters_are_one_that_keeps_what_any_of_them_wants(
-    first: int, monkeypatch: pytest.MonkeyPatch
+    some: range, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    print(f"seeds {first} to {first + 7}")
+    print(f"seeds {some}")
     asked: list[int] = []
 
     def counted(joins: Sequence[DeltaJoin], wanted: Sequence[Sequence[str]]) -> joint.Joint:
@@ -298,7 +304,7 @@ def test_joins_under_different_filters_are_one_that_keeps_what_any_of_them_wants
     real = joint.joint
     monkeypatch.setattr(joint, "joint", counted)
     monkeypatch.setattr(probe, "PAIRS_MANY", 1)
-    for seed in range(first, first + 8):
+    for seed in some:
         random = Random(f"narrowed {seed}")
         lived(random, narrowed(random), seed)
     assert sum(map(bool, asked)) > 5, asked
