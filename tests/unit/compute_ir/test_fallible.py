@@ -27,6 +27,7 @@ SAFE = [
     "(NOT x_1 IN (1, 2))",
     "(CAST(x_1 AS BIGINT) = y_1)",
     "(CAST(p_1 AS DECIMAL(20,2)) > 1.5BD)",
+    "(CAST(CAST(x_1 AS DECIMAL(10,0)) AS DECIMAL(24,3)) > p_1)",
     "CASE WHEN (x_1 = 1) THEN s_1 ELSE 'a' END",
     "substring(s_1, 1, 2) IN ('a', 'b')",
     "(b_1 OR (x_1 <=> 3))",
@@ -36,6 +37,8 @@ SAFE = [
 UNSAFE = [
     "((10 / x_1) > 5)",
     "(x_1 + 1)",
+    "CAST(CAST(x_1 AS DECIMAL(10,0)) AS DECIMAL(9,0))",
+    "CAST(CAST(x_1 AS BIGINT) AS SMALLINT)",
     "(- x_1)",
     "div(10, x_1)",
     "CAST(s_1 AS INT)",

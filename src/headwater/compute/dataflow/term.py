@@ -303,9 +303,9 @@ def choice(branches: tuple[tuple[Term, Term], ...], otherwise: Term | None) -> T
 def first(terms: tuple[Term, ...]) -> Term:
     """Return the first value that is not NULL."""
     _require(len({term.type for term in terms}) == 1, "coalesce of several types")
-    made = First(terms, terms[0].type)
-    _require(not may_fail(made), "coalesce of what may fail")
-    return made
+    # Arrow computes all of them; the first is asked for in any case.
+    _require(not any(map(may_fail, terms[1:])), "coalesce of what may fail")
+    return First(terms, terms[0].type)
 
 
 def like(term: Term, pattern: str) -> Term:

@@ -126,8 +126,7 @@ class _Reader:
                 return terms.negated(terms.compared("=", left, self._sum()))
             case "<=>":
                 self._must("TRUE")
-                yes, no = (Constant(value, terms.BOOLEAN) for value in (True, False))
-                return terms.choice(((left, yes),), no)
+                return terms.first((left, Constant(False, terms.BOOLEAN)))
             case "IS":
                 negated = self._takes("NOT")
                 self._must("NULL")

@@ -78,7 +78,10 @@ def may_fail(expression: Expression, types: Mapping[str, str]) -> bool:
     def widened(found: re.Match[str]) -> str:
         return found[1] if _keeps(types.get(found[1], ""), found[2].lower()) else found[0]
 
-    text = _NOTHING.sub(r"IS \1NOTHING", _WIDENED.sub(widened, expression.text))
+    text, inside = expression.text, ""
+    while text != inside:  # A cast of a cast that keeps every value casts the value itself.
+        inside, text = text, _WIDENED.sub(widened, text)
+    text = _NOTHING.sub(r"IS \1NOTHING", text)
     text = _LITERAL.sub(_CONSTANT, text)
     text = NAME.sub(lambda found: _VALUE if found[0] in types else found[0], text)
     before = ""
