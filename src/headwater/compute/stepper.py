@@ -37,7 +37,7 @@ import logging
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from time import monotonic
@@ -253,7 +253,8 @@ class Stepper:
 
     def _hurry(self) -> None:
         self._hurries = True
-        self.end_calls_in_vain(())
+        with suppress(Exception):  # A Spark that has ended calls nothing any more.
+            self.end_calls_in_vain(())
 
     # ---- hydration -----------------------------------------------------------------------------
 
