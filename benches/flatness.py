@@ -50,6 +50,7 @@ OPERATORS = {
     "GROUP BY ROLLUP (grp, x % 3)",
     "non-equi join": "SELECT f.id, b.band FROM facts f JOIN bands b "
     "ON f.x >= b.low AND f.x < b.high",
+    "function in Python": "SELECT grp, sum(twice(x)) AS s FROM facts GROUP BY grp",
     "union": "SELECT id, x FROM facts WHERE x < 1000 UNION ALL SELECT id, w FROM dims",
 }
 
@@ -72,6 +73,7 @@ def main() -> None:
     begins = tuple(asked.operators.split(","))
     begin(f"A step of Δ = {asked.delta:,} updates by the size of the data, operator by operator")
     session = open_session(SparkSettings(driver_memory=asked.memory))
+    session.udf.register("twice", lambda x: 2 * x, "bigint")
     calibrated, table = [calibrator_s()], []
     with scratch() as folder:
         shops = [Shop(folder / str(size), session, size, merging_apart=True) for size in sizes]

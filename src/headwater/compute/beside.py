@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from threading import Thread
 from typing import Final
 
 from headwater.base.errors import HeadwaterError
@@ -34,7 +36,6 @@ class Beside:
         self._core, self._name = core, name
         self._thread: ThreadPoolExecutor | None = None
         self._views: set[GlobalId] = set()
-        self._last: Future[None] | None = None
 
     @property
     def is_on(self) -> bool:
@@ -52,10 +53,12 @@ class Beside:
         """Wait for the step in hand; the others will be submitted again."""
         thread, self._thread = self._thread, None
         if thread is not None:
-            thread.shutdown(wait=False, cancel_futures=True)
-            while self._last is not None and not wait([self._last], HURRY_SECONDS).done:
+            ending = Thread(target=partial(thread.shutdown, cancel_futures=True))
+            ending.start()
+            ending.join(HURRY_SECONDS)
+            while ending.is_alive():
                 hurry()
-            thread.shutdown()
+                ending.join(HURRY_SECONDS)
         self._views.clear()
 
     def submit(self, views: Iterable[GlobalId], step: Callable[[], object]) -> None:
@@ -75,4 +78,4 @@ class Beside:
                 self._views -= taken
                 self._core.wake()
 
-        self._last = self._thread.submit(run)
+        self._thread.submit(run)
