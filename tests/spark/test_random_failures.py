@@ -130,6 +130,8 @@ IN_TURN = {
     "filters": "SELECT k FROM (SELECT k, d FROM t WHERE d > 0) WHERE 10 div (k - 3) > 0",
     "pairs": "SELECT a.k FROM t a JOIN v b ON a.k = b.k + 2 "
     "WHERE a.d > b.k AND 10 div (a.k - b.k - 2) > 0",
+    "between": "SELECT k FROM t WHERE d BETWEEN 0 AND 9 AND 10 div (k - 3) > 0",
+    "subquery": "SELECT k FROM t WHERE d > (SELECT max(k) FROM v) AND 10 div (k - 3) > 0",
     "residual": "SELECT a.k, b.k AS l FROM t a LEFT JOIN v b "
     "ON a.k = b.k + 2 AND a.d > b.k AND 10 div (a.k - b.k - 2) > 0",
 }

@@ -46,6 +46,10 @@ def _turned(node: Node) -> str:
             f"((((d_1 > 0) <=> true) AND {FAILS}) AND (d_1 > 5))",
         ),
         (f"({FAILS} AND {FAILS})", f"(({FAILS} <=> true) AND {FAILS})"),
+        (
+            f"(between(d_1, 0, x_1) AND {FAILS})",
+            f"((between(d_1, 0, x_1) <=> true) AND {FAILS})",
+        ),
         (f"((d_1 > 0) OR {FAILS})", f"((d_1 > 0) OR {FAILS})"),
     ],
 )

@@ -35,6 +35,8 @@ AS_PLANNED: Final = {
         f"org.apache.spark.sql.catalyst.optimizer.{rule}"
         for rule in (
             "PropagateEmptyRelation",
+            "PushDownPredicates",
+            "PushPredicateThroughJoin",
             "PushExtraPredicateThroughJoin",
             "PushLeftSemiLeftAntiThroughJoin",
             "EliminateOuterJoin",

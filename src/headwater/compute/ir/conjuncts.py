@@ -68,7 +68,7 @@ def _parts(text: str) -> list[str]:
         if not depth:
             break  # Nothing is around all of it, or this is its end.
         at += 1
-    if len(cuts) == 1 or depth or at != len(text) - 1 or "BETWEEN" in text.upper():
+    if len(cuts) == 1 or depth or at != len(text) - 1 or " BETWEEN " in text.upper():
         return [text]
     ends = [*cuts[1:], len(text) - 1]
     starts = [1, *(cut + len(_AND) for cut in cuts[1:])]
