@@ -39,13 +39,14 @@ from headwater.compute.columns.settled import SettledRuns
 from headwater.compute.definition import Definition
 from headwater.compute.describe import ViewDescription
 from headwater.compute.explain_query import explained_query
+from headwater.compute.first_steps import Hydration
 from headwater.compute.install import Installer, Named, Wanted, is_internal, removal, reserving
 from headwater.compute.maintain import Maintaining, Validation, View, is_unreadable
 from headwater.compute.maintained import MaintainedView, ViewStep
 from headwater.compute.query import Query
 from headwater.compute.recomputer import Recomputer
 from headwater.compute.step import due
-from headwater.compute.stepper import Hydration, Stepper
+from headwater.compute.stepper import Stepper
 from headwater.persist import evolution
 from headwater.persist.batch import Times
 from headwater.persist.client import Client
@@ -413,7 +414,6 @@ class ViewController:
             and view.id not in self._recomputer.beside
             and (view.id not in self._stalled or self._stalled[view.id].retry_at_ms <= now_ms)
         )
-        # Nobody else wakes for a job that is to be ended.
         return ready or (() if self._stepper.calls_in_vain(definition.stored(state)) else None)
 
     # ---- queries -----------------------------------------------------------------------------

@@ -280,10 +280,12 @@ class GroupStep:
         A view's first step may run beside the steps of others, so it writes only what is as new as
         itself; the rest is theirs.
         """
+        if arrangement.id in self.others:
+            return False
         own = self.state.upper(self._collection(arrangement.id))
         if any(step.hydrating for step in self.views):
             return own == Frontier.of(arrangement.start)
-        return arrangement.id not in self.others
+        return True
 
     def advanced(self) -> Iterator[SharedArrangement]:
         """Yield the shared arrangements that this step writes."""

@@ -38,7 +38,7 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from time import monotonic
 from typing import Any, Final
@@ -56,6 +56,7 @@ from headwater.compute.dataflow.program import Program
 from headwater.compute.dataflow.remembered import stamps
 from headwater.compute.dataflow.task import Done
 from headwater.compute.definition import Definition, stored
+from headwater.compute.first_steps import Begun, Hydration
 from headwater.compute.hydration import RANGE_ROWS, Discard, SparkTasks, hydrated, ranges_for
 from headwater.compute.ir import plan as plans
 from headwater.compute.ir.refusal import OtherMeaning
@@ -86,9 +87,6 @@ BORROWED_MAX: Final = 1024
 ROWS_PER_SECOND_GUESS: Final = 200_000
 """How fast hydrations are, until one was seen."""
 
-SURE_PART: Final = 0.8
-"""Up to where such a guess is told as it is."""
-
 AT_ONCE_ALONE: Final = 2
 """How many tasks a large first step has at a time at least, where no other step waits for it."""
 
@@ -97,44 +95,6 @@ Stall = Callable[[MaintainedView, HeadwaterError, int], None]
 Recovered = Callable[[MaintainedView], None]
 Planned = tuple[GlobalId, bytes]
 """A view as a program knows it: made anew, it has another dataflow."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hydration:
-    """A view's first step, running."""
-
-    view: str
-    rows: int
-    """How many updates it has to take in."""
-    seconds: float
-    """Since it began."""
-    part_done: float
-    """Below 1; of one that is not large, an estimate."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Begun:
-    view: str
-    rows: int
-    at: float
-    tasks: tuple[int, int] | None = None
-    """Of a large one: how many are done, of how many."""
-
-    def part_done(self, now: float, rows_per_second: float) -> float:
-        if self.tasks is not None:
-            done, of = self.tasks
-            return min(done / of, 0.99)
-        return guessed_part(now - self.at, max(self.rows / rows_per_second, 1.0))
-
-
-def guessed_part(seconds: float, expected: float) -> float:
-    """Return which part is probably done; of what takes longer than expected, never quite all.
-
-    >>> [round(guessed_part(seconds, 10.0), 2) for seconds in (0, 5, 8, 16, 80)]
-    [0.0, 0.5, 0.8, 0.9, 0.98]
-    """
-    part = seconds / expected
-    return part if part <= SURE_PART else 1 - (1 - SURE_PART) * SURE_PART / part
 
 
 class Stepper:
@@ -151,12 +111,15 @@ class Stepper:
         """That of the programs."""
         self._planning = threading.Lock()
         self._hydrating = Beside(core, "headwater-hydration")
+        self._hydrating_calls = Beside(core, "headwater-hydration-calling")
         self._calling = Beside(core, "headwater-calling")
         self._jobs: dict[str, frozenset[Planned]] = {}
         """Groups of Spark's jobs that call functions now, with their views."""
         self._hurries = False
         """Whether such jobs are ended because all is stopped."""
-        self._begun: dict[GlobalId, _Begun] = {}
+        self._stalled: Container[GlobalId] = ()
+        """Views that failed, and write nothing for others."""
+        self._begun: dict[GlobalId, Begun] = {}
         self._rows_per_second = float(ROWS_PER_SECOND_GUESS)
         self._scheduled: dict[GlobalId, int | None] = {}
         """Of views that schedule: when they may change by themselves; never, if it is ``None``."""
@@ -176,6 +139,7 @@ class Stepper:
         first = [step for step in steps if step.hydrating]
         busy = [step for step in steps if not self._is_idle(step) and not step.hydrating]
         advanced = self._idle(idle)
+        self._stalled = stalled
         for calls in (False, True):
             live = [step.view for step in (*idle, *busy) if step.view.calls is calls]
             due = [step for step in busy if step.view.calls is calls]
@@ -189,11 +153,11 @@ class Stepper:
         for step in first:
             if not self._hydrating.is_on:
                 advanced += self._hydrated(step)
-            elif step.view.id not in self._hydrating:
+            elif step.view.id not in (beside := self._hydrating_of(step.view)):
                 large = ranges_for(step.rows, self.range_rows, 1) is not None
-                begun = _Begun(step.view.name, step.rows, monotonic(), (0, 1) if large else None)
+                begun = Begun(step.view.name, step.rows, monotonic(), (0, 1) if large else None)
                 self._begun[step.view.id] = begun
-                self._hydrating.submit([step.view.id], partial(self._hydrated, step))
+                beside.submit([step.view.id], partial(self._hydrated, step))
         return advanced
 
     def _in_turn(
@@ -223,18 +187,26 @@ class Stepper:
     def start_background(self) -> None:
         """Hydrate, and call functions, beside the other steps from now on."""
         self._hurries = False
-        self._hydrating.start()
-        self._calling.start()
+        for beside in self._besides:
+            beside.start()
 
     def stop_background(self) -> None:
         """Wait for the tasks in hand; what is not done then will be begun again."""
-        self._hydrating.stop(self._hurry)
-        self._calling.stop(self._hurry)
+        for beside in self._besides:
+            beside.stop(self._hurry)
         self._begun.clear()
 
     def is_in_hand(self, view: GlobalId) -> bool:
         """Whether a step of the view runs, or waits for its turn, in the background."""
-        return view in self._hydrating or view in self._calling
+        return any(view in beside for beside in self._besides)
+
+    @property
+    def _besides(self) -> tuple[Beside, ...]:
+        return self._hydrating, self._hydrating_calls, self._calling
+
+    def _hydrating_of(self, view: MaintainedView) -> Beside:
+        """Return where the first step of a view runs: nobody waits for one that calls functions."""
+        return self._hydrating_calls if view.calls else self._hydrating
 
     def calls_in_vain(self, views: Iterable[Definition]) -> bool:
         """Whether functions are called for what is no longer among the views, as it was."""
@@ -323,7 +295,8 @@ class Stepper:
         place = place_of(core)
         assert place is not None, "checked when the view was created"
         state = core.state
-        known = [view for view in stored(state) if isinstance(view, MaintainedView)]
+        views = (view for view in stored(state) if view.id not in self._stalled)
+        known = [view for view in views if isinstance(view, MaintainedView)]
         group = maintained.plan_group(state, _renewed(state, steps), known)
         if not group.views:  # What they read, or they themselves, went meanwhile.
             return []

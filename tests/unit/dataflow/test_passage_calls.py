@@ -56,6 +56,10 @@ def test_a_call_in_an_argument_comes_first() -> None:
     assert (outer.function, outer.layer) == (F, 1)
     assert outer.arguments == (inner.value, "t0")
     assert len(call_layers((inner, outer), "try")) == 4
+    # Where the inner one has no answer nothing is asked of the outer one.
+    assert inner.without == ()
+    assert outer.without == (inner.has_failed,)
+    assert outer.asking.startswith(f"IF({inner.has_failed}, array(), array(named_struct(")
 
 
 def test_a_row_asks_if_the_filters_below_are_true_of_it() -> None:

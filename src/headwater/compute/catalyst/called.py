@@ -67,7 +67,8 @@ class Called:
             text = "".join(traceback.format_exception_only(error)).rstrip()
             if not _is_of_values(error):
                 raise FunctionFailed(f"{self._name}() raised {text}{RAISE_INSTEAD}") from error
-            return None, _ADDRESS.sub("at 0x…", text)
+            text = _ADDRESS.sub("at 0x…", text)
+            return None, text.encode(errors="backslashreplace").decode()
 
 
 def _is_of_values(error: Exception) -> bool:

@@ -44,6 +44,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import sha256
+from itertools import dropwhile
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NamedTuple
@@ -149,6 +150,7 @@ def _made(session: Any, name: str, function: UserFunction) -> Any:
 CONDITION: Final = "PYTHON_EXCEPTION"
 """Spark's condition where a worker raised."""
 
+_FRAME: Final = re.compile(r'  File ".*", line \d+')
 _RAISED: Final = re.compile(r"(\w+)(?:: .*)?", re.DOTALL)
 
 
@@ -168,8 +170,10 @@ def raised(traceback: str) -> Raised:
     False
     """
     lines = traceback.rstrip().splitlines()
-    frames = [number for number, line in enumerate(lines) if line.startswith(" ")]
-    text = "\n".join(lines[frames[-1] + 1 if frames else 0 :])
+    frames = [number for number, line in enumerate(lines) if _FRAME.match(line)]
+    # Behind the last frame's own lines; those of a message may begin with spaces, too.
+    behind = lines[frames[-1] + 1 :] if frames else lines
+    text = "\n".join(dropwhile(lambda line: line.startswith("    "), behind))
     found = _RAISED.fullmatch(text)
     kind = getattr(builtins, found[1], None) if found is not None else None
     of_values = isinstance(kind, type) and issubclass(kind, OF_VALUES)

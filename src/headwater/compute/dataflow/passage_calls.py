@@ -59,6 +59,8 @@ class Call:
     """Which rows ask: those of which all are true, one after the other."""
     layer: int
     """How many others come before it."""
+    without: tuple[str, ...] = ()
+    """Where one of these is true, a call before it has no answer, and no row asks."""
 
     @property
     def asked(self) -> str:
@@ -99,7 +101,7 @@ class Call:
         text = f"array(named_struct({fields}))"
         for condition in reversed(self.conditions):
             text = f"IF({condition}, {text}, array())"
-        return text
+        return f"IF({' OR '.join(self.without)}, array(), {text})" if self.without else text
 
     @property
     def called(self) -> str:
@@ -208,9 +210,11 @@ class _Collecting:
                 self._collect(argument, said)
             given = tuple(replaced(with_answers(a, said), self._names) for a in arguments)
             needed = " ".join((*given, *self._conditions))
-            before = [one.layer for name, one in self._calls.items() if name in needed]
-            layer = 1 + max(before, default=-1)
-            call = Call(self._lane, function, given, self._conditions, layer)
+            before = [one for name, one in self._calls.items() if name in needed]
+            layer = 1 + max((one.layer for one in before), default=-1)
+            without = (text for one in before for text in (*one.without, one.has_failed))
+            once = tuple(dict.fromkeys(without))
+            call = Call(self._lane, function, given, self._conditions, layer, once)
             self._calls[call.value] = call
             said[whole] = call.value
 
