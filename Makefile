@@ -20,8 +20,10 @@ WORKERS ?= 2
 BY_FILE := --dist loadfile --no-loadscope-reorder
 # Tests write their files in memory, where there is such a place with room: no test can see whether
 # a disk has kept what was synced, and waiting for it was a quarter of the time of many of them.
+# Filling the place must leave the machine some memory: what a server of a test writes without an
+# end has once taken all of it, and Spark with it.
 MEMORY_KB := 4000000
-MEMORY := $(shell test -w /dev/shm && test "$$(df --output=avail /dev/shm | tail -n 1)" -gt $(MEMORY_KB) && echo TMPDIR=/dev/shm)
+MEMORY := $(shell test -w /dev/shm && test "$$(df --output=avail /dev/shm | tail -n 1)" -gt $(MEMORY_KB) && test "$$(df --output=size /dev/shm | tail -n 1)" -lt "$$(awk '/^MemTotal/ { print int($$2 * 2 / 3) }' /proc/meminfo)" && echo TMPDIR=/dev/shm)
 BENCH ?= --quick
 
 .PHONY: help setup java psql dbt mariadb redis chromium kafka test test-fast test-slow lint format demo bench bench-peers soak clean
