@@ -67,6 +67,17 @@ EXPECTED: dict[str, set[tuple[Any, ...]]] = {
         (None, math.inf, 1),
     },
     "SELECT g, avg(f) FROM r WHERE g = 'a' GROUP BY g": {("a", 0.6)},
+    # An aggregate is one row, also of no rows, and also if nobody looks at what it computes.
+    "SELECT count(*) FROM (SELECT sum(x) FROM r) s": {(1,)},
+    "SELECT count(*) FROM (SELECT sum(x) FROM r WHERE x > 99) s": {(1,)},
+    "SELECT count(*) FROM r, (SELECT max(y), count(*) FROM r) s": {(len(ROWS),)},
+    "SELECT count(*) FROM (SELECT DISTINCT 1 FROM r) s": {(1,)},
+    # How values are ordered is no part of the value that a FILTER guards.
+    "SELECT g, listagg(g, '-') WITHIN GROUP (ORDER BY g) FILTER (WHERE x > 1) FROM r GROUP BY g": {
+        ("a", "a-a-a"),
+        ("b", "b-b-b"),
+        (None, None),
+    },
     "SELECT x, y FROM r LIMIT 2": {(None, None), (None, 1)},
     "SELECT x FROM r ORDER BY y DESC LIMIT 1": {(4,)},
     "SELECT x, y FROM r ORDER BY y DESC LIMIT 2 OFFSET 2": {(3, 2)},

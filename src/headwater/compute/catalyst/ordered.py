@@ -34,13 +34,14 @@ import msgspec
 from headwater.collection.order import order_by_sql
 from headwater.compute.catalyst import rounding
 from headwater.compute.catalyst.ranges import WHOLE_NUMBERS, widened
-from headwater.compute.catalyst.select import select
+from headwater.compute.catalyst.select import NOTHING, select
 from headwater.compute.ir.expression import (
     AggregateCall,
     Column,
     Expression,
     SortKey,
     WindowCall,
+    undirected,
 )
 from headwater.compute.ir.fallible import only_where
 from headwater.compute.ir.functions import FLOATING, ORDERED, POSITIONAL, RANKING
@@ -121,7 +122,8 @@ def aggregate(node: Aggregate, source: str) -> str:
     columns = node.input.columns
     made = [_only_where_kept(call, columns) for call in node.calls]
     calls = [f"{_aggregate_call(call, columns)} AS {call.name}" for call in made]
-    outputs = [*node.groups, *calls]
+    # With nothing to show it is one row all the same, which a SELECT without a call would not be.
+    outputs = [*node.groups, *calls] or [f"count(1) AS {NOTHING}"]
     groups = f" GROUP BY {', '.join(node.groups)}" if node.groups else ""
     if any(_needs_rank(call.function, call.distinct) for call in node.calls):
         source = _with_rank(source, columns, ranked(node.groups, (), _canonical(columns)))
@@ -190,12 +192,21 @@ def _only_where_kept(call: AggregateCall, columns: Sequence[Column]) -> Aggregat
 
     Spark computes the arguments of all calls for all rows as soon as one of them is ``DISTINCT``.
     """
-    arguments = tuple(only_where(argument, call.filter, columns) for argument in call.arguments)
+    arguments = tuple(_kept_where(argument, call.filter, columns) for argument in call.arguments)
     if arguments == call.arguments:
         return call
     before, after = (", ".join(one.text for one in them) for them in (call.arguments, arguments))
     text = call.text.replace(before, after, 1)
     return msgspec.structs.replace(call, arguments=arguments, text=text)
+
+
+def _kept_where(
+    argument: Expression, where: Expression | None, columns: Sequence[Column]
+) -> Expression:
+    """Return an argument that does not fail where the filter is not true; an order stays one."""
+    value, direction = undirected(argument)
+    kept = only_where(value, where, columns)
+    return msgspec.structs.replace(kept, text=kept.text + direction)
 
 
 def _aggregate_call(call: AggregateCall, columns: Sequence[Column]) -> str:

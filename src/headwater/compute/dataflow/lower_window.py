@@ -25,7 +25,6 @@ Kept by: this module, against an oracle (``tests/unit/dataflow/test_versions.py`
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -61,6 +60,7 @@ from headwater.compute.ir.expression import (
     Named,
     SortKey,
     WindowCall,
+    undirected,
 )
 from headwater.compute.ir.fallible import only_where
 from headwater.compute.ir.functions import POSITIONAL, RANKING
@@ -77,7 +77,6 @@ from headwater.compute.ir.node import (
 
 _FIRST: Final = Expression(f"({PLACE.name} = 1)", BOOLEAN, False, (PLACE.name,))
 _ONLY: Final = Column("_only_0", "int", False)
-_SORTED: Final = re.compile(r"(.*)( (?:ASC|DESC) NULLS (?:FIRST|LAST))", re.DOTALL)
 _FLOATING: Final = ("float", "double")
 
 _NULL_OF_NOTHING: Final = frozenset(
@@ -387,23 +386,25 @@ def _computed(inputs: Inputs, expression: Expression, what: str) -> Expression:
 def _over_columns(inputs: Inputs, columns: Sequence[Column], call: WindowCall) -> WindowCall:
     """Return the call with columns for its arguments, so that none of them fails in a window.
 
-    What has no column in it stays: where Spark asks for a literal, it must be one. ``columns`` are
-    those of the rows that the call is about.
+    An argument that has no column in it stays: where Spark asks for a literal, it must be one. A
+    FILTER becomes a column always: of one that it knows to be false Spark makes a window function
+    ``0``, and then does not know it. ``columns`` are those of the rows that the call is about.
     """
     named: dict[str, str] = {}
     guarded = guards(call)
 
     def as_column(expression: Expression, where: Expression | None) -> Expression:
-        by = _SORTED.fullmatch(expression.text)
-        text, direction = (by[1], by[2]) if by else (expression.text, "")
-        if not expression.columns:
-            return expression
-        value = Expression(text, expression.type, True, expression.columns)
+        value, direction = undirected(expression)
+        text = value.text
+        value = Expression(text, value.type, True, value.columns)
         value = guarded.get(text, only_where(value, where, columns))
         name = named[text] = inputs.column(value, "argument")
         return Expression(name + direction, expression.type, True, (name,))
 
-    arguments = tuple(as_column(argument, call.filter) for argument in call.arguments)
+    arguments = tuple(
+        as_column(argument, call.filter) if argument.columns else argument
+        for argument in call.arguments
+    )
     where = as_column(call.filter, None) if call.filter is not None else None
     text = with_columns(call.text, named)
     known = {column.name: column for column in columns}

@@ -120,6 +120,21 @@ class SortKey(msgspec.Struct, frozen=True):
         return f"{self.expression.text} {direction} NULLS {nulls}"
 
 
+_DIRECTION: Final = re.compile(r" (?:ASC|DESC) NULLS (?:FIRST|LAST)$")
+
+
+def undirected(argument: Expression) -> tuple[Expression, str]:
+    """Return the value of an argument of ``WITHIN GROUP (ORDER BY …)``, and how it is ordered.
+
+    Any other argument is its value, with nothing behind it.
+    """
+    found = _DIRECTION.search(argument.text)
+    if found is None:
+        return argument, ""
+    text = argument.text[: found.start()]
+    return Expression(text, argument.type, argument.nullable, argument.columns), found[0]
+
+
 class JoinKey(msgspec.Struct, frozen=True):
     """An expression of each side, compared; the other conditions of a join are its residual."""
 
