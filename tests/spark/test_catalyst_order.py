@@ -78,6 +78,18 @@ EXPECTED: dict[str, set[tuple[Any, ...]]] = {
         ("b", "b-b-b"),
         (None, None),
     },
+    # Beside values that differ, which Spark takes apart together with the order of the others.
+    "SELECT g, listagg(g, '-') WITHIN GROUP (ORDER BY x DESC), listagg(DISTINCT g, '-'), "
+    "count(DISTINCT x), count(DISTINCT y) FILTER (WHERE y > 0) FROM r GROUP BY g": {
+        ("a", "a-a-a-a-a", "a", 3, 2),
+        ("b", "b-b-b", "b", 2, 1),
+        (None, None, None, 1, 0),
+    },
+    "SELECT listagg(CAST(x AS STRING), '-') WITHIN GROUP (ORDER BY x DESC), "
+    "listagg(DISTINCT CAST(y AS STRING), '-') WITHIN GROUP (ORDER BY CAST(y AS STRING) DESC), "
+    "count(DISTINCT g), count(DISTINCT y) FILTER (WHERE y > 0) FROM r": {
+        ("9-5-4-4-3-3-2-1", "3-2-1-0", 2, 3)
+    },
     "SELECT x, y FROM r LIMIT 2": {(None, None), (None, 1)},
     "SELECT x FROM r ORDER BY y DESC LIMIT 1": {(4,)},
     "SELECT x, y FROM r ORDER BY y DESC LIMIT 2 OFFSET 2": {(3, 2)},

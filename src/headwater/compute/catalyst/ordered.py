@@ -25,7 +25,7 @@ of a distance may reach beyond the ends of a type (``ranges.py``).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 from weakref import WeakSet
 
@@ -70,6 +70,7 @@ _EXTREMES: Final = frozenset(
     {"min", "max", "first", "first_value", "any_value", "last", "last_value"}
 )
 """Functions that are a least or a greatest value; those by order, where they are ``DISTINCT``."""
+_JOINING: Final = ("listagg", "string_agg")
 _WIDENED: Final = re.compile(r"CAST\((\w+) AS DECIMAL\((?:19|2\d|3\d),0\)\)")
 """A column in a decimal that has every BIGINT; its group is the column."""
 _registered: Final[WeakSet[Any]] = WeakSet()
@@ -121,12 +122,26 @@ def aggregate(node: Aggregate, source: str) -> str:
     """Return the SELECT of an aggregate over the rows named ``source``."""
     columns = node.input.columns
     made = [_only_where_kept(call, columns) for call in node.calls]
-    calls = [f"{_aggregate_call(call, columns)} AS {call.name}" for call in made]
+    lists = _lists(made)
+    texts = [
+        _as_list(call, lists[call.name]) if call.name in lists else _aggregate_call(call, columns)
+        for call in made
+    ]
+    calls = [f"{text} AS {call.name}" for text, call in zip(texts, made, strict=True)]
     # With nothing to show it is one row all the same, which a SELECT without a call would not be.
     outputs = [*node.groups, *calls] or [f"count(1) AS {NOTHING}"]
     groups = f" GROUP BY {', '.join(node.groups)}" if node.groups else ""
+    ties, ranks = _canonical(columns), {}
     if any(_needs_rank(call.function, call.distinct) for call in node.calls):
-        source = _with_rank(source, columns, ranked(node.groups, (), _canonical(columns)))
+        ranks[RANK] = ranked(node.groups, (), ties)
+    for call in made:
+        if call.name in lists and not call.distinct:
+            order = ", ".join(
+                [*(key.text for key in call.arguments[2:]), *([ties] if ties else [])]
+            )
+            ranks[lists[call.name]] = _numbered(node.groups, order)
+    if ranks:
+        source = _with_ranks(source, columns, ranks)
     return select(outputs, source) + groups
 
 
@@ -138,7 +153,8 @@ def window(node: Window, source: str) -> str:
     outputs = [column.name for column in node.input.columns]
     outputs += [f"{text} AS {call.name}" for text, call in zip(texts, node.calls, strict=True)]
     if any(RANK in text for text in texts):
-        source = _with_rank(source, node.input.columns, ranked(partition, node.order, ties))
+        ranks = {RANK: ranked(partition, node.order, ties)}
+        source = _with_ranks(source, node.input.columns, ranks)
     return select(outputs, source)
 
 
@@ -153,13 +169,18 @@ def window_calls(node: Window, partition: Sequence[str], ties: str) -> list[str]
 
 def ranked(partition: Sequence[str], order: Sequence[SortKey], ties: str) -> str:
     """Return what :data:`RANK` is: the number of a row in its partition."""
+    return _numbered(partition, _keys(order, ties))
+
+
+def _numbered(partition: Sequence[str], order: str) -> str:
     by = f"PARTITION BY {', '.join(partition)} " if partition else ""
     # Rows of no columns are all equal: any number will do.
-    return f"row_number() OVER ({by}ORDER BY {_keys(order, ties) or 'true'})"
+    return f"row_number() OVER ({by}ORDER BY {order or 'true'})"
 
 
-def _with_rank(source: str, columns: Sequence[Column], rank: str) -> str:
-    return f"({select([*(column.name for column in columns), f'{rank} AS {RANK}'], source)})"
+def _with_ranks(source: str, columns: Sequence[Column], ranks: Mapping[str, str]) -> str:
+    numbers = (f"{rank} AS {name}" for name, rank in ranks.items())
+    return f"({select([*(column.name for column in columns), *numbers], source)})"
 
 
 def _over(node: Window, call: WindowCall, partition: Sequence[str], ties: str) -> str:
@@ -244,8 +265,8 @@ def _filter(call: AggregateCall | WindowCall, not_null: str = "") -> str:
     return f" FILTER (WHERE {' AND '.join(conditions)})" if conditions else ""
 
 
-def _listed(value: str, where: str, over: str) -> str:
-    rows = f"collect_list(named_struct('r', {RANK}, 'v', {value})){where}{over}"
+def _listed(value: str, where: str, over: str, rank: str = RANK) -> str:
+    rows = f"collect_list(named_struct('r', {rank}, 'v', {value})){where}{over}"
     return f"transform(array_sort({rows}, {_BY_RANK}), e -> e.v)"
 
 
@@ -268,7 +289,7 @@ def _ordered(call: AggregateCall | WindowCall, distinct: bool, over: str) -> str
         case "mode":
             within = call.text.startswith("mode()")
             return f"{call.text if within else f'mode({value}, true){_filter(call)}'}{over}"
-        case "listagg" | "string_agg":
+        case function if function in _JOINING:
             return _joined(call, distinct, over)
         case "first" | "first_value" | "any_value":
             return _unsigned_zero(call, f"min({value}){_filter(call)}{over}")
@@ -297,6 +318,32 @@ def _joined(call: AggregateCall | WindowCall, distinct: bool, over: str) -> str:
     order = ", ".join(keys or [value]) if distinct else ", ".join([*keys, RANK])
     listed = f"listagg({once}{value}, {separator}) WITHIN GROUP (ORDER BY {order})"
     return f"{listed}{_filter(call)}{over}"
+
+
+def _lists(calls: Sequence[AggregateCall]) -> dict[str, str]:
+    """Return the calls that are written as the joined list of their values, and a rank for each.
+
+    Beside a call of ``DISTINCT`` values Spark takes calls apart, and loses how ``listagg`` orders.
+    """
+    if not any(call.distinct for call in calls):
+        return {}
+    return {
+        call.name: f"_rank_{number}"
+        for number, call in enumerate(calls, 1)
+        if call.function in _JOINING and call.arguments[0].type == "string"
+    }
+
+
+def _as_list(call: AggregateCall, rank: str) -> str:
+    """Return a ``listagg`` as the list of its values, joined; NULL of none."""
+    value, separator, *keys = call.arguments
+    if call.distinct:
+        is_up = not (keys and " DESC" in undirected(keys[0])[1])
+        where = _filter(call)
+        values = f"sort_array(collect_set({value.text}){where}, {str(is_up).lower()})"
+    else:
+        values = _listed(value.text, _filter(call, value.text), "", rank)
+    return f"array_join(nullif({values}, CAST(array() AS ARRAY<STRING>)), {separator.text})"
 
 
 def _whole_sum(call: AggregateCall | WindowCall, once: str, over: str) -> str:
