@@ -162,15 +162,15 @@ def gid_of(state: State, each: Object) -> GlobalId:
     """Return the collection of an object, which the transaction that creates it may not have."""
     gid = state.names.get(each.collection)
     if gid is None:
-        raise created_here(each.name)
+        raise created_here(f'reading "{each.name}"')
     return gid
 
 
-def created_here(name: str) -> Unsupported:
-    """Say that what a transaction creates is not there before it commits."""
+def created_here(what: str) -> Unsupported:
+    """Say that what others keep is not there before the transaction commits that creates it."""
     return Unsupported(
-        f'reading "{name}" in the transaction that creates it',
-        detail="What a transaction creates is stored when it commits, not before.",
+        f"{what} in the transaction that creates it",
+        detail="It is there when the transaction commits, not before.",
         hint="COMMIT first.",
     )
 

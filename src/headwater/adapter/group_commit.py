@@ -26,7 +26,7 @@ Invariant: an acknowledged write is durable, and in every read chosen after its 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Final
 
@@ -93,13 +93,24 @@ class ReadSet:
 class Defines:
     """Definitions that commit in the same entry as rows."""
 
-    commands: tuple[Command, ...]
-    made: Callable[[State], State]
-    """The state that they make of one, or the refusal to make it."""
+    made: Callable[[State], tuple[State, tuple[Command, ...]]]
+    """The state that they make of one, and by which commands, or the refusal to make it."""
+    turn: Callable[[], AbstractContextManager[object]] = nullcontext
+    """Held while they are made and committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """What a group is decided against: the state, and what its definitions make of it."""
+
+    state: State
+    present: dict[GlobalId, KeyCounts]
+    """How many rows its keys have."""
+    commands: tuple[Command, ...] = ()
 
     @property
-    def created(self) -> Mapping[GlobalId, CreateOrLoad]:
-        """The collections that they create."""
+    def created(self) -> dict[GlobalId, CreateOrLoad]:
+        """The collections that its definitions create."""
         found = (each for each in self.commands if isinstance(each, CreateOrLoad))
         return {each.id: each for each in found if each.id is not None}
 
@@ -150,9 +161,16 @@ class GroupCommit:
         """Have a write committed, and ``tell`` called when it is :func:`settled`; does not wait."""
         self.turns.offer(write, whose, tell, limit)
 
-    def alone(self, commands: Callable[[int], Sequence[Command]]) -> Outcome:
-        """Commit something else at a time of its own (a definition), in turn with the writes."""
-        with self._timeline.write_turn() as time:
+    def alone(
+        self,
+        commands: Callable[[int], Sequence[Command]],
+        turn: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ) -> Outcome:
+        """Commit something else at a time of its own (a definition), in turn with the writes.
+
+        ``turn`` is held while it is decided and committed.
+        """
+        with self._timeline.write_turn() as time, turn():
             *moved, advance = self._timeline.moved(time + 1)
             return self._core.submit(Atomic((*moved, *commands(time), advance))).result()
 
@@ -258,29 +276,33 @@ class GroupCommit:
         group = _encoded(group)
         if not group:
             return
-        state = self._core.state
-        try:
-            state, present = self._made(state, group)
-        except AdapterError as refused:
-            (write,) = group
-            write.outcome = refused
-            return
+        defines = group[0].defines
+        with nullcontext() if defines is None else defines.turn():
+            try:
+                before = self._before(self._core.state, group)
+            except AdapterError as refused:
+                (write,) = group
+                write.outcome = refused
+                return
+            self._decide(time, group, before)
+
+    def _decide(self, time: int, group: Sequence[Write], before: _Before) -> None:
         accepted: list[tuple[Write, tuple[Admitted, ...]]] = []
         changed: set[GlobalId] = set()
         for write in group:
             try:
-                _check_unchanged(state, write.reads, changed, time)
-                accepted.append((write, admit(state, write, present)))
+                _check_unchanged(before.state, write.reads, changed, time)
+                accepted.append((write, admit(before.state, write, before.present)))
                 changed.update(table.id for table in write.tables)
             except AdapterError as refused:
                 write.outcome = refused
         if accepted:
-            self._append(state, time, accepted)
+            self._append(before, time, accepted)
         for write, admitted in accepted:
             write.outcome = Committed(time, tuple(rows for rows, _ in admitted))
 
     def _append(
-        self, state: State, time: int, accepted: Sequence[tuple[Write, tuple[Admitted, ...]]]
+        self, before: _Before, time: int, accepted: Sequence[tuple[Write, tuple[Admitted, ...]]]
     ) -> None:
         updates: dict[GlobalId, tuple[list[pa.Table], list[int]]] = {}
         for write, admitted in accepted:
@@ -290,32 +312,29 @@ class GroupCommit:
                     tables.append(rows)
                     all_diffs += diffs
         atomic = self._client.atomic()
-        created: dict[GlobalId, CreateOrLoad] = {}
-        for write, _ in accepted:
-            if write.defines is not None:
-                created.update(write.defines.created)
-                for each in write.defines.commands:
-                    atomic.add(each)
+        created = before.created
+        for each in before.commands:
+            atomic.add(each)
         for gid, (tables, all_diffs) in updates.items():
             rows = _timed(pa.concat_tables(tables), all_diffs, time)
             if gid in created:
                 atomic.write_created(created[gid], rows)
             else:
                 atomic.write(WriteHandle(self._core, gid), rows)
-        for command in advanced(state, time + 1, self._timeline.appointments, updates):
+        for command in advanced(before.state, time + 1, self._timeline.appointments, updates):
             atomic.add(command)
         atomic.commit().result()
 
-    def _made(
-        self, state: State, group: Sequence[Write]
-    ) -> tuple[State, dict[GlobalId, KeyCounts]]:
-        """Return the state that a group is decided against, and how many rows its keys have."""
+    def _before(self, state: State, group: Sequence[Write]) -> _Before:
+        """Return what a group is decided against."""
         present = self._present(state, group, state.timelines[DEFAULT].upper - 1)
         defines = group[0].defines
-        if defines is not None:
-            state = defines.made(state)
-            present.update((gid, KeyCounts()) for gid, each in defines.created.items() if each.key)
-        return state, present
+        if defines is None:
+            return _Before(state, present)
+        made, commands = defines.made(state)
+        before = _Before(made, present, commands)
+        present.update((gid, KeyCounts()) for gid, each in before.created.items() if each.key)
+        return before
 
     def _present(
         self, state: State, group: Sequence[Write], before: int

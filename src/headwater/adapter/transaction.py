@@ -65,8 +65,8 @@ class Transaction:
             raise ReadOnlyTransaction(command)
         if self.unsteady is not None:
             raise unsteady(self.unsteady)
-        if self.definitions is not None and self.definitions.effects:
-            raise effect_with_rows()
+        if self.definitions is not None and self.definitions.effect is not None:
+            raise effect_with_rows(self.definitions.effect)
 
     def admit_definition(self) -> None:
         """Refuse a definition in a transaction that only reads."""

@@ -6,11 +6,12 @@ import pyarrow as pa
 import pytest
 
 from headwater.adapter.catalog import Sources
-from headwater.adapter.change import Block, Change
+from headwater.adapter.change import Block, Change, Effect
 from headwater.adapter.errors import ReadOnlyTransaction, Unsupported
 from headwater.adapter.group_commit import ReadSet, TableWrite
 from headwater.adapter.transaction import Transaction
 from headwater.base.ids import GlobalId
+from headwater.persist.commands import SetItem
 
 T, U, V = GlobalId(1), GlobalId(2), GlobalId(3)
 
@@ -49,10 +50,26 @@ def test_one_that_only_reads_does_nothing_else() -> None:
 
 
 def test_what_others_keep_is_not_made_beside_rows() -> None:
-    kept = Change("CREATE INDEX", (), (lambda _: None,))
+    kept = Change("CREATE SOURCE", (), (Effect('creating source "s"', lambda _: None),))
     Transaction().having_written(write(T)).admit_definition()
+    with pytest.raises(Unsupported, match='creating source "s" and rows in one transaction'):
+        Block({}).having(kept, (), rows=True)
     with pytest.raises(Unsupported):
-        Block({}).having(kept, rows=True)
-    with pytest.raises(Unsupported):
-        Transaction(definitions=Block({}).having(kept)).admit_write("INSERT")
-    Transaction(definitions=Block({}).having(Change("CREATE TABLE"))).admit_write("INSERT")
+        Transaction(definitions=Block({}).having(kept, ())).admit_write("INSERT")
+    Transaction(definitions=Block({}).having(Change("CREATE TABLE"), ())).admit_write("INSERT")
+
+
+def test_two_that_others_keep_are_not_in_one_entry() -> None:
+    made, dropped = (
+        Change(what, (), (Effect(what, lambda _: None),)) for what in ("creating a", "dropping b")
+    )
+    with pytest.raises(Unsupported, match="dropping b beside creating a in one transaction"):
+        Block({}).having(made, ()).having(dropped, ())
+
+
+def test_what_has_entries_of_its_own_has_no_others_beside() -> None:
+    alone = Change("CREATE", (), (Effect("replacing v", lambda _: None, alone=True),))
+    table = Change("CREATE TABLE", (SetItem("catalog/t", b""),))
+    for one, other in ((alone, table), (table, alone)):
+        with pytest.raises(Unsupported, match="replacing v beside other definitions"):
+            Block({}).having(one, ()).having(other, ())
