@@ -81,12 +81,24 @@ class TableWrite:
         return self.given.num_rows
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class MetKeys:
+    """Keys of a table that a transaction was told of, and how many rows each had."""
+
+    id: GlobalId
+    name: str
+    keys: pa.Table
+    counts: tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class ReadSet:
     """What a transaction read, and when: tables by id, with their names for messages."""
 
     time: int
     tables: Mapping[GlobalId, str]
+    met: tuple[MetKeys, ...] = ()
+    """Keys of which it knows nothing but whether they are there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +149,12 @@ class Write:
     def touches(self) -> frozenset[GlobalId]:
         """The tables it writes, or rests on."""
         read = self.reads.tables if self.reads is not None else ()
-        return frozenset((*(table.id for table in self.tables), *read))
+        return frozenset((*(t.id for t in self.tables), *read, *(m.id for m in self.met)))
+
+    @property
+    def met(self) -> tuple[MetKeys, ...]:
+        """The keys it rests on."""
+        return () if self.reads is None else self.reads.met
 
 
 class GroupCommit:
@@ -341,16 +358,22 @@ class GroupCommit:
     ) -> dict[GlobalId, KeyCounts]:
         """Return how many rows each key has at ``before`` that the group touches."""
         asked: dict[GlobalId, list[TableWrite]] = {}
+        met: dict[GlobalId, list[pa.Table]] = {}
         for write in group:
             for table in write.tables:
                 if table.key and table.num_rows and table.id in state.collections:
                     asked.setdefault(table.id, []).append(table)
+            for each in write.met:
+                if each.id in state.collections:
+                    met.setdefault(each.id, []).append(each.keys)
         present: dict[GlobalId, KeyCounts] = {}
-        for gid, tables in asked.items():
-            key = tables[0].key
-            if len(tables) == 1 and _is_load(tables[0]) and self._all_new(state, tables[0], before):
+        for gid in asked.keys() | met.keys():
+            tables, more = asked.get(gid, []), met.get(gid, [])
+            alone = len(tables) == 1 and not more and _is_load(tables[0])
+            if alone and self._all_new(state, tables[0], before):
                 continue  # Nobody else in the group asks how many rows its keys have.
-            keys = pa.concat_tables([table.rows.select(list(key)) for table in tables])
+            key = state.collections[gid].key
+            keys = pa.concat_tables([*(table.rows.select(list(key)) for table in tables), *more])
             places: dict[Key, int] = {}
             for place, name in enumerate(keys_of(keys, key)):
                 places.setdefault(name, place)

@@ -9,6 +9,7 @@ from headwater.adapter.catalog import Sources
 from headwater.adapter.change import Block, Change, Effect
 from headwater.adapter.errors import ReadOnlyTransaction, Unsupported
 from headwater.adapter.group_commit import ReadSet, TableWrite
+from headwater.adapter.object_errors import TransactionTooLarge
 from headwater.adapter.transaction import Transaction
 from headwater.base.ids import GlobalId
 from headwater.persist.commands import SetItem
@@ -27,11 +28,25 @@ def test_what_it_read_is_what_its_writes_rest_on() -> None:
     assert Transaction().having_written(write(T)).read_set is None
 
 
-def test_it_does_not_read_what_it_has_written() -> None:
-    transaction = Transaction().having_written(write(T))
-    transaction.admit_read({U: "u"})
-    with pytest.raises(Unsupported):
-        transaction.admit_read({U: "u", T: "t"})
+def test_it_does_not_rest_on_what_changes_by_itself_whichever_comes_first() -> None:
+    recent = Sources(tables={T: "t"}, unsteady={V: "recent"})
+    Transaction().having_written(write(T)).admit_read(Sources(tables={T: "t"}))
+    Transaction().admit_read(recent)
+    for transaction in (Transaction().having_written(write(T)), Transaction().locking()):
+        with pytest.raises(Unsupported, match="recent"):
+            transaction.admit_read(recent)
+    with pytest.raises(Unsupported, match="recent"):
+        Transaction().having_read(7, recent).locking()
+
+
+def test_it_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headwater.adapter.transaction.TRANSACTION_BYTES_MAX", 20)
+    transaction = Transaction().having_written(write(T)).having_written(write(U))
+    with pytest.raises(TransactionTooLarge) as told:
+        transaction.having_written(write(T))
+    assert told.value.sqlstate == "54000"
+    back = transaction.having_read(7, Sources(tables={T: "t"})).back_to(Transaction())
+    assert (back.size_bytes, back.time, back.reads) == (0, 7, {T: "t"})
 
 
 def test_it_does_not_write_after_what_changes_by_itself() -> None:
