@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,8 @@ class Sql:
         self.timeline = Timeline(client, self.clock)
         self.views = ViewController(client, spark)
         self.materializations = Materializations(client)
-        coordinator = Coordinator(client, self.timeline, self.views, self.materializations)
-        self.session: ClientSession = coordinator.open_session()
+        self.coordinator = Coordinator(client, self.timeline, self.views, self.materializations)
+        self.session: ClientSession = self.coordinator.open_session()
 
     def __call__(self, sql: str) -> list[tuple[Any, ...]]:
         rows: list[tuple[Any, ...]] = []
@@ -38,6 +39,12 @@ class Sql:
             for batch in self.session.execute(statement, text).batches:
                 rows.extend(zip(*(column.to_pylist() for column in batch.columns), strict=True))
         return sorted(rows, key=repr)
+
+    def another(self) -> Sql:
+        """Return another client of the same server."""
+        other = copy(self)
+        other.session = self.coordinator.open_session()
+        return other
 
 
 @pytest.fixture
@@ -134,6 +141,35 @@ def test_definitions_of_a_block_commit_together(sql: Sql, client: Client) -> Non
     assert [name for name, _ in sql("SHOW TABLES")] == ["m", "m_old", "t", "w"]
     assert sql("SELECT * FROM m") == [(2,)]
     assert sql("SELECT * FROM m_old") == [(2,)]
+
+
+def test_views_of_a_block_share_what_they_arrange_and_are_made_for_its_commit(sql: Sql) -> None:
+    sql("CREATE TABLE l (k bigint PRIMARY KEY, v bigint); INSERT INTO l VALUES (1, 10), (2, 20)")
+    sql("CREATE MATERIALIZED VIEW j AS SELECT l.k FROM l JOIN l AS m ON l.v = m.v")
+    sql(
+        """
+        BEGIN;
+        CREATE TABLE r (k bigint PRIMARY KEY, w bigint);
+        INSERT INTO r VALUES (1, 5);
+        DROP MATERIALIZED VIEW IF EXISTS j CASCADE;
+        CREATE MATERIALIZED VIEW IF NOT EXISTS j AS SELECT l.k, v + w AS s FROM l JOIN r ON l.k = r.k;
+        CREATE MATERIALIZED VIEW j2 AS SELECT l.k, w FROM l LEFT JOIN r ON l.k = r.k;
+        CREATE MATERIALIZED VIEW top AS SELECT max(s) AS m FROM j;
+        CREATE INDEX ON j (s);
+        """
+    )
+    # History moves on before it commits: what is read then begins later than when it was planned.
+    other = sql.another()
+    for moment in range(3):
+        sql.clock.set(sql.clock.now_ms() + 120_000)
+        other(f"UPDATE l SET v = v + 1 WHERE k = 2; INSERT INTO l VALUES ({moment + 7}, 0)")
+        sql.timeline.tick()
+    sql("COMMIT")
+    assert sql("SELECT * FROM j") == [(1, 15)]
+    assert sql("SELECT count(*), count(w) FROM j2") == [(5, 1)]
+    sql("INSERT INTO r VALUES (2, 100)")
+    assert sql("SELECT m FROM top") == [(123,)]
+    assert sql("SELECT k FROM j WHERE s = 123") == [(2,)]
 
 
 def test_a_subscription_to_a_view_adds_up_to_it(sql: Sql) -> None:

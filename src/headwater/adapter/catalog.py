@@ -13,11 +13,12 @@ names of a query into what is read: collections, and a ``WITH`` in front of the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import lru_cache
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 import pyarrow as pa
@@ -40,9 +41,15 @@ from headwater.persist import evolution
 from headwater.persist.commands import SetItem
 from headwater.persist.state import State
 
+if TYPE_CHECKING:
+    from headwater.adapter.overlay import Overlay
+
 PREFIX: Final = "catalog/"
 
 RETAIN_MS_DEFAULT: Final = 60_000
+
+_INNER: Final = re.compile(r"`__(u\d+)`")
+"""The name of a collection in the text of a view that is kept."""
 
 Kind = Literal[
     "table",
@@ -162,15 +169,15 @@ def gid_of(state: State, each: Object) -> GlobalId:
     """Return the collection of an object, which the transaction that creates it may not have."""
     gid = state.names.get(each.collection)
     if gid is None:
-        raise created_here(each.name)
+        raise created_here(f'reading "{each.name}"')
     return gid
 
 
-def created_here(name: str) -> Unsupported:
-    """Say that what a transaction creates is not there before it commits."""
+def created_here(what: str) -> Unsupported:
+    """Say that what others keep is not there before the transaction commits that creates it."""
     return Unsupported(
-        f'reading "{name}" in the transaction that creates it',
-        detail="What a transaction creates is stored when it commits, not before.",
+        f"{what} in the transaction that creates it",
+        detail="It is there when the transaction commits, not before.",
         hint="COMMIT first.",
     )
 
@@ -251,6 +258,10 @@ class Sources:
     """Plain views of which an index is read, and its name."""
     system: tuple[str, ...] = ()
     """The system views among what is read."""
+    written: Mapping[GlobalId, Overlay] = field(default_factory=dict)
+    """What the transaction that reads has written itself, by table."""
+    created: dict[str, pa.Schema] = field(default_factory=dict)
+    """Tables that it has created itself, by their collections: they have nothing else."""
 
     def text(self, sql: str) -> str:
         """Return the query with its views in front."""
@@ -263,22 +274,47 @@ class Sources:
 
 Standing = Callable[[Object], Object | None]
 """The index that is read in place of a plain view, if there is one."""
+Afresh = Callable[[Object], bool]
+"""Whether a view that is kept is computed all the same: what is kept is not what it would be."""
 
 
-def sources(state: State, names: Sequence[str], standing: Standing = lambda _: None) -> Sources:
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """How views are read."""
+
+    standing: Standing = lambda _: None
+    afresh: Afresh = lambda _: False
+
+    def is_text(self, each: Object) -> bool:
+        """Whether an object stands in a query by its own query."""
+        return each.kind == "view" or (each.kind == "materialized view" and self.afresh(each))
+
+
+AS_KEPT: Final = Ways()
+"""Every view that is kept is read where it is kept."""
+
+
+def sources(state: State, names: Sequence[str], ways: Ways = AS_KEPT) -> Sources:
     """Return what the names of a query mean, through views that nothing stands for."""
     found = Sources(schemas=schemas(state, names))
     for name in dict.fromkeys(names):
         each = named(state, name)
-        index = standing(each) if each.kind == "view" else None
+        index = ways.standing(each) if each.kind == "view" else None
         if index is not None:
             found.relations[name] = _read(state, index, found, each.name)
             found.indexes[name] = index.name
-        elif each.kind == "view":
-            found.views[name] = _view_text(state, each, found, standing)
+        elif ways.is_text(each):
+            found.views[name] = _view_text(state, each, found, ways)
         else:
             found.relations[name] = _read(state, each, found, each.name)
     return found
+
+
+def rests_on(state: State, each: Object, tables: Container[GlobalId]) -> bool:
+    """Whether an object is one of these tables, or made of one."""
+    if each.kind == "table" and state.names.get(each.collection) in tables:
+        return True
+    return any(rests_on(state, by_id(state, oid), tables) for oid in each.uses)
 
 
 def quoted(name: str) -> str:
@@ -317,23 +353,57 @@ def _is_steady(state: State, gid: GlobalId) -> bool:
     return not (isinstance(view, MaintainedView) and view.schedules)
 
 
-def _view_text(state: State, view: Object, found: Sources, standing: Standing) -> str:
+def _view_text(state: State, view: Object, found: Sources, ways: Ways) -> str:
     definitions = []
-    for name, oid in view.bindings.items():
-        each = by_id(state, oid)
-        index = standing(each) if each.kind == "view" else None
-        if each.kind == "view" and index is None:
-            body = _view_text(state, each, found, standing)
+    for name, each in _inputs(state, view):
+        index = ways.standing(each) if each.kind == "view" else None
+        if ways.is_text(each) and index is None:
+            body = _view_text(state, each, found, ways)
         else:
-            known_as = each.name
+            read = each if index is None else index
             if index is not None:
                 found.indexes[each.name] = index.name
-                each = index
             # Under a name that no user gives: the same one may mean something else outside.
-            inner = f"__{each.collection}"
-            found.relations[inner] = _read(state, each, found, known_as)
+            inner = f"__{read.collection}"
+            found.relations[inner] = _read(state, read, found, each.name)
             body = f"SELECT * FROM {quoted(inner)}"  # noqa: S608 - our own name
         definitions.append(f"{quoted(name)} AS ({body})")
-    if not definitions:
+    query = _query(state, view, found)
+    return f"WITH {', '.join(definitions)} ({query})" if definitions else query
+
+
+def _inputs(state: State, view: Object) -> list[tuple[str, Object]]:
+    """Return the names in the query of a view, and what they mean."""
+    bound = [(name, by_id(state, oid)) for name, oid in view.bindings.items()]
+    if view.kind == "view":
+        return bound
+    # The text of one that is kept has the plain views in front that it is made of.
+    text, by_collection = (
+        kept_query(state, view),
+        {each.collection: each for each in objects(state)},
+    )
+    inner = {name: by_collection.get(name) for name in _INNER.findall(text)}
+    named = [(f"__{name}", each) for name, each in inner.items() if each is not None]
+    return [*((name, each) for name, each in bound if each.kind != "view"), *named]
+
+
+def _query(state: State, view: Object, found: Sources) -> str:
+    if view.kind == "view":
         return view.query
-    return f"WITH {', '.join(definitions)} ({view.query})"
+    gid = gid_of(state, view)
+    if not _is_steady(state, gid):
+        found.unsteady[gid] = view.name
+    return kept_query(state, view)
+
+
+def kept_query(state: State, view: Object) -> str:
+    """Return the query of a view that is kept, in Spark's dialect; refuse one that is no text."""
+    value = state.items.get(definition.item_key(gid_of(state, view)))
+    text = "" if value is None else definition.decoded(value).sql
+    if not text:
+        raise Unsupported(
+            f'reading "{view.name}" after writing what it is made of in one transaction',
+            detail="It is made of a DataFrame, which is not kept as a text.",
+            hint="Read it first, or COMMIT in between.",
+        )
+    return text

@@ -1,22 +1,64 @@
 """What definitions change: commands on a state, several of them on top of one another.
 
+A change is *steps*: commands as they are, or such as depend on the state in which they commit
+(:class:`Made`: where a view starts, what it shares with others). All steps of a transaction block
+commit as one entry. What others keep and commit themselves (a materialization, a source: they speak
+with the outside, and start what runs) is an :class:`Effect`: it takes the steps into its own entry,
+so a block has one of them at most.
+
 Relied on by: :mod:`headwater.adapter.definitions`, and transactions that hold a :class:`Block`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import msgspec
 
 from headwater.adapter import catalog, namespaces
 from headwater.adapter.errors import SerializationFailure, Unsupported
 from headwater.adapter.sql.names import schema_of
-from headwater.persist.commands import Atomic, Command, SetItem
+from headwater.persist.commands import (
+    Command,
+    CreateOrLoad,
+    DowngradeReader,
+    DropReader,
+    OpenReader,
+    SetItem,
+)
 from headwater.persist.decide import decide
 from headwater.persist.state import State, apply_change
 
-Effect = Callable[[tuple[Command, ...]], object]
-"""Does what others keep, with these commands in the same entry."""
+APART = "Create, change or drop it in a transaction of its own."
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """Commands that are right for one state: made anew for the one in which they commit."""
+
+    commands: Callable[[State], tuple[Command, ...]]
+    of_views: bool = False
+    """Whether they make or remove a view: nobody else does so meanwhile, …"""
+    removes: bool = False
+    """… and none is stepped while one is removed."""
+
+
+Step = Command | Made
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What others keep: they do it and commit it, with these commands in the same entry."""
+
+    what: str
+    act: Callable[[tuple[Command, ...]], object]
+    own: tuple[Command, ...] = ()
+    """Of the steps, those that belong to it where it has an entry of its own."""
+    beneath: bool = False
+    """Whether the objects of the steps are made of it: where they go, it goes after them."""
+    alone: bool = False
+    """Whether nothing else can be in its entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +66,7 @@ class Change:
     """What a definition does."""
 
     tag: str
-    commands: tuple[Command, ...] = ()
+    steps: tuple[Step, ...] = ()
     effects: tuple[Effect, ...] = ()
 
 
@@ -33,42 +75,74 @@ class Block:
     """The definitions of a transaction block so far, and the catalog as it was before them."""
 
     base: Mapping[str, bytes]
-    commands: tuple[Command, ...] = ()
-    effects: tuple[Effect, ...] = ()
+    steps: tuple[Step, ...] = ()
+    planned: tuple[Command, ...] = ()
+    """What the steps came to when they were planned."""
+    effect: Effect | None = None
 
-    def having(self, change: Change, *, rows: bool = False) -> Block:
+    def having(self, change: Change, planned: tuple[Command, ...], *, rows: bool = False) -> Block:
         """The block with one more; ``rows``: of a transaction that has written some."""
-        effects = (*self.effects, *change.effects)
+        effects = (*(() if self.effect is None else (self.effect,)), *change.effects)
         if effects and rows:
-            raise effect_with_rows()
+            raise effect_with_rows(effects[0])
         if len(effects) > 1:
             raise Unsupported(
-                "more than one materialized view or materialization in one transaction"
+                f"{effects[1].what} beside {effects[0].what} in one transaction", hint=APART
             )
-        return Block(self.base, (*self.commands, *change.commands), effects)
+        steps = (*self.steps, *change.steps)
+        if effects and effects[0].alone and steps:
+            raise Unsupported(
+                f"{effects[0].what} beside other definitions in one transaction", hint=APART
+            )
+        effect = effects[0] if effects else None
+        return replace(self, steps=steps, planned=(*self.planned, *planned), effect=effect)
 
     def check(self, state: State) -> None:
         """Refuse it if a name that it changes means something else by now."""
-        for command in self.commands:
-            if isinstance(command, SetItem) and (
-                state.items.get(command.key) != self.base.get(command.key)
-            ):
+        anew = any(isinstance(step, Made) for step in self.steps)
+        for command in self.planned:
+            if not isinstance(command, SetItem):
+                continue
+            if anew and not command.key.startswith((catalog.PREFIX, namespaces.PREFIX)):
+                continue  # Perhaps of what is made anew.
+            if state.items.get(command.key) != self.base.get(command.key):
                 raise SerializationFailure(command.key.removeprefix(catalog.PREFIX))
 
+    def lost(self, state: State) -> str:
+        """Return the name of something that it rests on, and that is not there any more."""
+        for key in self.base:
+            if key.startswith(catalog.PREFIX) and key not in state.items:
+                return key.removeprefix(catalog.PREFIX)
+        return "the catalog"
 
-def effect_with_rows() -> Unsupported:
+
+def effect_with_rows(effect: Effect) -> Unsupported:
     """Say why what others keep is not made in a transaction that writes rows."""
-    return Unsupported(
-        "a materialized view, index, source or materialization and rows in one transaction",
-        hint="Create or drop it in a transaction of its own. Tables and views may be.",
-    )
+    return Unsupported(f"{effect.what} and rows in one transaction", hint=APART)
 
 
-def after(state: State, commands: Sequence[Command], now_ms: int) -> State:
-    """Return the state that commands would make."""
-    for change in decide(state, Atomic(tuple(commands)), now_ms).changes:
-        state = apply_change(state, change)
-    return state
+def after(state: State, steps: Iterable[Step], now_ms: int) -> tuple[State, tuple[Command, ...]]:
+    """Return the state that steps would make, and what they come to for this one."""
+    commands: list[Command] = []
+    for step in steps:
+        for each in step.commands(state) if isinstance(step, Made) else (step,):
+            commands.append(each)
+            if isinstance(each, CreateOrLoad) and each.id is not None:
+                # Perhaps of later than this state; whether it is the log's, is asked at the commit.
+                state = msgspec.structs.replace(state, reserved=state.reserved | {each.id})
+            for change in decide(state, each, now_ms).changes:
+                state = apply_change(state, change)
+    return state, tuple(commands)
+
+
+def seen(state: State, block: Block, now_ms: int) -> State:
+    """Return the catalog that a block would make, as its own transaction sees it.
+
+    Holds are no part of that. Whether they can still be had is looked at when the block commits.
+    """
+    holds = OpenReader | DropReader | DowngradeReader
+    planned = [command for command in block.planned if not isinstance(command, holds)]
+    return after(state, planned, now_ms)[0] if planned else state
 
 
 def refuse_dangling(state: State) -> None:

@@ -12,7 +12,8 @@ that it reads.
 from __future__ import annotations
 
 import logging
-from typing import Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -78,6 +79,10 @@ from headwater.persist.decision import collection_of
 from headwater.persist.read import Event
 from headwater.persist.state import State
 from headwater.storage.controller import Ingestions
+
+if TYPE_CHECKING:
+    from headwater.adapter.overlay import Overlay
+    from headwater.base.ids import GlobalId
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -192,7 +197,8 @@ class Coordinator:
                         return None
                     analysis = asked.analyse(statement.query_sql, (), state)
                     return tuple(map(passed, analysis.columns))
-                return tuple(map(Column.of_field, self.reads.describe(statement, sources)))
+                schema = self.reads.describe(statement, sources, state)
+                return tuple(map(Column.of_field, schema))
             case Insert() | Update() | Delete() if statement.returning is not None:
                 target = self.target(statement.table, state)
                 writes.check_returning(statement.returning, target)
@@ -323,24 +329,30 @@ class Coordinator:
         rules = column_rules(found.sql)
         return Target(gid, name, schema, collection.key, rules, self.calculations)
 
+    def is_stored(self, gid: GlobalId) -> bool:
+        """Whether there is a collection already, not only in a transaction that creates it."""
+        return gid in self._core.state.collections
+
     def read_by(
         self,
         statement: Insert | Update | Delete,
         target: Target,
         state: State | None = None,
         at: int | None = None,
+        written: Mapping[GlobalId, Overlay] = reading.NOTHING,
     ) -> Sources | None:
         """Return what a statement reads before it writes; None: it writes blindly.
 
-        ``at``: when it reads, if that is known.
+        ``at``: when it reads, if that is known; ``written``: by its own transaction, before.
         """
         if isinstance(statement, Insert):
             conflict = statement.on_conflict
             own = (target.name,) if conflict is not None and conflict.assignments else ()
             query = () if statement.query is None else statement.query.tables
             blind = statement.query is None and not own
-            return None if blind else self.reads.sources((*query, *own), at, state)
-        return self.reads.sources((target.name, *statement.tables), at, state)
+            names = (*query, *own)
+            return None if blind else self.reads.sources(names, at, state, written)
+        return self.reads.sources((target.name, *statement.tables), at, state, written)
 
     def plan(
         self,
@@ -348,14 +360,16 @@ class Coordinator:
         target: Target,
         sources: Sources | None,
         time: int | None,
+        state: State | None = None,
     ) -> Planned:
-        """Return what a statement writes, given what it read at ``time``."""
+        """Return what a statement writes, given what it read at ``time``, by names of ``state``."""
         writes.check_returning(statement.returning, target)
         if isinstance(statement, Insert):
             return self._plan_insert(statement, target, sources, time)
         assert sources is not None
         assert time is not None
-        rows = matched(self.reads, self._core.state, statement, target, sources, time)
+        state = state or self._core.state
+        rows = matched(self.reads, state, statement, target, sources, time)
         if isinstance(statement, Update):
             return writes.update(statement, target, rows)
         return writes.delete(statement, target, rows)
@@ -377,12 +391,12 @@ class Coordinator:
             return writes.insert(statement, target, given)
         rows = given.table if isinstance(given, GivenRows) else given
         writes.check_conflict_key(conflict, target)
+        assert sources is not None
         assert time is not None
         keys = list(zip(*(rows.column(name).to_pylist() for name in target.key), strict=True))
-        existing = self.reads.by_key(target.id, time, keys)
+        existing = self.reads.by_key(target, keys, time, sources.written)
         computed = None
         if any(isinstance(each.value, Computed) for each in conflict.assignments):
-            assert sources is not None
             computed = self._computed(conflict, target, rows, existing, sources, time)
         return writes.upsert(statement, target, rows, existing, computed)
 

@@ -1,41 +1,47 @@
-"""Definitions: what a statement about objects changes, as commands on a state.
+"""Definitions: what a statement about objects changes, as steps on a state.
 
-A definition is planned on a state (:meth:`Definitions.plan`) and becomes a :class:`Change`:
-commands for one log entry, or an *effect* (a maintained view, a delivery: who keeps it commits it,
-with other commands in the same entry). So several definitions of a transaction block are planned
-one after another, each on the state that the ones before it would make (:func:`after`), and commit
-as one entry; at most one of them may be an effect.
+A definition is planned on a state (:meth:`Definitions.plan`) and becomes a
+:class:`~.change.Change`: steps for one log entry, and perhaps an effect of somebody who commits it
+with them. Several definitions of a transaction block are planned one after another, each on the
+state that the ones before it would make, and commit as one entry: tables, views, materialized
+views, indexes, and the rows written beside them. Names mean what the log has, and what the block
+makes.
 
-One definition at a time: between planning and commit no other changes the catalog (the lock is the
-caller's, ``adapter/session.py``; a block is refused with 40001 if the names it rests on changed).
+One definition at a time: between planning and commit no other changes the catalog (the lock is
+ours; a block is refused with 40001 if the names it rests on changed).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable
+from contextlib import nullcontext
 
 import pyarrow as pa
 
 from headwater.adapter import (
     alterations,
     catalog,
-    connections,
     indexes,
     materializations,
     namespaces,
     replacement,
     schema_definitions,
-    sources,
     subscriptions,
 )
-from headwater.adapter.change import Block, Change, Effect, after, refuse_dangling
-from headwater.adapter.dialect.transpile import Transpiled
-from headwater.adapter.errors import (
-    DependentObjects,
-    InvalidDefinition,
-    WrongKind,
+from headwater.adapter.change import (
+    Block,
+    Change,
+    Effect,
+    Made,
+    Step,
+    after,
+    refuse_dangling,
+    seen,
 )
+from headwater.adapter.dialect.transpile import Transpiled
+from headwater.adapter.dropping import Dropping
+from headwater.adapter.errors import InvalidDefinition, SerializationFailure
 from headwater.adapter.group_commit import Defines, GroupCommit, ReadSet, TableWrite, Write
 from headwater.adapter.limit import NO_LIMIT, Limit
 from headwater.adapter.outside import Outside, OutsideDefinition
@@ -68,10 +74,12 @@ from headwater.adapter.timeline import DEFAULT
 from headwater.collection.collections import Collections
 from headwater.collection.run_layout import RunLayout
 from headwater.collection.schema import telling
+from headwater.compute.attempts import attempted
 from headwater.materialize.controller import Materializations
 from headwater.persist import evolution
 from headwater.persist.client import Client
-from headwater.persist.commands import Command, CreateOrLoad, Destroy
+from headwater.persist.commands import Command, CreateOrLoad
+from headwater.persist.errors import DestroyedCollection, UnknownCollection
 from headwater.persist.layout import PARQUET
 from headwater.persist.state import State
 
@@ -116,6 +124,11 @@ class Definitions:
         self._commits = commits
         self._outside = outside
         self._translate = translate
+        self._dropping = Dropping(
+            self._removed,
+            lambda each, also: delivered.drop(each.id, also),
+            outside.drop_source,
+        )
         self._defining = threading.Lock()
         self._places = threading.Lock()
         """Held where places of subscriptions are looked at and written again."""
@@ -129,15 +142,17 @@ class Definitions:
                 self._commits.alone(lambda _: moved(core.state, statement))
             return "ACKNOWLEDGE"
         with self._defining:
-            with self._places:
+            if isinstance(statement, CreateMaterializedView | CreateIndex):
+                # Compiled without keeping consumers from saying how far they are.
                 change = self.plan(self._core.state, statement, sql)
-                if change.commands and not change.effects:
-                    self._commits.alone(lambda _: change.commands)
-            # Several only of DROP … CASCADE: dependents first, so that nothing ever dangles.
-            for effect in change.effects[:-1]:
-                effect(())
-            if change.effects:
-                change.effects[-1](change.commands)
+                self._commit(change.steps, change.effects)
+            else:
+                with self._places:
+                    change = self.plan(self._core.state, statement, sql)
+                    if not change.effects:
+                        self._commit(change.steps)
+                if change.effects:
+                    self._commit(change.steps, change.effects)
             return change.tag
 
     def begin(self) -> Block:
@@ -147,19 +162,17 @@ class Definitions:
     def seen(self, block: Block | None) -> State:
         """Return the catalog as a transaction with these definitions sees it."""
         state = self._core.state
-        if block is None or not block.commands:
-            return state
-        return after(state, block.commands, self._core.clock.now_ms())
+        return state if block is None else seen(state, block, self._core.clock.now_ms())
 
     def define(
         self, block: Block, statement: Definition, sql: str, *, rows: bool = False
     ) -> tuple[Block, str]:
         """Plan one more definition of a block; ``rows``: beside which rows are written."""
-        state = self._core.state
-        block.check(state)
-        made = after(state, block.commands, self._core.clock.now_ms())
-        change = self.plan(made, statement, sql)
-        return block.having(change, rows=rows), change.tag
+        block.check(self._core.state)
+        change = self.plan(self.seen(block), statement, sql)
+        # What was planned has ids by now that were not there before.
+        _, planned = after(self.seen(block), change.steps, self._core.clock.now_ms())
+        return block.having(change, planned, rows=rows), change.tag
 
     def commit(
         self,
@@ -170,25 +183,71 @@ class Definitions:
     ) -> None:
         """Commit a block, in one entry with the rows that were written beside it."""
         with self._defining:
-            made = self._made(block, self._core.state)
-            kept = tuple(each for each in writes if each.id in made.collections)
-            if kept:
-                assert not block.effects, "they are refused beside rows"
-                defines = Defines(block.commands, lambda state: self._made(block, state))
-                self._commits.write(Write(kept, reads, defines=defines), limit)
-            elif block.effects:
-                block.effects[0](block.commands)
-            elif block.commands:
+            # Into what it has dropped since, nothing is written.
+            stored = self.seen(block).collections if writes else {}
+            writes = tuple(each for each in writes if each.id in stored)
+            if writes:
+                assert block.effect is None, "it is refused beside rows"
+                turn = self._views.preparing.changing if _makes(block.steps) else nullcontext
+                defines = Defines(lambda state: self._made(block, state), turn)
+                attempted(lambda: self._commits.write(Write(writes, reads, defines=defines), limit))
+            elif block.effect is not None:
+                self._made(block, self._core.state)
+                self._commit(block.steps, (block.effect,))
+            elif block.steps:
                 with self._places:
                     self._made(block, self._core.state)
-                    self._commits.alone(lambda _: block.commands)
+                    self._commit(block.steps)
 
-    def _made(self, block: Block, state: State) -> State:
-        """Return the state that a block makes, or refuse it."""
+    def _made(self, block: Block, state: State) -> tuple[State, tuple[Command, ...]]:
+        """Return the state that a block makes, and by which commands, or refuse it."""
         block.check(state)
-        made = after(state, block.commands, self._core.clock.now_ms())
+        try:
+            made, commands = after(state, block.steps, self._core.clock.now_ms())
+        except (DestroyedCollection, UnknownCollection) as gone:
+            raise SerializationFailure(block.lost(state)) from gone
         refuse_dangling(made)
-        return made
+        return made, commands
+
+    def _commit(self, steps: tuple[Step, ...], effects: tuple[Effect, ...] = ()) -> None:
+        """Commit steps in one entry, if it may be in that of the last effect."""
+        before = [each for each in effects if not each.beneath]
+        last = [each for each in effects if each.beneath]
+        if not last and before:
+            last = [before.pop()]
+        for effect in before:
+            effect.act(effect.own)
+        if last:
+            self._entry(steps, last[0].act)
+        else:
+            self._entry(steps, None)
+        for effect in last[1:]:
+            effect.act(effect.own)
+
+    def _entry(
+        self, steps: tuple[Step, ...], act: Callable[[tuple[Command, ...]], object] | None
+    ) -> None:
+        """Commit steps, made for the state that there is then."""
+        preparing, core = self._views.preparing, self._core
+
+        def commands() -> tuple[Command, ...]:
+            return after(core.state, steps, core.clock.now_ms())[1]
+
+        if not steps and act is None:
+            return
+        if not _makes(steps):
+            if act is not None:
+                act(commands())
+            else:
+                self._commits.alone(lambda _: commands())
+            return
+        removes = any(isinstance(step, Made) and step.removes for step in steps)
+        with preparing.still() if removes else nullcontext():
+            if act is not None:
+                with preparing.changing():
+                    act(commands())
+            else:
+                attempted(lambda: self._commits.alone(lambda _: commands(), preparing.changing))
 
     def keep_plan(
         self, name: str, plan: object, tables: tuple[str, ...], *, or_replace: bool = False
@@ -217,6 +276,9 @@ class Definitions:
             else:
                 self._replacing(found).run(named, create)
 
+    def _removed(self, state: State, collection: str) -> tuple[Command, ...]:
+        return self._views.preparing.removed(state, collection)
+
     def _replacing(self, found: catalog.Object) -> replacement.Replacement:
         core, views, delivered = self._core, self._views, self._materializations
         new_id, alone = self._collections.new_id, self._commits.alone
@@ -237,21 +299,20 @@ class Definitions:
             case CreateIndex():
                 return self._create_index(state, statement)
             case CreateMaterialization():
+                new_id, stored = self._collections.new_id, self._core.state
                 return materializations.create(
-                    state, statement, sql, self._collections.new_id, self._materializations
+                    state, stored, statement, sql, new_id, self._materializations
                 )
             case CreateSchema():
                 return schema_definitions.create(state, statement, self._collections.new_id)
             case DropSchema():
-                return self._drop_schemas(state, statement)
+                return self._dropping.schemas(state, statement)
             case RenameSchema():
                 return schema_definitions.rename(state, statement)
             case SetSchema():
                 return schema_definitions.move(state, statement)
             case CreateSubscription():
-                oid = f"u{self._collections.new_id()}"
-                commands = subscriptions.created(state, statement, sql, oid)
-                return Change("CREATE SUBSCRIPTION", commands)
+                return subscriptions.create(statement, sql, self._collections.new_id)
             case (
                 CreateSource() | TurnSource() | CreateSecret() | AlterSecret() | CreateConnection()
             ):
@@ -259,7 +320,7 @@ class Definitions:
             case Acknowledge():
                 return Change("ACKNOWLEDGE", subscriptions.acknowledged(state, statement))
             case Drop():
-                return self._drop(state, statement)
+                return self._dropping.objects(state, statement)
             case Rename():
                 return alterations.rename(state, statement)
             case AlterRetention():
@@ -307,7 +368,8 @@ class Definitions:
         sources = catalog.sources(state, statement.tables)
         translated = self._in_spark(state, statement)
         query = translated.text
-        described = self._views.describe(sources.text(query), relations=sources.relations)
+        text, relations = sources.text(query), sources.relations
+        described = self._views.describe(text, relations=relations, state=state)
         schema = telling(described, translated.types)
         if statement.columns is not None:
             if len(statement.columns) > len(schema.names):
@@ -361,18 +423,20 @@ class Definitions:
             dialect=statement.dialect,
         )
 
+        text, relations = sources.text(query.text), sources.relations
+        if found is None:
+            prepared = self._views.preparing.prepare(
+                state, name, text, relations=relations, types=query.types
+            )
+            return Change(tag, (Made(prepared.commands, of_views=True), catalog.put(named)))
+
         def create(also: tuple[Command, ...]) -> None:
-            text, relations = sources.text(query.text), sources.relations
             self._views.create_view(name, text, relations=relations, types=query.types, also=also)
 
-        if found is not None:
-            replacing = self._replacing(found)
-
-            def swap(_: tuple[Command, ...]) -> None:
-                replacing.run(named, create)
-
-            return Change(tag, (), (swap,))
-        return Change(tag, (catalog.put(named),), (create,))
+        replacing = self._replacing(found)
+        what = f'replacing materialized view "{found.name}"'
+        swap = Effect(what, lambda _: replacing.run(named, create), alone=True)
+        return Change(tag, (), (swap,))
 
     def _create_index(self, state: State, statement: CreateIndex) -> Change:
         tag = "CREATE INDEX"
@@ -389,108 +453,12 @@ class Definitions:
             name, "index", sql, oid, (on.id,), oid, bindings=bound, retain_ms=retain_ms
         )
 
-        def create(also: tuple[Command, ...]) -> None:
-            self._views.create_view(
-                oid, query, relations=sources.relations, key=statement.columns, also=also
-            )
-
-        return Change(tag, (catalog.put(index),), (create,))
-
-    def _drop(self, state: State, statement: Drop) -> Change:
-        tag = f"DROP {statement.kind.upper()}"
-        gone: dict[str, catalog.Object] = {}
-        named: set[str] = set()
-        for name in (statement.name, *statement.others):
-            found = catalog.find(state, name)
-            if found is None and statement.if_exists:
-                continue
-            if found is None:
-                found = catalog.named(state, name)
-            if found.kind != statement.kind:
-                raise WrongKind(name, statement.kind, found.kind)
-            sources.refuse_part(state, found)
-            named.add(found.id)
-            _add_with_users(state, found, gone)
-        if not statement.cascade:
-            # What a source keeps goes with it, and indexes with what they are of, as in PostgreSQL;
-            # what is made of either does not.
-            others = [
-                each.name
-                for each in gone.values()
-                if each.id not in named and each.of not in gone and each.kind != "index"
-            ]
-            if others:
-                raise DependentObjects(statement.kind, statement.name, ", ".join(others))
-        return self._gone(state, tag, gone)
-
-    def _drop_schemas(self, state: State, statement: DropSchema) -> Change:
-        dropped = schema_definitions.dropped(state, statement)
-        gone: dict[str, catalog.Object] = {}
-        for each in schema_definitions.contents(state, dropped):
-            _add_with_users(state, each, gone)
-        if gone and not statement.cascade:
-            users = ", ".join(each.name for each in gone.values())
-            raise DependentObjects("schema", ", ".join(dropped), users)
-        return self._gone(state, "DROP SCHEMA", gone, tuple(map(namespaces.remove, dropped)))
-
-    def _gone(
-        self,
-        state: State,
-        tag: str,
-        gone: Mapping[str, catalog.Object],
-        last: tuple[Command, ...] = (),
-    ) -> Change:
-        """Return what drops these, each after all that it is made of, and then ``last``."""
-        held: list[catalog.Object] = []
-        commands: list[Command] = []
-        effects: list[Effect] = []
-        # Whoever is made of others goes before them.
-        for each in reversed(list(gone.values())):
-            removed = catalog.remove(each.name)
-            match each.kind:
-                case "materialized view" | "index" | "materialization":
-                    effects.append(self._dropped(each, removed))
-                case "table":
-                    commands += (removed, Destroy(each.collection))
-                case "view":
-                    commands.append(removed)
-                case "subscription":
-                    held.append(each)
-                case "source" if each.of:
-                    commands.append(removed)
-                case "source":
-                    # What is made of it is gone before it, or with it.
-                    effects.append(self._outside.dropped_source(each, (*commands, removed)))
-                    commands = []
-                case "secret" | "connection":
-                    commands += connections.dropped(each)
-        commands += last
-        if not effects:
-            return Change(tag, (*subscriptions.dropped(state, held), *commands))
-        # Subscriptions let go what they hold before that goes, and what all of it is made of goes
-        # last, each in an entry of its own.
-        after_ = tuple(commands)
-        if held:
-            # As they are then: what they hold moves with every acknowledgement.
-            dropped, core = subscriptions.dropped, self._core
-            effects.insert(0, lambda _: self._commits.alone(lambda _: dropped(core.state, held)))
-        if after_:
-            effects.append(lambda _: self._commits.alone(lambda _: after_))
-        return Change(tag, (), tuple(effects))
-
-    def _dropped(self, each: catalog.Object, removed: Command) -> Effect:
-        def drop(also: tuple[Command, ...]) -> None:
-            if each.kind == "materialization":
-                self._materializations.drop(each.id, also=(removed, *also))
-            else:
-                self._views.drop_view(each.collection, also=(removed, *also))
-
-        return drop
+        prepared = self._views.preparing.prepare(
+            state, oid, query, relations=sources.relations, key=statement.columns
+        )
+        return Change(tag, (Made(prepared.commands, of_views=True), catalog.put(index)))
 
 
-def _add_with_users(state: State, each: catalog.Object, gone: dict[str, catalog.Object]) -> None:
-    """Add an object, and after it everything that is made of it."""
-    gone.pop(each.id, None)  # To the end: after all that it is made of.
-    gone[each.id] = each
-    for user in catalog.users(state, each.id):
-        _add_with_users(state, user, gone)
+def _makes(steps: tuple[Step, ...]) -> bool:
+    """Whether steps make or remove views."""
+    return any(isinstance(step, Made) and step.of_views for step in steps)

@@ -3,7 +3,7 @@
 To make an Arrow table of one row costs nearly as much as of a hundred. So a statement checks its
 values and keeps them as they are, a list for each column, and whoever commits many statements at
 once has the rows of all of them encoded in one go (:func:`encode`); each has its own part of that
-table then. Who asks for the rows before (``RETURNING`` in a transaction block) encodes them alone.
+table then. Who asks for the rows before (a transaction block) encodes them alone.
 
 A value that Arrow does not take is the fault of its own statement: the others are encoded without.
 
@@ -35,6 +35,11 @@ class GivenRows:
             self._table = _encoded(self.schema, self.columns)
         return self._table
 
+    @property
+    def is_encoded(self) -> bool:
+        """Whether somebody has asked for them."""
+        return self._table is not None
+
     def is_part(self, table: pa.Table, start: int) -> None:
         """Take a part of a table for these rows."""
         self._table = table.slice(start, self.num_rows)
@@ -44,6 +49,8 @@ def encode(given: Iterable[GivenRows]) -> None:
     """Encode the rows of many, those of one schema together."""
     by_schema: dict[int, list[GivenRows]] = {}
     for each in given:
+        if each.is_encoded:
+            continue
         # The schema of a table is the same object for as long as it is the same.
         by_schema.setdefault(id(each.schema), []).append(each)
     for together in by_schema.values():

@@ -26,7 +26,7 @@ Invariant: an acknowledged write is durable, and in every read chosen after its 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Final
 
@@ -81,25 +81,48 @@ class TableWrite:
         return self.given.num_rows
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class MetKeys:
+    """Keys of a table that a transaction was told of, and how many rows each had."""
+
+    id: GlobalId
+    name: str
+    keys: pa.Table
+    counts: tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class ReadSet:
     """What a transaction read, and when: tables by id, with their names for messages."""
 
     time: int
     tables: Mapping[GlobalId, str]
+    met: tuple[MetKeys, ...] = ()
+    """Keys of which it knows nothing but whether they are there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Defines:
     """Definitions that commit in the same entry as rows."""
 
-    commands: tuple[Command, ...]
-    made: Callable[[State], State]
-    """The state that they make of one, or the refusal to make it."""
+    made: Callable[[State], tuple[State, tuple[Command, ...]]]
+    """The state that they make of one, and by which commands, or the refusal to make it."""
+    turn: Callable[[], AbstractContextManager[object]] = nullcontext
+    """Held while they are made and committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """What a group is decided against: the state, and what its definitions make of it."""
+
+    state: State
+    present: dict[GlobalId, KeyCounts]
+    """How many rows its keys have."""
+    commands: tuple[Command, ...] = ()
 
     @property
-    def created(self) -> Mapping[GlobalId, CreateOrLoad]:
-        """The collections that they create."""
+    def created(self) -> dict[GlobalId, CreateOrLoad]:
+        """The collections that its definitions create."""
         found = (each for each in self.commands if isinstance(each, CreateOrLoad))
         return {each.id: each for each in found if each.id is not None}
 
@@ -126,7 +149,12 @@ class Write:
     def touches(self) -> frozenset[GlobalId]:
         """The tables it writes, or rests on."""
         read = self.reads.tables if self.reads is not None else ()
-        return frozenset((*(table.id for table in self.tables), *read))
+        return frozenset((*(t.id for t in self.tables), *read, *(m.id for m in self.met)))
+
+    @property
+    def met(self) -> tuple[MetKeys, ...]:
+        """The keys it rests on."""
+        return () if self.reads is None else self.reads.met
 
 
 class GroupCommit:
@@ -150,9 +178,16 @@ class GroupCommit:
         """Have a write committed, and ``tell`` called when it is :func:`settled`; does not wait."""
         self.turns.offer(write, whose, tell, limit)
 
-    def alone(self, commands: Callable[[int], Sequence[Command]]) -> Outcome:
-        """Commit something else at a time of its own (a definition), in turn with the writes."""
-        with self._timeline.write_turn() as time:
+    def alone(
+        self,
+        commands: Callable[[int], Sequence[Command]],
+        turn: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ) -> Outcome:
+        """Commit something else at a time of its own (a definition), in turn with the writes.
+
+        ``turn`` is held while it is decided and committed.
+        """
+        with self._timeline.write_turn() as time, turn():
             *moved, advance = self._timeline.moved(time + 1)
             return self._core.submit(Atomic((*moved, *commands(time), advance))).result()
 
@@ -258,29 +293,33 @@ class GroupCommit:
         group = _encoded(group)
         if not group:
             return
-        state = self._core.state
-        try:
-            state, present = self._made(state, group)
-        except AdapterError as refused:
-            (write,) = group
-            write.outcome = refused
-            return
+        defines = group[0].defines
+        with nullcontext() if defines is None else defines.turn():
+            try:
+                before = self._before(self._core.state, group)
+            except AdapterError as refused:
+                (write,) = group
+                write.outcome = refused
+                return
+            self._decide(time, group, before)
+
+    def _decide(self, time: int, group: Sequence[Write], before: _Before) -> None:
         accepted: list[tuple[Write, tuple[Admitted, ...]]] = []
         changed: set[GlobalId] = set()
         for write in group:
             try:
-                _check_unchanged(state, write.reads, changed, time)
-                accepted.append((write, admit(state, write, present)))
+                _check_unchanged(before.state, write.reads, changed, time)
+                accepted.append((write, admit(before.state, write, before.present)))
                 changed.update(table.id for table in write.tables)
             except AdapterError as refused:
                 write.outcome = refused
         if accepted:
-            self._append(state, time, accepted)
+            self._append(before, time, accepted)
         for write, admitted in accepted:
             write.outcome = Committed(time, tuple(rows for rows, _ in admitted))
 
     def _append(
-        self, state: State, time: int, accepted: Sequence[tuple[Write, tuple[Admitted, ...]]]
+        self, before: _Before, time: int, accepted: Sequence[tuple[Write, tuple[Admitted, ...]]]
     ) -> None:
         updates: dict[GlobalId, tuple[list[pa.Table], list[int]]] = {}
         for write, admitted in accepted:
@@ -290,48 +329,51 @@ class GroupCommit:
                     tables.append(rows)
                     all_diffs += diffs
         atomic = self._client.atomic()
-        created: dict[GlobalId, CreateOrLoad] = {}
-        for write, _ in accepted:
-            if write.defines is not None:
-                created.update(write.defines.created)
-                for each in write.defines.commands:
-                    atomic.add(each)
+        created = before.created
+        for each in before.commands:
+            atomic.add(each)
         for gid, (tables, all_diffs) in updates.items():
             rows = _timed(pa.concat_tables(tables), all_diffs, time)
             if gid in created:
                 atomic.write_created(created[gid], rows)
             else:
                 atomic.write(WriteHandle(self._core, gid), rows)
-        for command in advanced(state, time + 1, self._timeline.appointments, updates):
+        for command in advanced(before.state, time + 1, self._timeline.appointments, updates):
             atomic.add(command)
         atomic.commit().result()
 
-    def _made(
-        self, state: State, group: Sequence[Write]
-    ) -> tuple[State, dict[GlobalId, KeyCounts]]:
-        """Return the state that a group is decided against, and how many rows its keys have."""
+    def _before(self, state: State, group: Sequence[Write]) -> _Before:
+        """Return what a group is decided against."""
         present = self._present(state, group, state.timelines[DEFAULT].upper - 1)
         defines = group[0].defines
-        if defines is not None:
-            state = defines.made(state)
-            present.update((gid, KeyCounts()) for gid, each in defines.created.items() if each.key)
-        return state, present
+        if defines is None:
+            return _Before(state, present)
+        made, commands = defines.made(state)
+        before = _Before(made, present, commands)
+        present.update((gid, KeyCounts()) for gid, each in before.created.items() if each.key)
+        return before
 
     def _present(
         self, state: State, group: Sequence[Write], before: int
     ) -> dict[GlobalId, KeyCounts]:
         """Return how many rows each key has at ``before`` that the group touches."""
         asked: dict[GlobalId, list[TableWrite]] = {}
+        met: dict[GlobalId, list[pa.Table]] = {}
         for write in group:
             for table in write.tables:
                 if table.key and table.num_rows and table.id in state.collections:
                     asked.setdefault(table.id, []).append(table)
+            for each in write.met:
+                if each.id in state.collections:
+                    met.setdefault(each.id, []).append(each.keys)
         present: dict[GlobalId, KeyCounts] = {}
-        for gid, tables in asked.items():
-            key = tables[0].key
-            if len(tables) == 1 and _is_load(tables[0]) and self._all_new(state, tables[0], before):
+        for gid in asked.keys() | met.keys():
+            tables, more = asked.get(gid, []), met.get(gid, [])
+            alone = len(tables) == 1 and not more and _is_load(tables[0])
+            if alone and self._all_new(state, tables[0], before):
                 continue  # Nobody else in the group asks how many rows its keys have.
-            keys = pa.concat_tables([table.rows.select(list(key)) for table in tables])
+            key = state.collections[gid].key
+            keys = pa.concat_tables([*(table.rows.select(list(key)) for table in tables), *more])
             places: dict[Key, int] = {}
             for place, name in enumerate(keys_of(keys, key)):
                 places.setdefault(name, place)

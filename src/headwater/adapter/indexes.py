@@ -75,6 +75,9 @@ class Probe:
     """None: the primary key of a table."""
     base: GlobalId | None = None
     """What the index follows, if its tail is read there."""
+    key: tuple[str, ...] = ()
+    table: GlobalId | None = None
+    """Whose rows are found, if it is one that can be written."""
 
     @property
     def waited(self) -> GlobalId:

@@ -2,6 +2,7 @@
 
 After each write every key that it touches has at most one row; a write that would leave two is
 refused as a whole, and has then done nothing. ``ON CONFLICT DO NOTHING`` leaves out what is there.
+A transaction that was told of keys rests on how many rows they had.
 
 Counts before the group come from whoever commits it (``adapter/group_commit.py``). Pure.
 """
@@ -15,7 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from headwater.adapter.errors import AdapterError, UniqueViolation, UnknownRelation
+from headwater.adapter.errors import (
+    AdapterError,
+    SerializationFailure,
+    UniqueViolation,
+    UnknownRelation,
+)
 from headwater.base.ids import GlobalId
 from headwater.persist.state import State
 
@@ -53,6 +59,7 @@ def admit(
     state: State, write: Write, present: Mapping[GlobalId, KeyCounts]
 ) -> tuple[Admitted, ...]:
     """Return the updates to be written, or refuse the write as a whole; counts what it does."""
+    _check_met(write, present)
     done: list[tuple[KeyCounts, Key, int]] = []
     found: list[Admitted] = []
     try:
@@ -76,6 +83,17 @@ def admit(
             counts.by_key[key] -= diff
         raise
     return tuple(found)
+
+
+def _check_met(write: Write, present: Mapping[GlobalId, KeyCounts]) -> None:
+    """Refuse a write that rests on keys which have come, or gone, since it was told of them."""
+    for met in write.met:
+        counts = present.get(met.id)
+        keys = keys_of(met.keys, met.keys.schema.names)
+        if counts is None or any(
+            counts.by_key[key] != count for key, count in zip(keys, met.counts, strict=True)
+        ):
+            raise SerializationFailure(met.name)
 
 
 def _absent(

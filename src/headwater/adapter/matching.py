@@ -13,7 +13,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from headwater.adapter import catalog
 from headwater.adapter.catalog import Sources
 from headwater.adapter.reads import Reads
 from headwater.adapter.sql import dml
@@ -69,8 +68,7 @@ def _by_keys(
     time: int,
 ) -> pa.Table | None:
     """Return the rows if they can be looked up, in what is complete at ``time`` already."""
-    on = catalog.find(state, target.name)
-    if statement.where_sql is None or on is None or state.names.get(on.collection) != target.id:
-        return None  # Also of a table that got its name in this very transaction.
+    if statement.where_sql is None:
+        return None
     query = dml.matching(target.name, statement.where_sql)
-    return reads.looked_up(Select(query, None, (target.name,)), sources, time)
+    return reads.looked_up(Select(query, None, (target.name,)), sources, time, state)

@@ -9,7 +9,7 @@ import pyarrow as pa
 from psycopg.sql import Literal
 
 from headwater.adapter import catalog, creating, namespaces
-from headwater.adapter.change import Change
+from headwater.adapter.change import Change, Effect
 from headwater.adapter.connections import connection, secret
 from headwater.adapter.errors import InvalidDefinition, WrongKind
 from headwater.adapter.object_errors import ConnectionFailed
@@ -67,12 +67,13 @@ def bindings_of(state: State, statement: CreateMaterialization) -> tuple[Binding
 
 def create(
     state: State,
+    stored: State,
     statement: CreateMaterialization,
     sql: str,
     new_id: Callable[[], GlobalId],
     materializations: Materializations,
 ) -> Change:
-    """Plan a materialization."""
+    """Plan a materialization of what is ``stored`` already."""
     tag = "CREATE MATERIALIZATION"
     called = namespaces.placed(state, statement.name)
     if statement.if_not_exists and catalog.called(state, called) is not None:
@@ -80,6 +81,9 @@ def create(
     catalog.refuse_duplicate(state, called)
     to, used = into(state, statement)
     bindings = bindings_of(state, statement)
+    for each in statement.bindings:
+        if catalog.relation(state, each.view)[1] not in stored.collections:
+            raise catalog.created_here(f'a materialization of "{each.view}"')
     views = tuple(catalog.named(state, binding.view).id for binding in statement.bindings)
     oid = f"u{new_id()}"
     uses = tuple(dict.fromkeys((*views, *used)))
@@ -93,7 +97,8 @@ def create(
         with _endpoint_refuses(statement.endpoint):
             materializations.install(oid, to, bindings, also=also, **settings)
 
-    return Change(tag, (catalog.put(named),), (install,))
+    made = Effect(f'creating materialization "{called}"', install)
+    return Change(tag, (catalog.put(named),), (made,))
 
 
 @contextmanager
@@ -145,8 +150,11 @@ def change(
         if also:
             core.submit(Atomic(also)).result()
 
-    commands = (catalog.put(kept),) if given else ()
-    return Change("ALTER MATERIALIZATION", commands, (changed,))
+    # What has more than one entry is no part of another.
+    several = isinstance(statement, TurnMaterialization) or {"tuning", "shards"} <= settings.keys()
+    steps = (catalog.put(kept),) if given else ()
+    effect = Effect(f'changing materialization "{found.name}"', changed, alone=several)
+    return Change("ALTER MATERIALIZATION", steps, (effect,))
 
 
 def with_settings(create_sql: str, given: Mapping[str, str]) -> str:

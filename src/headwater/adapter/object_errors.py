@@ -139,3 +139,27 @@ class ReplacedMeanwhile(AdapterError):
             detail=why,
             hint="Subscribe again, from its contents on.",
         )
+
+
+class TransactionTooLarge(AdapterError):
+    """A transaction that has written more than is kept in memory for it."""
+
+    condition = "TRANSACTION_TOO_LARGE"
+    sqlstate = "54000"
+
+    def __init__(self, bytes_max: int) -> None:
+        super().__init__(
+            f"the transaction has written more than {bytes_max >> 20} MiB",
+            detail="What a transaction writes is kept in memory until it commits.",
+            hint="COMMIT in between.",
+        )
+
+
+class NotInFrom(AdapterError):
+    """A row lock of a relation that the query does not read."""
+
+    condition = "UNDEFINED_TABLE"
+    sqlstate = "42P01"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f'relation "{name}" in FOR UPDATE clause not found in FROM clause')

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headwater.adapter import catalog, connections, sources
-from headwater.adapter.change import Change, Effect
+from headwater.adapter.change import Change
 from headwater.adapter.connections import Connections
 from headwater.adapter.sql.connection_statements import AlterSecret, CreateConnection, CreateSecret
 from headwater.adapter.sql.source_statements import CreateSource, TurnSource
@@ -47,6 +47,6 @@ class Outside:
             case CreateConnection():
                 return connections.create_connection(state, statement, sql, new_id)
 
-    def dropped_source(self, each: catalog.Object, removed: tuple[Command, ...]) -> Effect:
-        """Return what drops a source, with other commands in its entry."""
-        return lambda also: self._ingestions.drop(each.id, (*removed, *also))
+    def drop_source(self, each: catalog.Object, also: tuple[Command, ...]) -> None:
+        """Drop a source, with other commands in its entry."""
+        self._ingestions.drop(each.id, also)

@@ -7,6 +7,7 @@ transactions) do not depend on who evaluates, and are tested with a small evalua
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -15,13 +16,56 @@ from headwater.adapter.dialect.transpile import Transpiled
 from headwater.base.ids import GlobalId
 from headwater.collection.types import SqlType
 from headwater.persist.commands import Command
+from headwater.persist.state import State
 
 Translate = Callable[[str, Mapping[str, pa.Schema]], Transpiled]
 """Translates a query of PostgreSQL's dialect over relations with these columns."""
 
 
+class Prepared(Protocol):
+    """A view that is not there yet; its query is compiled."""
+
+    def commands(self, state: State) -> tuple[Command, ...]:
+        """Return what makes the view, to be decided after ``state``."""
+        ...
+
+
+class Preparing(Protocol):
+    """Views that are made, or removed, in an entry with other things."""
+
+    def prepare(
+        self,
+        state: State,
+        name: str,
+        query: Any,
+        *,
+        relations: Mapping[str, str],
+        key: tuple[str, ...] = (),
+        types: Sequence[SqlType] = (),
+    ) -> Prepared:
+        """Return a view of the query over collections of ``state``, or refuse it."""
+        ...
+
+    def removed(self, state: State, name: str) -> tuple[Command, ...]:
+        """Return what removes a view of ``state``."""
+        ...
+
+    def changing(self) -> AbstractContextManager[object]:
+        """Keep others from making or removing a view, while commands for that are committed."""
+        ...
+
+    def still(self) -> AbstractContextManager[object]:
+        """Keep views from being stepped, where one is removed."""
+        ...
+
+
 class Evaluator(Protocol):
     """Evaluates queries of Spark SQL over collections, and maintains views of them."""
+
+    @property
+    def preparing(self) -> Preparing:
+        """Who makes views in an entry with other things."""
+        ...
 
     def select(
         self,
@@ -30,11 +74,14 @@ class Evaluator(Protocol):
         *,
         relations: Mapping[str, str] | None = None,
         local: Mapping[str, pa.Table] | None = None,
+        tentative: Mapping[str, pa.Table] | None = None,
         group: str = "",
     ) -> pa.Table:
         """Return the rows of a query over collections, all at ``as_of``, and over these tables.
 
-        Its jobs have the name ``group``; :meth:`cancel` ends them.
+        ``tentative`` are updates that nobody has committed, with diffs, by the names of the
+        collections on top of which they are read. Its jobs have the name ``group``;
+        :meth:`cancel` ends them.
         """
         ...
 
@@ -42,8 +89,10 @@ class Evaluator(Protocol):
         """End the jobs of this name that run now; the query then fails. From any thread."""
         ...
 
-    def describe(self, sql: str, *, relations: Mapping[str, str] | None = None) -> pa.Schema:
-        """Return the columns a query would have."""
+    def describe(
+        self, sql: str, *, relations: Mapping[str, str] | None = None, state: State | None = None
+    ) -> pa.Schema:
+        """Return the columns a query would have, over the collections of ``state`` (or now's)."""
         ...
 
     def create_view(

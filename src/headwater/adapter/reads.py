@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from headwater.adapter import acting, catalog
-from headwater.adapter.catalog import Sources, created_here
+from headwater.adapter.catalog import Sources, Ways
 from headwater.adapter.errors import TimestampNotReadable
 from headwater.adapter.holds import Holds
 from headwater.adapter.indexes import Indexes, Probe, merged, tail, tail_is_short
@@ -39,11 +40,20 @@ from headwater.collection.schema import telling
 from headwater.collection.types import SqlType
 from headwater.persist import evolution
 from headwater.persist.client import Client, ReadHandle
+from headwater.persist.consolidate import consolidate
 from headwater.persist.decision import collection_of
 from headwater.persist.errors import AsOfBeforeSince, CollectionHasErrors
 from headwater.persist.evolution import DIFF
+from headwater.persist.multiplicity import repeat_rows
 from headwater.persist.read import Snapshot, check_readable
-from headwater.persist.state import State
+from headwater.persist.state import State, bound
+
+if TYPE_CHECKING:
+    from headwater.adapter.overlay import Overlay
+    from headwater.adapter.writes import Target
+
+NOTHING: Final[Mapping[GlobalId, Overlay]] = MappingProxyType({})
+"""What is written by who is in no transaction."""
 
 CHOICES_MAX: Final = 4
 """How often a time is chosen anew when history moved on between the choice and the hold."""
@@ -81,36 +91,59 @@ class Reads:
         self._indexes = Indexes()
 
     def sources(
-        self, names: Sequence[str], at: int | None = None, state: State | None = None
+        self,
+        names: Sequence[str],
+        at: int | None = None,
+        state: State | None = None,
+        written: Mapping[GlobalId, Overlay] = NOTHING,
     ) -> Sources:
-        """Return what the names of a query mean in ``state``; ``at``: its time, if it is known."""
+        """Return what the names of a query mean in ``state``; ``at``: its time, if it is known.
+
+        ``written``: what the transaction that reads has written itself. A view of that is computed.
+        """
         state, failures = state or self._core.state, self._evaluator.failures
+        stored = self._core.state.collections
 
         def standing(view: catalog.Object) -> catalog.Object | None:
-            if not self._indexes.of(state, view):
+            if not self._indexes.of(state, view) or catalog.rests_on(state, view, written):
                 return None
             found = self._indexes.usable(state, view, at, failures())
             return found[0].object if found else None
 
+        def afresh(view: catalog.Object) -> bool:
+            if state.names.get(view.collection) not in stored:
+                return True
+            return bool(written) and catalog.rests_on(state, view, written)
+
         system = tuple(name for name in names if name.startswith(SYSTEM_PREFIX))
-        found = catalog.sources(state, [n for n in names if n not in system], standing)
+        wanted = [name for name in names if name not in system]
+        found = catalog.sources(state, wanted, Ways(standing, afresh))
         found.system = system
         found.schemas.update((name, system_view(name).schema) for name in system)
-        stored = self._core.state.collections
-        for gid, name in found.collections.items():
-            if gid not in stored:
-                raise created_here(name)
+        for gid in [gid for gid in found.collections if gid not in stored]:
+            # Nobody else can have written it, so there is nothing to be overtaken in.
+            created = state.collections[gid]
+            found.created[created.name] = evolution.from_bytes(created.schemas[-1])
+            del found.collections[gid]
+            found.tables.pop(gid, None)
+        found.written = written
         return found
 
-    def planned(self, statement: Select, at: int | None, state: State | None = None) -> Planned:
+    def planned(
+        self,
+        statement: Select,
+        at: int | None,
+        state: State | None = None,
+        written: Mapping[GlobalId, Overlay] = NOTHING,
+    ) -> Planned:
         """Return what a query reads, and the probe that answers it, if one does."""
         state = state or self._core.state
-        sources = self.sources(statement.tables, at, state)
+        sources = self.sources(statement.tables, at, state, written)
         probe = None
         # Literals of Spark's dialect are Spark's to read.
         if len(statement.tables) == 1 and not sources.system and statement.dialect == "postgres":
             probe = self._probe(statement, sources, at, state)
-        if probe is not None:
+        if probe is not None and probe.waited in self._core.state.collections:
             sources.collections = {probe.waited: probe.relation}
         return Planned(statement, sources, probe)
 
@@ -121,13 +154,16 @@ class Reads:
         (name,) = statement.tables
         on = catalog.named(state, name)
         schema = sources.schemas[name]
+        table = state.names.get(on.collection) if on.kind == "table" else None
         if on.kind in ("table", "source"):  # Of a source: what upserts, by its key.
             gid = state.names[on.collection]
             key = state.collections[gid].key
             point = point_read(statement.query_sql, name, schema, key, statement.given)
             if point is not None:
-                return Probe(gid, point, schema, name)
+                return Probe(gid, point, schema, name, key=key, table=table)
         if not self._indexes.of(state, on):
+            return None
+        if table is None and catalog.rests_on(state, on, sources.written):
             return None
         for index in self._indexes.usable(state, on, at, self._evaluator.failures()):
             key = index.collection.key
@@ -135,8 +171,9 @@ class Reads:
             if point is not None:
                 base = state.names.get(on.collection)
                 short = base is not None and tail_is_short(state, index, state.collections[base])
-                keyed = index.collection.id
-                return Probe(keyed, point, schema, name, index.object.name, base if short else None)
+                keyed, tail_of = index.collection.id, base if short else None
+                known = index.object.name
+                return Probe(keyed, point, schema, name, known, tail_of, key, table)
         return None
 
     def choose(self, sources: Sources, isolation: Isolation, as_of: AsOf | None) -> Choice:
@@ -225,11 +262,23 @@ class Reads:
     ) -> pa.Table:
         """Evaluate a query in the client's dialect at ``time``."""
         text, types = self.translated(query_sql, sources, dialect)
-        local = self.local(sources)
         try:
             with evaluating() as group:
                 found = self._evaluator.select(
-                    text, time, relations=sources.relations, local=local, group=group
+                    text,
+                    time,
+                    relations={
+                        name: collection
+                        for name, collection in sources.relations.items()
+                        if collection not in sources.created
+                    },
+                    local={**self.local(sources), **_created(sources)},
+                    tentative={
+                        collection_of(self._core.state, gid).name: overlay.updates
+                        for gid, overlay in sources.written.items()
+                        if gid in sources.collections
+                    },
+                    group=group,
                 )
                 known = found.schema
                 told = telling(known, types)
@@ -246,38 +295,49 @@ class Reads:
         seen = self._seen()
         return {name: system_view(name).table(seen) for name in sources.system}
 
-    def describe(self, statement: Select, sources: Sources) -> pa.Schema:
-        """Return the columns of a query's rows, without reading any."""
+    def describe(
+        self, statement: Select, sources: Sources, state: State | None = None
+    ) -> pa.Schema:
+        """Return the columns of a query's rows over ``state``, without reading any."""
         text, types = self.translated(statement.query_sql, sources, statement.dialect)
-        return telling(self._evaluator.describe(text, relations=sources.relations), types)
+        relations = sources.relations
+        return telling(self._evaluator.describe(text, relations=relations, state=state), types)
 
     def select(self, planned: Planned, time: int) -> pa.Table:
         """Answer a query at ``time``, which is held and complete."""
         if planned.probe is not None:
-            return self._probed(planned.probe, time)
+            return self._probed(planned.probe, planned.sources, time)
         statement = planned.statement
         return self.rows(statement.query_sql, planned.sources, time, statement.dialect)
 
-    def looked_up(self, statement: Select, sources: Sources, time: int) -> pa.Table | None:
+    def looked_up(
+        self, statement: Select, sources: Sources, time: int, state: State
+    ) -> pa.Table | None:
         """Answer a query by a probe of what is complete at ``time``; None: it takes more."""
-        state = self._core.state
         probe = self._probe(statement, sources, time, state)
-        if probe is None or state.upper(collection_of(state, probe.waited)).allows(time):
+        if probe is None:
             return None
-        return self._probed(probe, time)
+        now = self._core.state
+        waited = now.collections.get(probe.waited)
+        if waited is not None and now.upper(waited).allows(time):
+            return None
+        return self._probed(probe, sources, time)
 
-    def _probed(self, probe: Probe, time: int) -> pa.Table:
+    def _probed(self, probe: Probe, sources: Sources, time: int) -> pa.Table:
         """Return the rows of a probe at ``time``, at which what it waits for is complete."""
-        key = collection_of(self._core.state, probe.keyed).key
-        keys = _arrays(probe.schema, key, probe.point.keys)
+        keys = _arrays(probe.schema, probe.key, probe.point.keys)
         for attempt in range(CHOICES_MAX):
             try:
-                found = self._newest(probe, key, keys, time)
+                found = self._newest(probe, keys, time)
                 break
             except AsOfBeforeSince:
                 # The index moved on meanwhile, and its history with it: it is looked at again.
                 if attempt + 1 == CHOICES_MAX:
                     raise
+        own = None if probe.table is None else sources.written.get(probe.table)
+        if own is not None:
+            more = own.with_keys(keys) if probe.index is None else own.with_values(probe.key, keys)
+            found = _added(found, more, [*probe.schema.names, DIFF], probe.schema)
         counts = found.column(DIFF).to_numpy()
         if len(counts) and counts.max() > 1:
             found = found.take(pa.array(np.repeat(np.arange(counts.size), counts)))
@@ -287,9 +347,11 @@ class Reads:
         ]
         return pa.Table.from_arrays(columns, schema=pa.schema(fields))
 
-    def _newest(self, probe: Probe, key: Sequence[str], keys: Sequence[Any], time: int) -> pa.Table:
+    def _newest(self, probe: Probe, keys: Sequence[Any], time: int) -> pa.Table:
         """Look keys up; where an index is behind, add what its collection has since."""
         state = self._core.state
+        if probe.keyed not in state.collections:
+            return _added(None, None, [*probe.schema.names, DIFF], probe.schema)
         upper = state.upper(collection_of(state, probe.keyed))
         if probe.base is None or not upper.allows(time):
             snapshot = ReadHandle(self._core, probe.keyed).snapshot(time)
@@ -300,17 +362,63 @@ class Reads:
         indexed = self._keyed.lookup(
             ReadHandle(self._core, probe.keyed).snapshot(upper.only() - 1), keys
         )
-        newer = tail(self._core, base.collection, upper.only(), time, key, keys)
+        newer = tail(self._core, base.collection, upper.only(), time, probe.key, keys)
         return merged(indexed, newer, probe.schema.names)
 
-    def by_key(self, gid: GlobalId, time: int, keys: Sequence[Sequence[Value]]) -> pa.Table:
+    def by_key(
+        self,
+        table: Target,
+        keys: Sequence[Sequence[Value]],
+        time: int,
+        written: Mapping[GlobalId, Overlay],
+    ) -> pa.Table:
         """Return the rows of a table that have these keys, and ``__probe_index``: which."""
-        collection = collection_of(self._core.state, gid)
-        schema = evolution.from_bytes(collection.schemas[-1])
-        arrays = _arrays(schema, collection.key, keys)
-        snapshot = ReadHandle(self._core, gid).snapshot(time)
-        found = self._keyed.lookup(snapshot, arrays)
-        return found.select([PROBE_INDEX, *schema.names, DIFF])
+        arrays = _arrays(table.schema, table.key, keys)
+        names = [PROBE_INDEX, *table.schema.names, DIFF]
+        found = None
+        if table.id in self._core.state.collections:
+            found = self._keyed.lookup(ReadHandle(self._core, table.id).snapshot(time), arrays)
+        own = written.get(table.id)
+        if found is None or own is not None:
+            more = own.with_keys(arrays) if own is not None else None
+            return _added(found, more, names, table.schema)
+        return found.select(names)
+
+    def counts(self, gid: GlobalId, keys: pa.Table, time: int | None) -> list[int]:
+        """Return how many rows of a table have each key, at ``time`` or as far as we know."""
+        state = self._core.state
+        if time is None:
+            time = bound(state.upper(collection_of(state, gid))) - 1
+        arrays = [column.combine_chunks() for column in keys.columns]
+        found = self._keyed.lookup(ReadHandle(self._core, gid).snapshot(time), arrays)
+        counts = np.zeros(keys.num_rows, np.int64)
+        np.add.at(counts, found.column(PROBE_INDEX).to_numpy(), found.column(DIFF).to_numpy())
+        return [int(count) for count in counts]
+
+
+def _created(sources: Sources) -> dict[str, pa.Table]:
+    """Return the rows of tables that the transaction has created itself, by their names."""
+    by_name = {f"u{gid}": own for gid, own in sources.written.items()}
+    found = {}
+    for name, collection in sources.relations.items():
+        if collection in sources.created:
+            own, schema = by_name.get(collection), sources.created[collection]
+            rows = schema.empty_table()
+            if own is not None:
+                rows = repeat_rows(own.updates, name).cast(schema)
+            found[name] = rows
+    return found
+
+
+def _added(
+    stored: pa.Table | None, own: pa.Table | None, names: list[str], schema: pa.Schema
+) -> pa.Table:
+    """Return what a transaction finds by key: what is stored, and what it has written itself."""
+    tables = [table.select(names) for table in (stored, own) if table is not None]
+    if not tables:
+        system = {name: pa.field(name, pa.int64(), nullable=False) for name in (PROBE_INDEX, DIFF)}
+        return pa.schema([system.get(n) or schema.field(n) for n in names]).empty_table()
+    return consolidate(pa.concat_tables([table.cast(tables[0].schema) for table in tables]))
 
 
 def _arrays(schema: pa.Schema, key: Sequence[str], keys: Sequence[Sequence[Value]]) -> list[Any]:

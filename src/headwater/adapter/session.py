@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
 from headwater.adapter import catalog, promised
 from headwater.adapter.acting import acting_as
-from headwater.adapter.catalog import Sources
 from headwater.adapter.clients import shown_text
 from headwater.adapter.copy_in import TableCopy
 from headwater.adapter.definitions import Definition
@@ -29,8 +27,10 @@ from headwater.adapter.group_commit import TableWrite, Write
 from headwater.adapter.limit import Limit
 from headwater.adapter.mistakes import users_mistakes
 from headwater.adapter.namespaces import current, placed, searching
+from headwater.adapter.open_transaction import OpenTransaction
 from headwater.adapter.pgwire.backend import Column, Description, Result
 from headwater.adapter.read_then_write import read_then_write
+from headwater.adapter.reads import Planned
 from headwater.adapter.refining import refined, spark_reads
 from headwater.adapter.running import Running, running
 from headwater.adapter.savepoints import Savepoints
@@ -92,7 +92,7 @@ class ClientSession:
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
         self._variables = SessionSettings(coordinator.catalog_queries)
-        self._transaction: Transaction | None = None
+        self._transaction: OpenTransaction | None = None
         self._savepoints: Savepoints[tuple[Transaction, Scoped[Assigned]]] = Savepoints()
         self._cancelled = threading.Event()
         self._reason = "request"
@@ -161,7 +161,7 @@ class ClientSession:
         self, state: Literal["idle", "active", "in transaction"], statement: str | None = None
     ) -> None:
         coordinator, transaction = self._coordinator, self._transaction
-        time = None if transaction is None else transaction.time
+        time = None if transaction is None else transaction.now.time
         isolation = str(self._settings.isolation)
         coordinator.clients.does(
             self._number, state, coordinator.now_ms(), isolation, statement, time
@@ -277,25 +277,34 @@ class ClientSession:
             return self._selected(statement, limit)
 
     def _selected(self, statement: Select, limit: Limit) -> Result:
-        reads = self._coordinator.reads
+        reads, transaction = self._coordinator.reads, self._transaction
+        isolation = self._settings.isolation
+        if transaction is not None and statement.as_of is None:
+            if statement.locks:
+                transaction.lock()
+            planned = transaction.planned(statement)
+            if self._is_introspection(planned):
+                return self._coordinator.introspect(statement, planned.sources, self._state())
+            time = transaction.read_time(planned.sources, isolation, limit)
+            return Result.of_table(reads.select(planned, time))
         planned = reads.planned(statement, self._known_time(statement), self._state())
-        sources, isolation = planned.sources, self._settings.isolation
-        if sources.system and statement.as_of is not None:
+        if planned.sources.system and statement.as_of is not None:
             raise Unsupported("AS OF of a system view", detail="It has no history.")
-        if sources.system and not sources.collections:
-            return self._coordinator.introspect(statement, sources, self._state())
-        if self._transaction is None or statement.as_of is not None:
-            with reads.chosen(sources, isolation, statement.as_of, limit) as time:
-                return Result.of_table(reads.select(planned, time))
-        self._transaction.admit_read(sources.tables)
-        time = self._read_time(sources, limit)
-        return Result.of_table(reads.select(planned, time))
+        if self._is_introspection(planned):
+            return self._coordinator.introspect(statement, planned.sources, self._state())
+        with reads.chosen(planned.sources, isolation, statement.as_of, limit) as time:
+            return Result.of_table(reads.select(planned, time))
+
+    @staticmethod
+    def _is_introspection(planned: Planned) -> bool:
+        sources = planned.sources
+        return bool(sources.system) and not sources.collections and not sources.created
 
     def _known_time(self, statement: Select) -> int | None:
         """Return when a query reads, as far as that is settled before its time is chosen."""
         if statement.as_of is not None:
             return statement.as_of.time
-        return None if self._transaction is None else self._transaction.time
+        return None if self._transaction is None else self._transaction.now.time
 
     def _refresh(self, name: str, limit: Limit) -> Result:
         """Wait until a view has all that was written before."""
@@ -306,22 +315,9 @@ class ClientSession:
     def _state(self) -> State:
         """Return the catalog as this session sees it: with its own definitions."""
         transaction = self._transaction
-        block = None if transaction is None else transaction.definitions
-        return self._coordinator.definitions.seen(block)
-
-    def _read_time(self, sources: Sources, limit: Limit) -> int:
-        """Return the time of the open transaction, at which ``sources`` are complete."""
-        reads, transaction = self._coordinator.reads, self._transaction
-        assert transaction is not None
-        if transaction.time is None:
-            with reads.chosen(sources, self._settings.isolation, None, limit) as time:
-                self._coordinator.holds.acquire(time)  # Until the transaction ends.
-        else:
-            time = transaction.time
-            reads.check_begun(sources, time)
-            reads.wait(time, sources.collections, limit)
-        self._transaction = transaction.having_read(time, sources)
-        return time
+        return (
+            self._coordinator.definitions.seen(None) if transaction is None else transaction.state
+        )
 
     def _subscribe(self, statement: Subscribe) -> Result:
         coordinator = self._coordinator
@@ -349,40 +345,26 @@ class ClientSession:
     # ---- writing -----------------------------------------------------------------------------
 
     def _write(self, statement: Insert | Update | Delete, limit: Limit) -> Result:
-        coordinator, transaction = self._coordinator, self._transaction
-        if transaction is not None:
-            transaction.admit_write(type(statement).__name__.upper())
+        coordinator = self._coordinator
+        if self._transaction is not None:
+            return self._transaction.write(statement, self._settings.isolation, limit)
         state = self._state()
         target = coordinator.target(statement.table, state)
         sources = coordinator.read_by(statement, target, state)
         if statement.as_of is not None:
-            if transaction is not None:
-                raise Unsupported(
-                    "AS OF of a write in a transaction block",
-                    detail="All writes of a block happen at one time, chosen when it commits.",
-                )
             return write_as_of(coordinator, statement, statement.as_of, target, limit)
         if sources is not None and sources.unsteady:
             raise unsteady(next(iter(sources.unsteady.values())))
-        if transaction is None:
-            if sources is None:
-                planned = coordinator.plan(statement, target, None, None)
-                committed = coordinator.commits.write(Write((planned.table,)), limit)
-                return planned.result(committed.written[0])
-            return read_then_write(coordinator, statement, limit, sources)
-        time = None
-        if sources is not None:
-            transaction.admit_read(sources.tables)
-            time = self._read_time(sources, limit)
-        planned = coordinator.plan(statement, target, sources, time)
-        assert self._transaction is not None
-        self._transaction = self._transaction.having_written(planned.table)
-        return planned.result()
+        if sources is None:
+            planned = coordinator.plan(statement, target, None, None)
+            committed = coordinator.commits.write(Write((planned.table,)), limit)
+            return planned.result(committed.written[0])
+        return read_then_write(coordinator, statement, limit, sources)
 
     def copy_in(self, table: str, columns: tuple[str, ...] | None) -> TableCopy:
         """Begin ``COPY table [(columns)] FROM STDIN``."""
         if self._transaction is not None:
-            self._transaction.admit_write("COPY FROM")
+            self._transaction.now.admit_write("COPY FROM")
         with searching(self._path()):
             target = self._coordinator.target(table, self._state())
             return TableCopy(target, columns, self._write_rows)
@@ -391,21 +373,16 @@ class ClientSession:
         if self._transaction is None:
             self._coordinator.commits.write(Write((rows,)))
         else:
-            self._transaction = self._transaction.having_written(rows)
+            self._transaction.wrote(rows, self._settings.isolation)
 
     # ---- definitions -------------------------------------------------------------------------
 
     def _define(self, statement: Definition, sql: str) -> Result:
-        definitions, transaction = self._coordinator.definitions, self._transaction
         if isinstance(statement, CreateTable):
             self._coordinator.calculations.check(statement)
-        if transaction is None:
-            return Result(definitions.execute(statement, sql))
-        transaction.admit_definition()
-        block = transaction.definitions or definitions.begin()
-        block, tag = definitions.define(block, statement, sql, rows=bool(transaction.writes))
-        self._transaction = replace(transaction, definitions=block)
-        return Result(tag)
+        if self._transaction is None:
+            return Result(self._coordinator.definitions.execute(statement, sql))
+        return self._transaction.define(statement, sql)
 
     def _create_table_as(self, statement: CreateTableAs, limit: Limit) -> Result:
         state, reads, select = self._state(), self._coordinator.reads, statement.query
@@ -413,7 +390,7 @@ class ClientSession:
         if statement.if_not_exists and catalog.called(state, name) is not None:
             return Result("CREATE TABLE AS")
         sources = reads.sources(select.tables, self._known_time(select), state)
-        schema = reads.describe(select, sources)
+        schema = reads.describe(select, sources, state)
         create, text, insert = definition(statement, exact(name), schema)
         self._define(create, text)
         if not statement.with_data:
@@ -447,18 +424,13 @@ class ClientSession:
 
     def _begin(self, read_only: bool) -> None:
         self._variables.begin()
-        self._transaction = Transaction(read_only)
+        self._transaction = OpenTransaction(self._coordinator, read_only=read_only)
 
     def _commit(self, limit: Limit) -> Result:
         transaction, committed = self._transaction, False
         try:
-            if transaction is not None and transaction.definitions is not None:
-                self._coordinator.definitions.commit(
-                    transaction.definitions, transaction.writes, transaction.read_set, limit
-                )
-            elif transaction is not None and transaction.writes:
-                write = Write(transaction.writes, transaction.read_set)
-                self._coordinator.commits.write(write, limit)
+            if transaction is not None:
+                transaction.commit(limit)
             committed = True
         finally:
             self._end(committed=committed)
@@ -469,7 +441,7 @@ class ClientSession:
             if statement.session:
                 self._variables.assign_read_only(statement.read_only)
             elif self._transaction is not None:
-                self._transaction = replace(self._transaction, read_only=statement.read_only)
+                self._transaction.restrict(read_only=statement.read_only)
         return Result("SET")
 
     def _savepoint(self, statement: Savepoint | RollbackTo | Release) -> Result:
@@ -477,12 +449,12 @@ class ClientSession:
         assert transaction is not None, "the wire sees to it"
         match statement:
             case Savepoint(name):
-                kept = (transaction, self._variables.kept())
+                kept = (transaction.now, self._variables.kept())
                 self._savepoints = self._savepoints.having(name, kept)
                 return Result("SAVEPOINT")
             case RollbackTo(name):
                 self._savepoints, (then, set_then) = self._savepoints.back_to(name)
-                self._transaction = transaction.back_to(then)
+                transaction.back_to(then)
                 self._variables.back_to(set_then)
                 return Result("ROLLBACK")
             case Release(name):
@@ -496,5 +468,4 @@ class ClientSession:
             return
         self._savepoints = Savepoints()
         self._variables.end(committed=committed)
-        if transaction.time is not None:
-            self._coordinator.holds.release(transaction.time)
+        transaction.end()

@@ -29,7 +29,7 @@ from headwater.adapter import (
     namespaces,
     webhooks,
 )
-from headwater.adapter.change import Change
+from headwater.adapter.change import Change, Effect
 from headwater.adapter.connections import Connections, connection
 from headwater.adapter.errors import DuplicateRelation, InvalidDefinition, WrongKind
 from headwater.adapter.object_errors import ConnectionFailed, PartOfSource
@@ -152,7 +152,7 @@ def create(
     def make(also: tuple[Command, ...]) -> None:
         ingestions.create(definition, ids, also)
 
-    return Change(tag, named, (make,))
+    return Change(tag, named, (Effect(f'creating source "{called}"', make),))
 
 
 def turn(state: State, statement: TurnSource, ingestions: Ingestions) -> Change:
@@ -162,7 +162,8 @@ def turn(state: State, statement: TurnSource, ingestions: Ingestions) -> Change:
         raise WrongKind(statement.name, "source", found.kind)
     refuse_part(state, found)
     turned = ingestions.pause if statement.action == "pause" else ingestions.resume
-    return Change("ALTER SOURCE", (), (lambda also: turned(found.id, also),))
+    what = f'{statement.action} of source "{found.name}"'
+    return Change("ALTER SOURCE", (), (Effect(what, lambda also: turned(found.id, also)),))
 
 
 def _part(

@@ -18,12 +18,13 @@ then, and what is delivered is the old one's changes, the difference, and the ne
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
 from headwater.adapter import catalog, namespaces
 from headwater.adapter.catalog import Sources
+from headwater.adapter.change import Change, Made
 from headwater.adapter.errors import InvalidDefinition, WrongKind
 from headwater.adapter.sql.statements import Acknowledge, AsOf, CreateSubscription, Subscribe
 from headwater.adapter.timeline import DEFAULT
@@ -34,6 +35,12 @@ from headwater.persist.commands import Command, DowngradeReader, DropReader, Ope
 from headwater.persist.state import State
 
 _READER: Final = "subscription/"
+
+
+def create(statement: CreateSubscription, sql: str, new_id: Callable[[], GlobalId]) -> Change:
+    """Plan a subscription: from when on it is, is settled when it commits."""
+    oid = f"u{new_id()}"
+    return Change("CREATE SUBSCRIPTION", (Made(lambda then: created(then, statement, sql, oid)),))
 
 
 def created(state: State, statement: CreateSubscription, sql: str, oid: str) -> tuple[Command, ...]:

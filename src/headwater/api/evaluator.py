@@ -26,9 +26,11 @@ from headwater.collection.types import SqlType
 from headwater.persist.client import Client
 from headwater.persist.commands import Command
 from headwater.persist.multiplicity import repeat_rows
+from headwater.persist.state import State
 
 if TYPE_CHECKING:
     from headwater.compute.controller import ViewController
+    from headwater.compute.prepared import Preparing
 
 
 class LazyEvaluator:
@@ -51,6 +53,11 @@ class LazyEvaluator:
                 self._views.start()
             return self._views
 
+    @property
+    def preparing(self) -> Preparing:
+        """Who makes views in an entry with other things."""
+        return self.views.preparing
+
     def stop(self) -> None:
         """Stop keeping views."""
         with self._starting:
@@ -64,21 +71,28 @@ class LazyEvaluator:
         *,
         relations: Mapping[str, str] | None = None,
         local: Mapping[str, pa.Table] | None = None,
+        tentative: Mapping[str, pa.Table] | None = None,
         group: str = "",
     ) -> pa.Table:
         """Return the rows of a query over collections, all at ``as_of``, and over these tables."""
-        known, given = relations or {}, local or {}
+        known, given, more = relations or {}, local or {}, tentative or {}
         shown = shown_columns(sql)
         if shown is not None and shown.relation in given:
             if shown.fits(given[shown.relation].schema):
                 return shown.of(given[shown.relation])
         elif shown is not None and shown.relation in known:
-            snapshot = self._client.reader(known[shown.relation]).snapshot(as_of)
+            collection = known[shown.relation]
+            snapshot = self._client.reader(collection).snapshot(as_of)
+            if collection in more:
+                snapshot = snapshot.with_updates(more[collection])
             if shown.fits(snapshot.schema):
                 return shown.of(repeat_rows(snapshot.to_table(), shown.relation))
         from headwater.compute import select as queries
 
-        return queries.select(self._client, self._spark.session, sql, as_of, known, given, group)
+        session = self._spark.session
+        return queries.select(
+            self._client, session, sql, as_of, known, given, group, tentative=more
+        )
 
     def cancel(self, group: str) -> None:
         """End the jobs of this name that run now."""
@@ -86,11 +100,14 @@ class LazyEvaluator:
 
         queries.cancel(self._spark.session, group)
 
-    def describe(self, sql: str, *, relations: Mapping[str, str] | None = None) -> pa.Schema:
+    def describe(
+        self, sql: str, *, relations: Mapping[str, str] | None = None, state: State | None = None
+    ) -> pa.Schema:
         """Return the columns a query would have."""
         from headwater.compute import select as queries
 
-        return queries.describe(self._client, self._spark.session, sql, relations or {})
+        known = state or self._client.core.state
+        return queries.describe(known, self._spark.session, sql, relations or {})
 
     def create_view(
         self,

@@ -22,27 +22,29 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
 
 from headwater.base.errors import HeadwaterError, InvalidUsage
-from headwater.base.ids import Epoch, GlobalId
+from headwater.base.ids import GlobalId
 from headwater.collection.capability import ReadCapability, WriteCapability
 from headwater.collection.types import SqlType
 from headwater.compute import definition, describe, maintained, renew
 from headwater.compute import select as queries
+from headwater.compute.attempts import attempted
 from headwater.compute.catalyst.compiler import Workspace
 from headwater.compute.columns.settled import SettledRuns
 from headwater.compute.definition import Definition
 from headwater.compute.describe import ViewDescription
 from headwater.compute.explain_query import explained_query
 from headwater.compute.first_steps import Hydration
-from headwater.compute.install import Installer, Named, Wanted, is_internal, removal, reserving
+from headwater.compute.install import Installer, is_internal, removal, reserving
 from headwater.compute.maintain import Maintaining, Validation, View, is_unreadable
 from headwater.compute.maintained import MaintainedView, ViewStep
+from headwater.compute.prepared import Asked, Preparing, require_reachable_blob
 from headwater.compute.query import Query
 from headwater.compute.recomputer import Recomputer
 from headwater.compute.step import due
@@ -52,9 +54,8 @@ from headwater.persist.batch import Times
 from headwater.persist.client import Client
 from headwater.persist.commands import Atomic, Command
 from headwater.persist.decision import collection_named, collection_of
-from headwater.persist.errors import CompactionRegression, DestroyedCollection, Stopped
+from headwater.persist.errors import Stopped
 from headwater.persist.spark_end import SparkEnded, or_ended
-from headwater.persist.spark_parts import place_of
 from headwater.persist.state import State
 
 LOG: Final = logging.getLogger(__name__)
@@ -62,7 +63,6 @@ LOG: Final = logging.getLogger(__name__)
 Relations = Mapping[str, str]
 """From a name in a query to the name of a collection."""
 
-CREATE_ATTEMPTS_MAX: Final = 8
 RETRY_MS_FIRST: Final = 100
 RETRY_MS_MAX: Final = 30_000
 RETRY_PART: Final = 10
@@ -73,9 +73,6 @@ REMEDY: Final = "let the view make less of its rows, or give Spark more by --spa
 PINNED_MS_MAX: Final = 3_600_000
 """How far a view that fails may be behind what it shares with others: then it shares no more."""
 IDLE_SECONDS: Final = 1.0
-
-
-_Made = TypeVar("_Made")
 
 
 class _Stalled(msgspec.Struct, frozen=True):
@@ -101,6 +98,8 @@ class ViewController:
         self.validation = Validation(client, session, self._changing)
         """The validate form of :meth:`maintain_view`."""
         self._stepping = threading.Lock()
+        self.preparing = Preparing(self._core, session, self._changing, self._stepping)
+        """Views that are made, or removed, in an entry with other things."""
         self._stalled: dict[GlobalId, _Stalled] = {}
         self._settled = SettledRuns()
         self._stopping = threading.Event()
@@ -135,33 +134,12 @@ class ViewController:
         it holds is this process's alone, unless ``durable`` (``compute/maintain.py``). ``types``
         are those of its columns, where they are more than Spark knows of.
         """
-        self._require_reachable_blob()
-        into = Named(name, key, tuple(types))
+        require_reachable_blob(self._core)
         kept_by = None if durable else self._core.epoch
+        known = self._relations(relations)
+        asked = Asked(name, query, known, key, types, rules, start, kept_by)
         with or_ended(self._session):
-            return _attempted(
-                lambda: self._create(into, query, relations, rules, start, kept_by, also)
-            )
-
-    def _create(
-        self,
-        into: Named,
-        query: Query,
-        relations: Relations | None,
-        rules: bool,
-        start: int | None,
-        kept_by: Epoch | None,
-        also: Sequence[Command],
-    ) -> Definition:
-        state = self._core.state
-        names = self._relations(relations)
-        inputs = {n: collection_named(state, collection) for n, collection in names.items()}
-        installer = Installer(state, self._session, reserving(self._core))
-        wanted = Wanted(into.name, query, inputs, into, start, rules, kept_by=kept_by)
-        view, created = installer.install(wanted)
-        with self._changing:
-            self._core.submit(Atomic((*created, *also))).result()
-        return view
+            return attempted(lambda: self.preparing.create(asked, also))
 
     def maintain_view(
         self,
@@ -176,9 +154,9 @@ class ViewController:
         Returns a read capability for each output. What outputs hold is lost with the process if
         they are not to be ``durable``, and computed again. See ``compute/maintain.py``.
         """
-        self._require_reachable_blob()
+        require_reachable_blob(self._core)
         with or_ended(self._session):
-            return _attempted(
+            return attempted(
                 lambda: self._maintaining.maintain_view(reads, view, writes, durable=durable)
             )
 
@@ -268,6 +246,8 @@ class ViewController:
 
     def _run(self, views: Sequence[Definition]) -> tuple[str, ...]:
         """Step each view at most once; a view on a view after the other, to see its commit."""
+        for gone in self._stalled.keys() - self._core.state.collections.keys():
+            self._stalled.pop(gone, None)
         advanced: list[str] = []
         over = [view for view in views if is_unreadable(self._core.state, view)]
         for view in over:
@@ -429,27 +409,32 @@ class ViewController:
         *,
         relations: Relations | None = None,
         local: Mapping[str, pa.Table] | None = None,
+        tentative: Mapping[str, pa.Table] | None = None,
         group: str = "",
     ) -> pa.Table:
         """Run a query of Spark SQL over collections, all of them at ``as_of``.
 
         Waits until each of them is sealed there. ``local`` are relations that are no collections,
-        by name; ``group`` names the jobs, for :meth:`cancel`. What Spark refuses, or fails at,
-        raises :class:`~headwater.compute.select.QueryFailed` with Spark's condition and SQLSTATE.
+        by name; ``tentative`` are updates, with diffs, that are read on top of collections, by the
+        names of those; ``group`` names the jobs, for :meth:`cancel`. What Spark refuses, or fails
+        at, raises :class:`~headwater.compute.select.QueryFailed` with Spark's condition and
+        SQLSTATE.
         """
-        known = self._relations(relations)
-        given = local or {}
+        known, given, more = self._relations(relations), local or {}, tentative or {}
         return queries.select(
-            self._client, self._session, sql, as_of, known, given, group, self._settled
+            self._client, self._session, sql, as_of, known, given, group, self._settled, more
         )
 
     def cancel(self, group: str) -> None:
         """End the jobs of this name that run now: their query fails. From any thread."""
         queries.cancel(self._session, group)
 
-    def describe(self, sql: str, *, relations: Relations | None = None) -> pa.Schema:
+    def describe(
+        self, sql: str, *, relations: Relations | None = None, state: State | None = None
+    ) -> pa.Schema:
         """Return the columns a query would have, without running it."""
-        return queries.describe(self._client, self._session, sql, self._relations(relations))
+        known = self._relations(relations)
+        return queries.describe(state or self._core.state, self._session, sql, known)
 
     def explain_query(self, sql: str, *, relations: Relations) -> str:
         """Say by which operators a view of a query would be kept; nothing is made."""
@@ -468,13 +453,6 @@ class ViewController:
         }
         return {**{name: name for name in state.names if not is_internal(name)}, **outputs}
 
-    def _require_reachable_blob(self) -> None:
-        if place_of(self._core) is None:
-            raise InvalidUsage(
-                "views need a location whose objects Spark's tasks can open: a directory or an "
-                "object store, not memory"
-            )
-
 
 def _others(state: State, view: Definition) -> list[Definition]:
     return [other for other in definition.stored(state) if other.id != view.id]
@@ -482,19 +460,3 @@ def _others(state: State, view: Definition) -> list[Definition]:
 
 def _of(view: Definition) -> dict[str, object]:
     return {"event": {"view": view.name}}
-
-
-def _attempted(create: Callable[[], _Made]) -> _Made:
-    """Create; look again if history moved on between our look and our entry.
-
-    It may have been that of an input which nobody holds for us, or of an arrangement to be shared.
-    """
-    for _ in range(CREATE_ATTEMPTS_MAX - 1):
-        try:
-            return create()
-        except CompactionRegression:
-            continue
-        except DestroyedCollection as gone:
-            if not is_internal(gone.name):
-                raise
-    return create()

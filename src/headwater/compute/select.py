@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -46,6 +47,7 @@ from headwater.persist.decision import collection_named
 from headwater.persist.read import Snapshot
 from headwater.persist.spark import arrow_frame, rows_frame
 from headwater.persist.spark_end import SparkEnded, or_ended
+from headwater.persist.state import State
 
 TOO_MUCH: Final = (
     "the query brings more together in Spark's driver than its memory allows; select or join less, "
@@ -77,15 +79,35 @@ def select(
     local: Mapping[str, pa.Table] = MappingProxyType({}),
     group: str = "",
     settled: SettledRuns | None = None,
+    tentative: Mapping[str, pa.Table] = MappingProxyType({}),
 ) -> pa.Table:
     """Return the rows of the query, in its order. ``local`` are relations besides collections.
 
-    ``group`` names its jobs, for :func:`cancel`; ``settled`` is what queries before have settled.
+    ``group`` names its jobs, for :func:`cancel`; ``settled`` is what queries before have settled;
+    ``tentative`` are updates on top of collections, by their names, that are in no log yet.
     """
     with or_ended(session):
         own = session_of(session)
         with job_group(own, group, "query") if group else nullcontext():
-            return _selected(client, own, sql, as_of, relations, local, settled)
+            read = _Read(client, as_of, relations, tentative)
+            return _selected(read, own, sql, local, settled)
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What is read, and when."""
+
+    client: Client
+    as_of: int
+    relations: Mapping[str, str]
+    tentative: Mapping[str, pa.Table]
+
+    def snapshot(self, name: str) -> Snapshot:
+        """Return a relation, with what is tentative of it."""
+        collection = self.relations[name]
+        found = self.client.reader(collection).snapshot(self.as_of)
+        more = self.tentative.get(collection)
+        return found if more is None else found.with_updates(more)
 
 
 def cancel(session: Any, group: str) -> None:
@@ -96,27 +118,27 @@ def cancel(session: Any, group: str) -> None:
 
 
 def _selected(
-    client: Client,
+    read: _Read,
     own: Any,
     sql: str,
-    as_of: int,
-    relations: Mapping[str, str],
     local: Mapping[str, pa.Table],
     settled: SettledRuns | None,
 ) -> pa.Table:
     # Kept until the query has run: they keep what it reads from being collected.
     snapshots: dict[str, Snapshot] = {}
     with _failures(own):
+        relations = read.relations
         known = mentioned(sql, relations)
-        plan = _planned(client, own, sql, {name: relations[name] for name in known}, local)
+        named = {name: relations[name] for name in known}
+        plan = _planned(read.client, own, sql, named, local)
         for name in known if plan is None else set(plan.relations) - set(local):
-            snapshots[name] = client.reader(relations[name]).snapshot(as_of)
-        read = {} if plan is None else _fields(plan)
-        frames = {n: _rows(own, each, read.get(n), settled) for n, each in snapshots.items()}
+            snapshots[name] = read.snapshot(name)
+        fields = {} if plan is None else _fields(plan)
+        frames = {n: _rows(own, each, fields.get(n), settled) for n, each in snapshots.items()}
         frames.update((name, arrow_frame(own, rows)) for name, rows in local.items())
         if plan is not None:
             small = is_small(plan, snapshots, local)
-            return rows_of(own, execute(own, plan, frames, now_ms=as_of), small=small)
+            return rows_of(own, execute(own, plan, frames, now_ms=read.as_of), small=small)
         for name, frame in frames.items():
             frame.createOrReplaceTempView(quoted(name))
         return rows_of(own, own.sql(sql), small=False)
@@ -166,12 +188,12 @@ def _planned(
         ) from error
 
 
-def describe(client: Client, session: Any, sql: str, relations: Mapping[str, str]) -> pa.Schema:
-    """Return the columns the query would have; starts no job."""
+def describe(state: State, session: Any, sql: str, relations: Mapping[str, str]) -> pa.Schema:
+    """Return the columns the query would have over collections of a state; starts no job."""
     with or_ended(session), _failures(session):
         own = session_of(session)
         for name in mentioned(sql, relations):
-            collection = collection_named(client.core.state, relations[name])
+            collection = collection_named(state, relations[name])
             empty = evolution.from_bytes(collection.schemas[-1]).empty_table()
             arrow_frame(own, empty).createOrReplaceTempView(quoted(name))
         return to_arrow_schema(own.sql(sql).schema, timezone="UTC")

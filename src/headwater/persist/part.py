@@ -166,6 +166,24 @@ def write_parts(
     return tuple(parts)
 
 
+def unwritten_part(updates: pa.Table, collection: CollectionState, time: int) -> Part:
+    """Return a part that is in no log, to be read alone: rows of today's columns, with diffs."""
+    schema = evolution.with_system_columns(collection.schemas[-1])
+    times = pa.repeat(pa.scalar(time, pa.int64()), updates.num_rows)
+    columns = [*updates.columns[:-1], times, updates.column(DIFF)]
+    data = INLINE.encode(pa.Table.from_arrays(columns, schema=schema), collection.key)
+    return Part(
+        where=Inline(data),
+        layout=INLINE.name,
+        schema=len(collection.schemas) - 1,
+        errors=False,
+        rows=updates.num_rows,
+        diff_sum=int(column_longs(updates, DIFF).sum()),
+        time_min=time,
+        time_max=time,
+    )
+
+
 def _batch_of(item: Pending) -> bytes | None:
     """Return updates as one record batch, if they may be few enough to be kept as that."""
     most = BRIEF_BYTES_MAX if item.brief else INLINE_BYTES_MAX

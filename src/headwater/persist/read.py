@@ -42,7 +42,7 @@ from headwater.persist.errors import (
 )
 from headwater.persist.evolution import DIFF, ERROR_SCHEMA, TIME
 from headwater.persist.narrow import Narrowing, is_upgraded, read_rows
-from headwater.persist.part import PIECE_BYTES, PartMissing, read_part_pieces
+from headwater.persist.part import PIECE_BYTES, PartMissing, read_part_pieces, unwritten_part
 from headwater.persist.state import CollectionState, State, bound
 from headwater.persist.stats import Predicate
 from headwater.persist.volatile import check_here
@@ -143,6 +143,11 @@ class Snapshot:
     def select(self, *columns: str) -> Snapshot:
         """Return the snapshot of only these columns (rows may then be equal and add up)."""
         return self._with(self._parts, replace(self._narrowing, columns=columns))
+
+    def with_updates(self, updates: pa.Table) -> Snapshot:
+        """Return the snapshot with updates on top that nobody has committed: rows with diffs."""
+        part = unwritten_part(updates, self._collection, self.as_of)
+        return self._with((*self._parts, part), self._narrowing) if updates.num_rows else self
 
     def split(self, count: int) -> list[Snapshot]:
         """Return up to ``count`` snapshots that together are this one."""
@@ -489,12 +494,4 @@ def latest_readable(core: Core, gid: GlobalId) -> int:
     return max(upper.only() - 1, collection.since.only())
 
 
-__all__ = [
-    "Event",
-    "Listen",
-    "Progress",
-    "Snapshot",
-    "Updates",
-    "latest_readable",
-    "take_snapshot",
-]
+__all__ = ["Event", "Listen", "Progress", "Snapshot", "Updates", "latest_readable", "take_snapshot"]

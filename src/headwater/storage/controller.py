@@ -238,7 +238,7 @@ class Ingestions:
         self._run(definition)
 
     def drop(self, source: str, also: tuple[Command, ...] = ()) -> None:
-        """Stop a source for good; its collections go, with other commands in the same entry."""
+        """Stop a source for good; its collections go, after other commands in the same entry."""
         running = self._running.pop(source, None)
         if running is not None:
             running.runner.stop()
@@ -254,7 +254,7 @@ class Ingestions:
             names = (*(o.collection for o in kept.outputs), kept.remap, kept.dead_letters)
             gone = [SetItem(PREFIX + source, None), *map(Destroy, names)]
             gone += destroyed(self._client, source)
-        self._client.core.submit(Atomic((*gone, *also))).result()
+        self._client.core.submit(Atomic((*also, *gone))).result()
         if value is not None:
             self._release_upstream(definition)
 

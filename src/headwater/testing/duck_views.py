@@ -53,11 +53,12 @@ class DuckViews:
         self._answer = answer
         self._stopping = threading.Event()
         self._stepping = threading.Lock()
+        self._starting = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="duck-views", daemon=True)
         self.broken: dict[GlobalId, str] = {}
         """Views that are not to be stepped, and why: for tests of what stalls."""
         if definition.stored(client.core.state):
-            self._thread.start()
+            self.run()
 
     def create(
         self,
@@ -70,7 +71,21 @@ class DuckViews:
         also: Sequence[Command] = (),
     ) -> None:
         """Create a view, durably."""
-        state = self._core.state
+        commands = self.made(self._core.state, name, query, relations, schema, key, start)
+        self._core.submit(Atomic((*commands, *also))).result()
+        self.run()
+
+    def made(
+        self,
+        state: State,
+        name: str,
+        query: str,
+        relations: Mapping[str, str],
+        schema: pa.Schema,
+        key: tuple[str, ...] = (),
+        start: int | None = None,
+    ) -> tuple[Command, ...]:
+        """Return what makes a view, to be decided after ``state``."""
         inputs = {n: collection_named(state, collection) for n, collection in relations.items()}
         if start is None:
             sinces = [each.since.only() for each in inputs.values()]
@@ -101,22 +116,31 @@ class DuckViews:
             for each in view.inputs
         ]
         stored = SetItem(definition.item_key(gid), definition.encoded(view))
-        self._core.submit(Atomic((made, *holds, stored, *also))).result()
-        if not self._thread.is_alive():
-            self._thread.start()
+        return (made, *holds, stored)
+
+    def removed(self, state: State, name: str) -> tuple[Command, ...]:
+        """Return what removes a view of ``state``."""
+        views = definition.stored(state)
+        return tuple(
+            command
+            for view in views
+            if view.name == name
+            for command in removal(state, view, [each for each in views if each.id != view.id])
+        )
+
+    def run(self) -> None:
+        """Step views from now on."""
+        with self._starting:
+            if not self._thread.is_alive():
+                self._thread.start()
 
     def drop(self, name: str, also: Sequence[Command] = ()) -> bool:
         """Drop a view."""
         with self._stepping:
-            state = self._core.state
-            views = definition.stored(state)
-            for view in views:
-                if view.name == name:
-                    others = [other for other in views if other.id != view.id]
-                    removed = removal(state, view, others)
-                    self._core.submit(Atomic((*removed, *also))).result()
-                    return True
-            return False
+            removed = self.removed(self._core.state, name)
+            if removed:
+                self._core.submit(Atomic((*removed, *also))).result()
+            return bool(removed)
 
     @contextmanager
     def paused(self) -> Iterator[None]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Self
@@ -48,6 +49,7 @@ from headwater.persist.consensus.memory import MemoryConsensus
 from headwater.persist.core import Settings
 from headwater.persist.decision import collection_named
 from headwater.persist.multiplicity import repeat_rows
+from headwater.persist.state import State
 from headwater.storage.controller import Ingestions
 from headwater.testing.duck import Duck
 from headwater.testing.duck_views import DuckViews
@@ -58,12 +60,58 @@ PROMISE_SECONDS: Final = 20.0
 """After which a promise is taken for forgotten."""
 
 
+class PreparedRows:
+    """A view that is to be kept by computing it again."""
+
+    def __init__(self, views: DuckViews, *what: Any) -> None:
+        self._views, self._what = views, what
+
+    def commands(self, state: State) -> tuple[Command, ...]:
+        """Return what makes it."""
+        self._views.run()
+        return self._views.made(state, *self._what)
+
+
+class PreparingRows:
+    """Makes and removes views in entries with other things."""
+
+    def __init__(self, rows: DuckRows) -> None:
+        self._rows = rows
+
+    def prepare(
+        self,
+        state: State,
+        name: str,
+        query: str,
+        *,
+        relations: Mapping[str, str],
+        key: tuple[str, ...] = (),
+        types: Sequence[SqlType] = (),
+    ) -> PreparedRows:
+        """Return a view that is not there yet."""
+        schema = telling(self._rows.describe(query, relations=relations, state=state), types)
+        return PreparedRows(self._rows.views, name, query, relations, schema, key)
+
+    def removed(self, state: State, name: str) -> tuple[Command, ...]:
+        """Return what removes a view."""
+        return self._rows.views.removed(state, name)
+
+    def changing(self) -> AbstractContextManager[object]:
+        """Views share nothing here."""
+        return nullcontext()
+
+    def still(self) -> AbstractContextManager[object]:
+        """Let no view be stepped."""
+        return self._rows.views.paused()
+
+
 class DuckRows:
     """Evaluates queries over snapshots, and keeps views by evaluating them again."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self.views = DuckViews(client, self._answered)
+        self.preparing = PreparingRows(self)
         self.group = ""
         """Under which name the last query ran."""
         self.cancelled: list[str] = []
@@ -77,12 +125,13 @@ class DuckRows:
         *,
         relations: Mapping[str, str] | None = None,
         local: Mapping[str, pa.Table] | None = None,
+        tentative: Mapping[str, pa.Table] | None = None,
         group: str = "",
     ) -> pa.Table:
         """Return the rows of a query of Spark SQL."""
         self.evaluated += 1
         self.group = group
-        return self._answered(sql, as_of, relations or {}, local or {})
+        return self._answered(sql, as_of, relations or {}, local or {}, tentative or {})
 
     def _answered(
         self,
@@ -90,20 +139,25 @@ class DuckRows:
         as_of: int,
         relations: Mapping[str, str],
         local: Mapping[str, pa.Table] = MappingProxyType({}),
+        tentative: Mapping[str, pa.Table] = MappingProxyType({}),
     ) -> pa.Table:
-        tables = {
-            name: repeat_rows(self._client.reader(collection).snapshot(as_of).to_table(), name)
-            for name, collection in _read(sql, relations).items()
-        }
+        tables = {}
+        for name, collection in _read(sql, relations).items():
+            snapshot = self._client.reader(collection).snapshot(as_of)
+            if collection in tentative:
+                snapshot = snapshot.with_updates(tentative[collection])
+            tables[name] = repeat_rows(snapshot.to_table(), name)
         return _evaluated(sql, {**tables, **local})
 
     def cancel(self, group: str) -> None:
         """Note whose jobs were to be ended."""
         self.cancelled.append(group)
 
-    def describe(self, sql: str, *, relations: Mapping[str, str] | None = None) -> pa.Schema:
+    def describe(
+        self, sql: str, *, relations: Mapping[str, str] | None = None, state: State | None = None
+    ) -> pa.Schema:
         """Return the columns of a query; a source that has no rows yet has columns, too."""
-        state = self._client.core.state
+        state = state or self._client.core.state
         empty = {
             name: evolution.from_bytes(collection_named(state, each).schemas[-1]).empty_table()
             for name, each in _read(sql, relations or {}).items()

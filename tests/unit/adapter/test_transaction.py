@@ -6,11 +6,13 @@ import pyarrow as pa
 import pytest
 
 from headwater.adapter.catalog import Sources
-from headwater.adapter.change import Block, Change
+from headwater.adapter.change import Block, Change, Effect
 from headwater.adapter.errors import ReadOnlyTransaction, Unsupported
 from headwater.adapter.group_commit import ReadSet, TableWrite
+from headwater.adapter.object_errors import TransactionTooLarge
 from headwater.adapter.transaction import Transaction
 from headwater.base.ids import GlobalId
+from headwater.persist.commands import SetItem
 
 T, U, V = GlobalId(1), GlobalId(2), GlobalId(3)
 
@@ -26,11 +28,25 @@ def test_what_it_read_is_what_its_writes_rest_on() -> None:
     assert Transaction().having_written(write(T)).read_set is None
 
 
-def test_it_does_not_read_what_it_has_written() -> None:
-    transaction = Transaction().having_written(write(T))
-    transaction.admit_read({U: "u"})
-    with pytest.raises(Unsupported):
-        transaction.admit_read({U: "u", T: "t"})
+def test_it_does_not_rest_on_what_changes_by_itself_whichever_comes_first() -> None:
+    recent = Sources(tables={T: "t"}, unsteady={V: "recent"})
+    Transaction().having_written(write(T)).admit_read(Sources(tables={T: "t"}))
+    Transaction().admit_read(recent)
+    for transaction in (Transaction().having_written(write(T)), Transaction().locking()):
+        with pytest.raises(Unsupported, match="recent"):
+            transaction.admit_read(recent)
+    with pytest.raises(Unsupported, match="recent"):
+        Transaction().having_read(7, recent).locking()
+
+
+def test_it_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headwater.adapter.transaction.TRANSACTION_BYTES_MAX", 20)
+    transaction = Transaction().having_written(write(T)).having_written(write(U))
+    with pytest.raises(TransactionTooLarge) as told:
+        transaction.having_written(write(T))
+    assert told.value.sqlstate == "54000"
+    back = transaction.having_read(7, Sources(tables={T: "t"})).back_to(Transaction())
+    assert (back.size_bytes, back.time, back.reads) == (0, 7, {T: "t"})
 
 
 def test_it_does_not_write_after_what_changes_by_itself() -> None:
@@ -49,10 +65,26 @@ def test_one_that_only_reads_does_nothing_else() -> None:
 
 
 def test_what_others_keep_is_not_made_beside_rows() -> None:
-    kept = Change("CREATE INDEX", (), (lambda _: None,))
+    kept = Change("CREATE SOURCE", (), (Effect('creating source "s"', lambda _: None),))
     Transaction().having_written(write(T)).admit_definition()
+    with pytest.raises(Unsupported, match='creating source "s" and rows in one transaction'):
+        Block({}).having(kept, (), rows=True)
     with pytest.raises(Unsupported):
-        Block({}).having(kept, rows=True)
-    with pytest.raises(Unsupported):
-        Transaction(definitions=Block({}).having(kept)).admit_write("INSERT")
-    Transaction(definitions=Block({}).having(Change("CREATE TABLE"))).admit_write("INSERT")
+        Transaction(definitions=Block({}).having(kept, ())).admit_write("INSERT")
+    Transaction(definitions=Block({}).having(Change("CREATE TABLE"), ())).admit_write("INSERT")
+
+
+def test_two_that_others_keep_are_not_in_one_entry() -> None:
+    made, dropped = (
+        Change(what, (), (Effect(what, lambda _: None),)) for what in ("creating a", "dropping b")
+    )
+    with pytest.raises(Unsupported, match="dropping b beside creating a in one transaction"):
+        Block({}).having(made, ()).having(dropped, ())
+
+
+def test_what_has_entries_of_its_own_has_no_others_beside() -> None:
+    alone = Change("CREATE", (), (Effect("replacing v", lambda _: None, alone=True),))
+    table = Change("CREATE TABLE", (SetItem("catalog/t", b""),))
+    for one, other in ((alone, table), (table, alone)):
+        with pytest.raises(Unsupported, match="replacing v beside other definitions"):
+            Block({}).having(one, ()).having(other, ())

@@ -36,6 +36,7 @@ from headwater.adapter.sql import (
     objects,
     query,
     reserved,
+    row_locks,
     sources,
     spark_text,
     statements,
@@ -104,13 +105,19 @@ def _select(source: Source) -> statements.Statement:
     if is_catalog_query(source.text):
         return _about_the_catalog(source)
     source, as_of = strip_as_of(source)
+    source, locked = row_locks.strip(source)
     tree = tree_of(source)
+    if locked is not None:
+        row_locks.check(tree, locked)
+        if as_of is not None:
+            raise Unsupported("a row lock AS OF a time", hint="What has been cannot change.")
     if mentions_catalog(source.text) and reads_catalog(tree):
         raise Unsupported(
             "reading the catalog and other relations in one query",
             hint="Ask for them in two queries.",
         )
-    return statements.Select(source.text, as_of, query.tables(tree))
+    locks = locked is not None
+    return statements.Select(source.text, as_of, query.tables(tree), locks=locks)
 
 
 def _table(source: Source) -> statements.Statement:

@@ -303,6 +303,8 @@ class Select:
     tables: tuple[str, ...]
     dialect: Dialect = "postgres"
     given: Given | None = field(default=None, compare=False, repr=False)
+    locks: bool = False
+    """``FOR UPDATE``, or another of PostgreSQL's row locks."""
 
 
 @dataclass(frozen=True, slots=True)
