@@ -24,7 +24,7 @@ from headwater.adapter.clients import shown_text
 from headwater.adapter.copy_in import TableCopy
 from headwater.adapter.definitions import Definition
 from headwater.adapter.describing import described
-from headwater.adapter.errors import AdapterError, SerializationFailure, UnknownSetting, Unsupported
+from headwater.adapter.errors import AdapterError, SerializationFailure, Unsupported
 from headwater.adapter.group_commit import TableWrite, Write
 from headwater.adapter.limit import Limit
 from headwater.adapter.mistakes import users_mistakes
@@ -51,6 +51,7 @@ from headwater.adapter.sql.statements import (
     ExplainReplacement,
     ExplainTimestamp,
     ExplainView,
+    ForSession,
     Insert,
     Refresh,
     Release,
@@ -59,7 +60,6 @@ from headwater.adapter.sql.statements import (
     Savepoint,
     Select,
     SelectCatalog,
-    SelectSession,
     SetTransaction,
     SetVariable,
     Show,
@@ -68,7 +68,6 @@ from headwater.adapter.sql.statements import (
     ShowObjects,
     ShowSchemas,
     ShowTables,
-    Statement,
     Subscribe,
     Truncate,
     Update,
@@ -114,7 +113,7 @@ class ClientSession:
         self._user = about.get("user", "")
         self._coordinator.clients.told(self._number, about)
 
-    def execute(self, statement: Statement, sql: str) -> Result:
+    def execute(self, statement: ForSession, sql: str) -> Result:
         """Execute a statement; what it acknowledges is durable, unless a transaction is open."""
         limit = self._limit()
         self._note("active", shown_text(statement, sql))
@@ -136,7 +135,7 @@ class ClientSession:
             self._note("idle" if self._transaction is None else "in transaction")
 
     def promise(
-        self, statement: Statement, sql: str, tell: Callable[[], None]
+        self, statement: ForSession, sql: str, tell: Callable[[], None]
     ) -> promised.Promised | None:
         """Begin a statement that waits for nothing but being durable; None: it is another."""
         if self._transaction is not None or not isinstance(statement, Insert):
@@ -175,7 +174,7 @@ class ClientSession:
         with searching(self._path()):
             return described(queries, self._state(), sql, parameter_oids)
 
-    def columns(self, statement: Statement) -> tuple[Column, ...] | None:
+    def columns(self, statement: ForSession) -> tuple[Column, ...] | None:
         """Return the columns of a statement's rows, if they are known; nothing is read."""
         with searching(self._path()), acting_as(self._user), users_mistakes():
             return self._coordinator.columns(statement, self._state())
@@ -192,7 +191,7 @@ class ClientSession:
         self._end()
         self._coordinator.clients.closed(self._number)
 
-    def _execute(self, statement: Statement, sql: str, limit: Limit) -> Result:
+    def _execute(self, statement: ForSession, sql: str, limit: Limit) -> Result:
         if isinstance(statement, Definition):
             return self._define(statement, sql)
         match statement:
@@ -247,8 +246,6 @@ class ClientSession:
             case ValidateConnection(name):
                 self._coordinator.connections.validate(name)
                 return Result("VALIDATE CONNECTION")
-            case SelectSession():
-                raise UnknownSetting("answered by the wire")
 
     # ---- variables ---------------------------------------------------------------------------
 

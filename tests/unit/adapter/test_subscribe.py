@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headwater.adapter.errors import AdapterError
-from headwater.adapter.sql.parse import parse_with_text
+from headwater.adapter.sql.parse import parse_for_session
 from headwater.base.clock import SystemClock
 from headwater.testing.sql_server import SqlServer, SqlSession
 from tests.seeds import seeds
@@ -20,7 +20,7 @@ LAST = (9, 9)
 
 
 def rows_of(sql: SqlSession, text: str) -> Iterator[tuple[Any, ...]]:
-    ((statement, written),) = parse_with_text(text)
+    ((statement, written),) = parse_for_session(text)
     batches = sql.session.execute(statement, written).batches
     try:
         for batch in batches:
@@ -38,7 +38,7 @@ def server() -> Iterator[SqlServer]:
 
 def test_one_that_is_never_read_holds_nothing_when_it_is_closed(server: SqlServer) -> None:
     sql = server.session()
-    ((statement, written),) = parse_with_text("SUBSCRIBE TO t")
+    ((statement, written),) = parse_for_session("SUBSCRIBE TO t")
     batches = sql.session.execute(statement, written).batches
     assert server.coordinator.holds.least() is not None
     batches.close()  # type: ignore[attr-defined]

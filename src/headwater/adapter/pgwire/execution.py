@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeGuard
 
 from headwater.adapter.errors import (
     TransactionFailed,
@@ -220,7 +220,7 @@ class Execution:
         Where the session does not tell them, a query is run for no rows.
         """
         asked = portal.statement
-        if asked is not None and not isinstance(asked, wire.WireStatement) and _asks(asked):
+        if asked is not None and _asks(asked):
             told = await self._calls.call(lambda: self._told(asked), abandon=True)
             if told is not None:
                 return told
@@ -238,7 +238,7 @@ class Execution:
         finally:
             self.release(portal)
 
-    def _told(self, statement: statements.Statement) -> Sequence[Column] | None:
+    def _told(self, statement: statements.ForSession) -> Sequence[Column] | None:
         session = self._calls.worker.session()
         return session.columns(statement) if isinstance(session, TellsColumns) else None
 
@@ -258,15 +258,9 @@ class Execution:
         if self.status == FAILED and not isinstance(statement, statements.RollbackTo):
             statement = statements.Rollback()
         match statement:
-            case statements.Show(name):
-                return await self._variables.show(name, sql)
             case statements.SetVariable():
                 return await self._variables.assign(
                     statement, sql, in_transaction=self._in_transaction
-                )
-            case statements.SelectSession(columns):
-                return await self._variables.session_functions(
-                    columns, in_transaction=self._in_transaction
                 )
             case statements.Begin():
                 if self.status == IN_TRANSACTION:
@@ -300,7 +294,7 @@ class Execution:
                 return answer
             case wire.CopyTo(query, query_sql, chosen):
                 with refusals.placed(_place(sql, query_sql)):
-                    answer = await self._backend(query, query_sql)
+                    answer = await self._asked(query, query_sql)
                 if answer.rows is None:
                     raise Unsupported("COPY of a statement without rows")
                 answer.tag, answer.counted, answer.copied = "COPY", True, chosen
@@ -314,9 +308,21 @@ class Execution:
                 pass
         if isinstance(statement, wire.WireStatement):
             return await self._connection_statement(statement, sql)
-        return await self._backend(statement, sql)
+        return await self._asked(statement, sql)
 
-    async def _backend(self, statement: statements.Statement, sql: str) -> Answer:
+    async def _asked(self, statement: statements.Statement, sql: str) -> Answer:
+        """The answer to a statement that changes nothing of the connection, wherever it stands."""
+        match statement:
+            case statements.Show(name):
+                return await self._variables.show(name, sql)
+            case statements.SelectSession(columns):
+                return await self._variables.session_functions(
+                    columns, in_transaction=self._in_transaction
+                )
+            case _:
+                return await self._backend(statement, sql)
+
+    async def _backend(self, statement: statements.ForSession, sql: str) -> Answer:
         result = await self._calls.execute(statement, sql, abandon=_is_left(statement))
         match result:
             case CopyOut(columns, batches, chosen):
@@ -335,7 +341,7 @@ class Execution:
                 if name in self.portals:
                     raise refusals.DuplicateCursor(name)
                 with refusals.placed(_place(sql, query_sql)):
-                    answer = await self._backend(query, query_sql)
+                    answer = await self._asked(query, query_sql)
                 if answer.rows is None:
                     raise Unsupported("a cursor over a statement without rows")
                 answer.binary, answer.counted = binary, True
@@ -480,7 +486,7 @@ def _place(sql: str, query_sql: str) -> int | None:
     return None if found < 0 else found
 
 
-def _asks(statement: statements.Statement) -> bool:
+def _asks(statement: wire.AnyStatement) -> TypeGuard[statements.ForSession]:
     """Whether the session may know the columns of its rows."""
     rows = statements.Select | statements.Insert | statements.Update | statements.Delete
     return isinstance(statement, rows) and statements.returns_rows(statement)

@@ -23,7 +23,7 @@ from headwater.adapter.sql import statements
 from headwater.adapter.sql.names import DATABASE
 from headwater.adapter.sql.statements import Release, RollbackTo, Savepoint
 
-Ask = Callable[[statements.Statement, str], Awaitable[Answer]]
+Ask = Callable[[statements.ForSession, str], Awaitable[Answer]]
 """Has the session execute a statement."""
 
 ALL: Final = "all"

@@ -424,7 +424,7 @@ class SetVariable:
     local: bool = False
 
 
-Statement = (
+ForSession = (
     CreateTable
     | CreateTableAs
     | Truncate
@@ -449,7 +449,6 @@ Statement = (
     | Select
     | Explain
     | Subscribe
-    | SelectSession
     | SelectCatalog
     | Refresh
     | Drop
@@ -474,6 +473,10 @@ Statement = (
     | RollbackTo
     | Release
 )
+"""What a session executes."""
+
+Statement = ForSession | SelectSession
+"""What a text says: of the second kind whoever has the connection answers, wherever it stands."""
 
 
 def returns_rows(statement: Statement) -> bool:
