@@ -138,7 +138,8 @@ class ClientSession:
         self, statement: ForSession, sql: str, tell: Callable[[], None]
     ) -> promised.Promised | None:
         """Begin a statement that waits for nothing but being durable; None: it is another."""
-        if self._transaction is not None or not isinstance(statement, Insert):
+        elsewhere = self._transaction is not None or self._settings.read_only
+        if elsewhere or not isinstance(statement, Insert):
             return None
         with searching(self._path()):
             found = promised.planned(self._coordinator, statement, self._state(), self._note)
@@ -347,8 +348,7 @@ class ClientSession:
 
     def _write(self, statement: Insert | Update | Delete, limit: Limit) -> Result:
         coordinator, transaction = self._coordinator, self._transaction
-        if transaction is not None:
-            transaction.admit_write(type(statement).__name__.upper())
+        self._alone_or_in_block().admit_write(type(statement).__name__.upper())
         state = self._state()
         target = coordinator.target(statement.table, state)
         sources = coordinator.read_by(statement, target, state)
@@ -378,8 +378,7 @@ class ClientSession:
 
     def copy_in(self, table: str, columns: tuple[str, ...] | None) -> TableCopy:
         """Begin ``COPY table [(columns)] FROM STDIN``."""
-        if self._transaction is not None:
-            self._transaction.admit_write("COPY FROM")
+        self._alone_or_in_block().admit_write("COPY FROM")
         with searching(self._path()):
             target = self._coordinator.target(table, self._state())
             return TableCopy(target, columns, self._write_rows)
@@ -396,9 +395,9 @@ class ClientSession:
         definitions, transaction = self._coordinator.definitions, self._transaction
         if isinstance(statement, CreateTable):
             self._coordinator.calculations.check(statement)
+        self._alone_or_in_block().admit_definition()
         if transaction is None:
             return Result(definitions.execute(statement, sql))
-        transaction.admit_definition()
         block = transaction.definitions or definitions.begin()
         block, tag = definitions.define(block, statement, sql, rows=bool(transaction.writes))
         self._transaction = replace(transaction, definitions=block)
@@ -441,6 +440,10 @@ class ClientSession:
             finally:
                 self._end()
         raise AssertionError("the last attempt returns or raises")
+
+    def _alone_or_in_block(self) -> Transaction:
+        """The open transaction, or what a statement on its own is."""
+        return self._transaction or Transaction(self._settings.read_only)
 
     def _begin(self, read_only: bool) -> None:
         self._variables.begin()

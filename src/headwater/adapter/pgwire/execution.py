@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Final, TypeGuard
+from typing import Final
 
 from headwater.adapter.errors import (
     TransactionFailed,
@@ -26,6 +26,7 @@ from headwater.adapter.pgwire.calls import Calls
 from headwater.adapter.pgwire.copying import receive, send_copy
 from headwater.adapter.pgwire.framing import Stream
 from headwater.adapter.pgwire.grouping import Group, grouped
+from headwater.adapter.pgwire.kinds import asks, has_rows, is_left, reads
 from headwater.adapter.pgwire.portals import Answer, Portal, Prepared, bound
 from headwater.adapter.pgwire.prepare_statements import ExecutePrepared, Prepare
 from headwater.adapter.pgwire.preparing import described, executed, undescribed
@@ -196,7 +197,7 @@ class Execution:
             return prepared.columns is not None
         if isinstance(prepared.statement, wire.Fetch):
             return self._cursor_columns(prepared.statement.name) is not None
-        return prepared.statement is not None and _has_rows(prepared.statement)
+        return prepared.statement is not None and has_rows(prepared.statement)
 
     async def columns(self, portal: Portal) -> Sequence[Column] | None:
         """The columns of a portal; where nothing else tells them, a read is run."""
@@ -207,7 +208,7 @@ class Execution:
                 return portal.prepared.columns
             if isinstance(portal.statement, wire.Fetch):
                 return self._cursor_columns(portal.statement.name)
-            if portal.statement is None or not _has_rows(portal.statement):
+            if portal.statement is None or not has_rows(portal.statement):
                 return None
             await self.run(portal)
         assert portal.answer is not None
@@ -220,11 +221,11 @@ class Execution:
         Where the session does not tell them, a query is run for no rows.
         """
         asked = portal.statement
-        if asked is not None and _asks(asked):
+        if asked is not None and asks(asked):
             told = await self._calls.call(lambda: self._told(asked), abandon=True)
             if told is not None:
                 return told
-        if portal.statement is None or not _reads(portal.statement):
+        if portal.statement is None or not reads(portal.statement):
             return await self.columns(portal) if isinstance(portal.statement, wire.Fetch) else None
         if isinstance(portal.statement, statements.Select):
             select = portal.statement
@@ -262,6 +263,11 @@ class Execution:
                 return await self._variables.assign(
                     statement, sql, in_transaction=self._in_transaction
                 )
+            case statements.SetTransaction(read_only, session):
+                answer = await self._backend(statement, sql)
+                if session and read_only is not None:
+                    self._variables.read_only_from_now(read_only)
+                return answer
             case statements.Begin():
                 if self.status == IN_TRANSACTION:
                     self._variables.warn("25001", "there is already a transaction in progress")
@@ -323,7 +329,7 @@ class Execution:
                 return await self._backend(statement, sql)
 
     async def _backend(self, statement: statements.ForSession, sql: str) -> Answer:
-        result = await self._calls.execute(statement, sql, abandon=_is_left(statement))
+        result = await self._calls.execute(statement, sql, abandon=is_left(statement))
         match result:
             case CopyOut(columns, batches, chosen):
                 return Answer("COPY", RowStream(columns, batches), counted=True, copied=chosen)
@@ -406,7 +412,7 @@ class Execution:
         portal = self.portals.get(name)
         if portal is None or portal.answer is not None or portal.statement is None:
             return
-        if _has_rows(portal.statement):
+        if has_rows(portal.statement):
             await self.run(portal)
 
     def _cursor_columns(self, name: str) -> Sequence[Column] | None:
@@ -475,28 +481,7 @@ class Execution:
                 return sent, False
 
 
-def _has_rows(statement: wire.AnyStatement) -> bool:
-    """Whether a statement of the session answers with rows."""
-    return not isinstance(statement, wire.WireStatement) and statements.returns_rows(statement)
-
-
 def _place(sql: str, query_sql: str) -> int | None:
     """Where a query stands in the statement around it; None if the statement only implies it."""
     found = sql.find(query_sql)
     return None if found < 0 else found
-
-
-def _asks(statement: wire.AnyStatement) -> TypeGuard[statements.ForSession]:
-    """Whether the session may know the columns of its rows."""
-    rows = statements.Select | statements.Insert | statements.Update | statements.Delete
-    return isinstance(statement, rows) and statements.returns_rows(statement)
-
-
-def _reads(statement: wire.AnyStatement) -> bool:
-    """Whether a statement has rows and changes nothing."""
-    return _has_rows(statement) and getattr(statement, "returning", None) is None
-
-
-def _is_left(statement: wire.AnyStatement) -> bool:
-    """Whether it ends with its client: it changes nothing, or waits for a time before it does."""
-    return _reads(statement) or getattr(statement, "as_of", None) is not None
