@@ -14,6 +14,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 import sqlalchemy as sa
 from psycopg.types import TypeInfo
@@ -214,6 +215,46 @@ def test_sqlalchemy_core(door: Door) -> None:
         assert not sa.inspect(engine).has_table("items")
     finally:
         engine.dispose()
+
+
+def test_sqlalchemy_with_cursors_of_the_server(door: Door) -> None:
+    """From the first statement on, which asks for the version."""
+    engine = sa.create_engine(f"postgresql+psycopg://headwater@{door.url}")
+    with engine.connect() as connection:
+        streaming = connection.execution_options(stream_results=True, max_row_buffer=2)
+        asked = "SELECT pg_catalog.version(), current_user, current_schema()"
+        ((version, user, schema),) = streaming.execute(sa.text(asked))
+        assert (version.split()[0], user, schema) == ("PostgreSQL", "headwater", "public")
+        assert [row.who for row in streaming.execute(sa.text("SELECT who FROM orders"))] == ["ada"]
+    engine.dispose()
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        ("SELECT current_user", "headwater"),
+        ("SELECT pg_catalog.current_schema()", "public"),
+        ("SELECT current_setting('search_path') AS path", '"$user", public'),
+        ("SHOW bytea_output", "hex"),
+        ("SHOW statement_timeout", "0"),
+    ],
+)
+def test_questions_about_the_connection_wherever_they_stand(
+    door: Door, question: str, answer: str
+) -> None:
+    with door.connect() as connection:
+        assert connection.execute(question.encode()).fetchall() == [(answer,)]
+        with connection.transaction():
+            connection.execute(b"DECLARE c CURSOR FOR " + question.encode())
+            assert connection.execute("FETCH 1 FROM c").fetchall() == [(answer,)]
+            assert connection.execute("FETCH ALL FROM c").fetchall() == []
+        with connection.cursor().copy(b"COPY (" + question.encode() + b") TO STDOUT") as rows:
+            assert [row for (row,) in rows.rows()] == [answer]
+        if question.startswith("SELECT"):
+            connection.execute(b"PREPARE p AS " + question.encode())
+            assert connection.execute("EXECUTE p").fetchall() == [(answer,)]
+            with pytest.raises(psycopg.errors.FeatureNotSupported, match="EXPLAIN of a query"):
+                connection.execute(b"EXPLAIN " + question.encode())
 
 
 def test_sqlalchemy_over_asyncpg(door: Door) -> None:

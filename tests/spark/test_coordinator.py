@@ -11,7 +11,7 @@ import pytest
 
 from headwater.adapter.coordinator import ClientSession, Coordinator
 from headwater.adapter.errors import AdapterError
-from headwater.adapter.sql.parse import parse_with_text
+from headwater.adapter.sql.parse import parse_for_session
 from headwater.adapter.timeline import DEFAULT, Timeline
 from headwater.base.clock import ManualClock
 from headwater.compute.controller import ViewController
@@ -35,7 +35,7 @@ class Sql:
 
     def __call__(self, sql: str) -> list[tuple[Any, ...]]:
         rows: list[tuple[Any, ...]] = []
-        for statement, text in parse_with_text(sql):
+        for statement, text in parse_for_session(sql):
             for batch in self.session.execute(statement, text).batches:
                 rows.extend(zip(*(column.to_pylist() for column in batch.columns), strict=True))
         return sorted(rows, key=repr)

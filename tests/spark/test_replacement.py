@@ -15,7 +15,7 @@ import pytest
 from headwater.adapter import replacement
 from headwater.adapter.coordinator import Coordinator
 from headwater.adapter.errors import AdapterError
-from headwater.adapter.sql.parse import parse_with_text
+from headwater.adapter.sql.parse import parse_for_session
 from headwater.adapter.timeline import Timeline
 from headwater.base import tracing
 from headwater.base.clock import SystemClock
@@ -54,7 +54,7 @@ class Sql:
     def __call__(self, sql: str) -> list[tuple[Any, ...]]:
         rows: list[tuple[Any, ...]] = []
         session = self._coordinator.open_session()
-        for statement, text in parse_with_text(sql):
+        for statement, text in parse_for_session(sql):
             for batch in session.execute(statement, text).batches:
                 rows.extend(zip(*(column.to_pylist() for column in batch.columns), strict=True))
         session.close()

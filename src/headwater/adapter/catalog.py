@@ -14,7 +14,7 @@ names of a query into what is read: collections, and a ``WITH`` in front of the 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import lru_cache
@@ -155,6 +155,21 @@ def by_id(state: State, oid: str) -> Object:
         if each.id == oid:
             return each
     raise UnknownRelation(oid)
+
+
+def ids(state: State, names: Iterable[str]) -> dict[str, str]:
+    """Return the objects that names mean, as their whole names by their ids."""
+    found = (named(state, name) for name in names)
+    return {each.id: each.name for each in found}
+
+
+def missing(state: State, ids: Mapping[str, str]) -> str | None:
+    """Return the name of one of these objects that is there no more; names by ids."""
+    for oid, name in ids.items():
+        found = called(state, name)
+        if (found is None or found.id != oid) and all(each.id != oid for each in objects(state)):
+            return name
+    return None
 
 
 def relation(state: State, name: str) -> tuple[Object, GlobalId]:

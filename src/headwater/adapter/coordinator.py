@@ -42,7 +42,12 @@ from headwater.adapter.keyed_reads import PROBE_INDEX, KeyedReads
 from headwater.adapter.limit import Limit
 from headwater.adapter.matching import matched
 from headwater.adapter.materializations import validated
-from headwater.adapter.object_errors import CollectionFailed, ReadOnlyRelation, ReplacedMeanwhile
+from headwater.adapter.object_errors import (
+    CollectionFailed,
+    ReadOnlyRelation,
+    ReplacedMeanwhile,
+    SubscribedDropped,
+)
 from headwater.adapter.outside import Outside
 from headwater.adapter.pgwire.backend import Column, Result
 from headwater.adapter.ports import Evaluator, Translate
@@ -257,21 +262,27 @@ class Coordinator:
             found = self.reads.sources((name,), at)
             if found.system:
                 raise SystemRelation(name)
+            named = catalog.ids(state, (name,))
             if not found.views:
                 (gid,) = found.collections
                 begins = found.begins.get(gid, 0)
                 return Followed(
-                    subscriptions.read_at(state, found, gid, at), name, gid, begins=begins
+                    subscriptions.read_at(state, found, gid, at),
+                    name,
+                    gid,
+                    begins=begins,
+                    named=named,
                 )
             query = f"SELECT * FROM {catalog.quoted(name)}"  # noqa: S608 - quoted
             sources = catalog.sources(state, (name,))
             types = tuple(map(type_of, sources.schemas[name]))
-            return Followed(sources, name, None, sources.text(query), types=types)
+            return Followed(sources, name, None, sources.text(query), types=types, named=named)
         # Of the views themselves, not of their indexes, which may be dropped meanwhile.
         sources = catalog.sources(state, statement.query.tables)
         asked = statement.query
         text, types = self.reads.translated(asked.query_sql, sources, asked.dialect)
-        return Followed(sources, name[:LABEL_MAX], None, text, types=types)
+        named = catalog.ids(state, asked.tables)
+        return Followed(sources, name[:LABEL_MAX], None, text, types=types, named=named)
 
     def subscribe(
         self,
@@ -303,6 +314,9 @@ class Coordinator:
 
         def ends(subscription: Subscription, event: Event | None) -> AdapterError | None:
             state = self._core.state
+            gone = catalog.missing(state, followed.named)
+            if gone is not None:
+                return SubscribedDropped(gone)
             if followed.collection is None:
                 replaced = replacement.replaced_since(state, followed.sources.collections)
                 if replaced is not None and not _is_before(event, replaced[1]):

@@ -21,11 +21,11 @@ from headwater.adapter.errors import (
     InvalidDefinition,
     QueryRejected,
 )
-from headwater.adapter.object_errors import CollectionFailed
+from headwater.adapter.object_errors import CollectionFailed, DroppedMeanwhile
 from headwater.adapter.spark_lost import SparkLost
 from headwater.compute.ir.refusal import NotUnderstood, Position, Refused
 from headwater.compute.select import QueryFailed
-from headwater.persist.errors import SchemaMismatch
+from headwater.persist.errors import DestroyedCollection, SchemaMismatch
 from headwater.persist.spark_end import SparkEnded
 
 POSTGRES_SAYS: Final = {"DIVIDE_BY_ZERO": "division by zero"}
@@ -85,6 +85,9 @@ def users_mistakes(text: Callable[[], str] = str) -> Iterator[None]:
         ) from error
     except SchemaMismatch as error:
         raise InvalidDefinition(error.problem) from error
+    except DestroyedCollection as error:
+        # By another session, since names were looked up. One that never was is our mistake.
+        raise DroppedMeanwhile from error
 
 
 def character(text: str, place: Position | None) -> int | None:

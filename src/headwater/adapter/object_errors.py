@@ -127,6 +127,46 @@ class ViewStalled(AdapterError):
         )
 
 
+class DroppedMeanwhile(AdapterError):
+    """A statement that uses what was dropped while it ran."""
+
+    condition = "OBJECT_DROPPED"
+    sqlstate = "42P01"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "a relation that this statement uses was dropped while it ran",
+            hint="Run it again: it is then told which, or finds what took its place.",
+        )
+
+
+class SubscribedDropped(AdapterError):
+    """The end of a subscription whose relation is gone."""
+
+    condition = "OBJECT_DROPPED"
+    sqlstate = "42P01"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f'the subscribed relation "{name}" was dropped',
+            detail="A subscription ends with what it follows, and nothing of it is left to read.",
+            hint="Subscribe to another relation, or to one of that name once it is there again.",
+        )
+
+
+class SubscribedIndexDropped(AdapterError):
+    """The end of a subscription to a plain view that was kept by an index."""
+
+    condition = "OBJECT_DROPPED"
+    sqlstate = "42P01"
+
+    def __init__(self, view: str) -> None:
+        super().__init__(
+            f'the index by which "{view}" was followed was dropped',
+            hint="Subscribe again: without an index the view is kept for the subscription.",
+        )
+
+
 class ReplacedMeanwhile(AdapterError):
     """A subscription to what is not any more what was subscribed to."""
 

@@ -449,16 +449,26 @@ _TOLD: Final = {
     "transaction_isolation": "or `serializable`, or `'bounded staleness 10s'`: see "
     "[the time of a read](../concepts.md#time-of-a-read)",
     "dialect": "or `spark`",
+    "statement_timeout": "a length of time: `'10s'`, `0` is none",
+    "default_transaction_read_only": "or `on`: what writes is refused, also outside of a block",
 }
 
 
 def _variables() -> Iterator[str]:
-    yield "Those that are fixed say how values are written, and may be set to what they are."
+    yield (
+        "Those that are fixed say how values are written, and may be set to what they are. Another "
+        "value is refused with 22023; in a start-up packet it is a warning, and what is reported "
+        "to the driver is what holds (`TimeZone` is `UTC`, whatever the client's machine says)."
+    )
+    yield (
+        "\nVariables of PostgreSQL's that are not listed are taken where what they ask for is so "
+        "anyway (how a plan is made, what it may use), or where it is what they are; else refused."
+    )
     yield "\n| variable | at first | |\n|---|---|---|"
-    for name, value in sorted({**variables.FREE, **variables.SHARED}.items()):
+    kept = {name: (each.value, each.why) for name, each in variables.FREE.items()}
+    kept |= {name: (value, _TOLD.get(name, "")) for name, value in variables.SHARED.items()}
+    for name, (value, kind) in sorted(kept.items()):
         first = Settings().show(name) if is_ours(name) else value
-        kind = "a length of time: `'10s'`, `0` is none" if name in variables.TIMEOUTS else ""
-        kind = _TOLD.get(name, kind)
         yield f"| `{name}` | `{first}` | {kind} |" if first else f"| `{name}` | | {kind} |"
     for name, (value, _) in sorted(variables.FIXED.items()):
         yield f"| `{name}` | `{value}` | fixed |"

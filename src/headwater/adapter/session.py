@@ -22,7 +22,7 @@ from headwater.adapter.clients import shown_text
 from headwater.adapter.copy_in import TableCopy
 from headwater.adapter.definitions import Definition
 from headwater.adapter.describing import described
-from headwater.adapter.errors import AdapterError, SerializationFailure, UnknownSetting, Unsupported
+from headwater.adapter.errors import AdapterError, SerializationFailure, Unsupported
 from headwater.adapter.group_commit import TableWrite, Write
 from headwater.adapter.limit import Limit
 from headwater.adapter.mistakes import users_mistakes
@@ -51,6 +51,7 @@ from headwater.adapter.sql.statements import (
     ExplainReplacement,
     ExplainTimestamp,
     ExplainView,
+    ForSession,
     Insert,
     Refresh,
     Release,
@@ -59,7 +60,6 @@ from headwater.adapter.sql.statements import (
     Savepoint,
     Select,
     SelectCatalog,
-    SelectSession,
     SetTransaction,
     SetVariable,
     Show,
@@ -68,7 +68,6 @@ from headwater.adapter.sql.statements import (
     ShowObjects,
     ShowSchemas,
     ShowTables,
-    Statement,
     Subscribe,
     Truncate,
     Update,
@@ -114,7 +113,7 @@ class ClientSession:
         self._user = about.get("user", "")
         self._coordinator.clients.told(self._number, about)
 
-    def execute(self, statement: Statement, sql: str) -> Result:
+    def execute(self, statement: ForSession, sql: str) -> Result:
         """Execute a statement; what it acknowledges is durable, unless a transaction is open."""
         limit = self._limit()
         self._note("active", shown_text(statement, sql))
@@ -136,10 +135,11 @@ class ClientSession:
             self._note("idle" if self._transaction is None else "in transaction")
 
     def promise(
-        self, statement: Statement, sql: str, tell: Callable[[], None]
+        self, statement: ForSession, sql: str, tell: Callable[[], None]
     ) -> promised.Promised | None:
         """Begin a statement that waits for nothing but being durable; None: it is another."""
-        if self._transaction is not None or not isinstance(statement, Insert):
+        elsewhere = self._transaction is not None or self._settings.read_only
+        if elsewhere or not isinstance(statement, Insert):
             return None
         with searching(self._path()):
             found = promised.planned(self._coordinator, statement, self._state(), self._note)
@@ -175,7 +175,7 @@ class ClientSession:
         with searching(self._path()):
             return described(queries, self._state(), sql, parameter_oids)
 
-    def columns(self, statement: Statement) -> tuple[Column, ...] | None:
+    def columns(self, statement: ForSession) -> tuple[Column, ...] | None:
         """Return the columns of a statement's rows, if they are known; nothing is read."""
         with searching(self._path()), acting_as(self._user), users_mistakes():
             return self._coordinator.columns(statement, self._state())
@@ -192,7 +192,7 @@ class ClientSession:
         self._end()
         self._coordinator.clients.closed(self._number)
 
-    def _execute(self, statement: Statement, sql: str, limit: Limit) -> Result:
+    def _execute(self, statement: ForSession, sql: str, limit: Limit) -> Result:
         if isinstance(statement, Definition):
             return self._define(statement, sql)
         match statement:
@@ -247,8 +247,6 @@ class ClientSession:
             case ValidateConnection(name):
                 self._coordinator.connections.validate(name)
                 return Result("VALIDATE CONNECTION")
-            case SelectSession():
-                raise UnknownSetting("answered by the wire")
 
     # ---- variables ---------------------------------------------------------------------------
 
@@ -346,6 +344,7 @@ class ClientSession:
 
     def _write(self, statement: Insert | Update | Delete, limit: Limit) -> Result:
         coordinator = self._coordinator
+        self._alone_or_in_block().admit_write(type(statement).__name__.upper())
         if self._transaction is not None:
             return self._transaction.write(statement, self._settings.isolation, limit)
         state = self._state()
@@ -363,8 +362,7 @@ class ClientSession:
 
     def copy_in(self, table: str, columns: tuple[str, ...] | None) -> TableCopy:
         """Begin ``COPY table [(columns)] FROM STDIN``."""
-        if self._transaction is not None:
-            self._transaction.now.admit_write("COPY FROM")
+        self._alone_or_in_block().admit_write("COPY FROM")
         with searching(self._path()):
             target = self._coordinator.target(table, self._state())
             return TableCopy(target, columns, self._write_rows)
@@ -380,6 +378,7 @@ class ClientSession:
     def _define(self, statement: Definition, sql: str) -> Result:
         if isinstance(statement, CreateTable):
             self._coordinator.calculations.check(statement)
+        self._alone_or_in_block().admit_definition()
         if self._transaction is None:
             return Result(self._coordinator.definitions.execute(statement, sql))
         return self._transaction.define(statement, sql)
@@ -421,6 +420,12 @@ class ClientSession:
             finally:
                 self._end()
         raise AssertionError("the last attempt returns or raises")
+
+    def _alone_or_in_block(self) -> Transaction:
+        """The open transaction, or what a statement on its own is."""
+        if self._transaction is not None:
+            return self._transaction.now
+        return Transaction(self._settings.read_only)
 
     def _begin(self, read_only: bool) -> None:
         self._variables.begin()

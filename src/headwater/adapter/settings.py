@@ -5,6 +5,8 @@
                               ``bounded staleness <duration>``
 ``statement_timeout``         how long a statement may wait; 0, the default: for ever
 ``dialect``                   ``postgres`` (default), or ``spark``: queries are Spark SQL, as it is
+``default_transaction_        whether transactions only read, unless they say otherwise; a statement
+read_only``                   on its own is one
 ``search_path``               in which schemas names are looked for (``adapter/namespaces.py``)
 ============================  =====================================================================
 
@@ -14,6 +16,7 @@ A duration is written as PostgreSQL writes one: ``500``, ``'500ms'``, ``'10s'``,
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Final
 
 from headwater.adapter.errors import InvalidSetting, UnknownSetting
 from headwater.adapter.sql import search_path
@@ -21,10 +24,20 @@ from headwater.adapter.sql.durations import duration_ms, shown
 from headwater.adapter.sql.statements import Dialect
 from headwater.adapter.timestamps import STRICT, BoundedStaleness, Isolation, Serializable
 
+READ_ONLY: Final = "default_transaction_read_only"
+_OURS: Final = (
+    *("transaction_isolation", "statement_timeout", "dialect"),
+    *(search_path.NAME, READ_ONLY),
+)
+_BOOLEANS: Final = {
+    **dict.fromkeys(("on", "true", "yes", "1"), True),
+    **dict.fromkeys(("off", "false", "no", "0"), False),
+}
+
 
 def is_ours(name: str) -> bool:
     """Whether a variable is one that the adapter acts on."""
-    return name in ("transaction_isolation", "statement_timeout", "dialect", search_path.NAME)
+    return name in _OURS
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +66,8 @@ class Settings:
                 return shown(self.statement_timeout_ms)
             case "dialect":
                 return self.dialect
+            case "default_transaction_read_only":
+                return "on" if self.read_only else "off"
             case search_path.NAME:
                 return search_path.shown(self.search_path)
             case _:
@@ -72,6 +87,11 @@ class Settings:
                 if timeout is None:
                     raise InvalidSetting(f'invalid value for parameter "{name}": "{value}"')
                 return replace(self, statement_timeout_ms=timeout)
+            case "default_transaction_read_only":
+                read_only = _BOOLEANS.get(text or "off")
+                if read_only is None:
+                    raise InvalidSetting(f'parameter "{name}" requires a Boolean value')
+                return replace(self, read_only=read_only)
             case "dialect" if text in (None, "postgres", "postgresql"):
                 return replace(self, dialect="postgres")
             case "dialect" if text == "spark":

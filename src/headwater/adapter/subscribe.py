@@ -13,10 +13,13 @@ envelope the changes of a key at one time are one row (``adapter/envelopes.py``)
 **To resume** from the last progress ``p``: ``… WITH (PROGRESS, SNAPSHOT false) AS OF p - 1``. Then
 nothing is lost and nothing comes twice, because a progress at ``p`` was sent after all before it.
 
-Where the object is replaced meanwhile, a subscription goes on: at the time of the swap it tells
-what the new rows are other than the old ones (``collection/succession.py``). It ends with an error
-that says so where the new ones have other columns, or where it is one to a query over the object:
-what is kept for a query is kept as it was asked. A time before the swap is not to be resumed from
+Where the object is dropped, or one that the query names, the subscription ends with an error that
+says so (42P01).
+
+Where it is replaced meanwhile, a subscription goes on: at the time of the swap it tells what the
+new rows are other than the old ones (``collection/succession.py``). It ends with an error that says
+so where the new ones have other columns, or where it is one to a query over the object: what is
+kept for a query is kept as it was asked. A time before the swap is not to be resumed from
 any more when the old collection is gone.
 
 What is not delivered yet is held (``adapter/holds.py``). While nothing happens an empty batch goes
@@ -41,13 +44,14 @@ from headwater.adapter.errors import (
 from headwater.adapter.holds import Holds
 from headwater.adapter.limit import Limit
 from headwater.adapter.mistakes import in_error
-from headwater.adapter.object_errors import ReplacedMeanwhile
+from headwater.adapter.object_errors import ReplacedMeanwhile, SubscribedIndexDropped
 from headwater.adapter.sql.statements import Envelope, Subscribe
 from headwater.base.ids import GlobalId
 from headwater.collection.subscription import OtherColumns, Subscription
 from headwater.persist import evolution
 from headwater.persist.core import Core
 from headwater.persist.decision import collection_of
+from headwater.persist.errors import DestroyedCollection
 from headwater.persist.evolution import DIFF, TIME
 from headwater.persist.narrow import Narrowing
 from headwater.persist.read import Event, Updates
@@ -131,10 +135,7 @@ def _events(
         # Everything before it is delivered: not even the contents, at first.
         delivered = as_of if statement.snapshot else as_of + 1
         while end is None or delivered < end:
-            event = _fetched(subscription, statement)
-            ended = ends(subscription, event)
-            if ended is not None:
-                raise ended
+            event = _fetched(subscription, statement, ends)
             if event is None:
                 if subscription.upper.is_closed:
                     return
@@ -161,13 +162,21 @@ def _events(
         follower.end()
 
 
-def _fetched(subscription: Subscription, statement: Subscribe) -> Event | None:
+def _fetched(subscription: Subscription, statement: Subscribe, ends: Ends) -> Event | None:
+    """Return the next event, if one comes in time; raise why no more of them is told."""
     try:
-        return subscription.fetch(NOTHING_YET_SECONDS)
+        event = subscription.fetch(NOTHING_YET_SECONDS)
+    except DestroyedCollection as error:
+        # What is named is gone; or an index of it, which nobody has to name.
+        raise ends(subscription, None) or SubscribedIndexDropped(statement.name) from error
     except OtherColumns as error:
         raise ReplacedMeanwhile(
             statement.name, error.begin, f"Its columns are others now: {'; '.join(error.changes)}."
         ) from error
+    ended = ends(subscription, event)
+    if ended is not None:
+        raise ended
+    return event
 
 
 def _rows(event: Event, schema: pa.Schema, statement: Subscribe) -> Iterator[pa.RecordBatch]:

@@ -14,8 +14,8 @@ Kept by: this module. Relied on by: SUBSCRIBE (``adapter/coordinator.py``), and 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from headwater.adapter.catalog import Sources
@@ -47,6 +47,8 @@ class Followed:
     """Of the query's columns, where they are more than it tells."""
     begins: int = 0
     """Since when the collection is what is followed."""
+    named: Mapping[str, str] = field(default_factory=dict)
+    """The objects that the subscription names, each name by its id: with one of them it ends."""
 
 
 class Transients:

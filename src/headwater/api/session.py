@@ -19,14 +19,13 @@ import pyarrow as pa
 
 from headwater.adapter.errors import Unsupported
 from headwater.adapter.pgwire.backend import CopyOut, Result
-from headwater.adapter.sql.parse import parse_with_text
+from headwater.adapter.sql.parse import parse_for_session
 from headwater.adapter.sql.statements import (
     Begin,
     Commit,
+    ForSession,
     Rollback,
-    SelectSession,
     SetVariable,
-    Statement,
     Subscribe,
 )
 from headwater.api.answer import Answer
@@ -58,11 +57,11 @@ class Session:
             text = bound(text, params)
         answer = Answer("", None, self._engine.spark)
         with self._turn:
-            for statement, words in parse_with_text(text, self._inner.dialect):
+            for statement, words in parse_for_session(text, self._inner.dialect):
                 answer = self._answer(statement, words)
         return answer
 
-    def execute(self, statement: Statement, text: str) -> Answer:
+    def execute(self, statement: ForSession, text: str) -> Answer:
         """Execute one statement that has been read already."""
         with self._turn:
             return self._answer(statement, text)
@@ -85,11 +84,9 @@ class Session:
             copy.finish()
         return int(taken.num_rows)
 
-    def _answer(self, statement: Statement, text: str) -> Answer:
+    def _answer(self, statement: ForSession, text: str) -> Answer:
         if isinstance(statement, Subscribe):
             raise Unsupported("SUBSCRIBE as a statement here", hint="Use Database.subscribe().")
-        if isinstance(statement, SelectSession):
-            raise Unsupported("a question about a connection", hint="There is none here.")
         if isinstance(statement, SetVariable) and statement.name == _ISOLATION:
             self._isolation_is_chosen = statement.value is not None
         self._engine.admit(statement, text)
@@ -104,7 +101,7 @@ class Session:
             rows = pa.Table.from_batches(batches, schema=schema)
         return Answer(result.tag, rows, self._engine.spark)
 
-    def _run(self, statement: Statement, text: str) -> Result:
+    def _run(self, statement: ForSession, text: str) -> Result:
         result = self._inner.execute(statement, text)
         assert not isinstance(result, CopyOut), "only the wire makes copies of answers"
         return result

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from headwater.adapter import catalog
 from headwater.adapter.session import ClientSession
-from headwater.adapter.sql.parse import parse_with_text
+from headwater.adapter.sql.parse import parse_for_session
 from headwater.adapter.sql.statements import AsOf, Select, Subscribe
 from headwater.base.errors import HeadwaterError
 from headwater.console.sight import Sight
@@ -55,7 +55,7 @@ class Desk:
         """Execute statements one after another, up to the first that fails."""
         with self._turn:
             try:
-                statements = parse_with_text(sql)
+                statements = parse_for_session(sql)
             except HeadwaterError as error:
                 return [_failed(error)]
             if self._session is None:
@@ -120,7 +120,7 @@ def shown(value: object) -> str | None:
 def relations_of(sql: str) -> Sequence[str]:
     """Return what the queries of a text read; nothing of a text that is none."""
     try:
-        found = [s for s, _ in parse_with_text(sql) if isinstance(s, Select)]
+        found = [s for s, _ in parse_for_session(sql) if isinstance(s, Select)]
     except HeadwaterError:
         return ()
     return tuple(dict.fromkeys(name for select in found for name in select.tables))

@@ -14,7 +14,7 @@ from typing import Final
 
 from headwater.adapter.session import ClientSession
 from headwater.adapter.sql.names import quoted_name
-from headwater.adapter.sql.parse import parse_with_text
+from headwater.adapter.sql.parse import parse_for_session
 from headwater.base.errors import HeadwaterError
 from headwater.console.answers import shown
 from headwater.console.sight import Sight
@@ -61,7 +61,7 @@ class ChangeStream:
     def _follow(self) -> None:
         quoted = quoted_name(self._name)
         try:
-            ((statement, text),) = parse_with_text(f"SUBSCRIBE {quoted} WITH (SNAPSHOT = false)")
+            ((statement, text),) = parse_for_session(f"SUBSCRIBE {quoted} WITH (SNAPSHOT = false)")
             result = self._session.execute(statement, text)
             self.columns = tuple(column.name for column in result.columns or ())[2:]
             for batch in result.batches:

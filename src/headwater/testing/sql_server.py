@@ -30,7 +30,7 @@ from headwater.adapter.catalog_queries import CatalogQueries
 from headwater.adapter.coordinator import Coordinator
 from headwater.adapter.pgwire.backend import Result
 from headwater.adapter.session import ClientSession
-from headwater.adapter.sql.parse import parse_with_text
+from headwater.adapter.sql.parse import parse_for_session
 from headwater.adapter.timeline import TICK_SECONDS, Timeline
 from headwater.adapter.vault import Vault
 from headwater.base.clock import Clock, ManualClock
@@ -228,7 +228,7 @@ class SqlSession:
     def __call__(self, sql: str) -> Rows:
         """Execute statements; return the rows of all of them, sorted."""
         rows: Rows = []
-        for statement, text in parse_with_text(sql, self.session.dialect):
+        for statement, text in parse_for_session(sql, self.session.dialect):
             result = self.session.execute(statement, text)
             for batch in result.batches:
                 rows.extend(zip(*(column.to_pylist() for column in batch.columns), strict=True))
@@ -236,7 +236,7 @@ class SqlSession:
 
     def open(self, sql: str) -> Generator[pa.RecordBatch, None, None]:
         """Execute one statement; return its batches, to be read one by one and closed."""
-        ((statement, text),) = parse_with_text(sql, self.session.dialect)
+        ((statement, text),) = parse_for_session(sql, self.session.dialect)
         batches = self.session.execute(statement, text).batches
         assert isinstance(batches, Generator)
         return batches
@@ -247,12 +247,12 @@ class SqlSession:
 
     def result(self, sql: str) -> Result:
         """Execute one statement; return all that it answers."""
-        ((statement, text),) = parse_with_text(sql, self.session.dialect)
+        ((statement, text),) = parse_for_session(sql, self.session.dialect)
         return self.session.execute(statement, text)
 
     def promise(self, sql: str) -> Callable[[], Result] | None:
         """Begin one statement, if it can be promised; return what waits for its result."""
-        ((statement, text),) = parse_with_text(sql, self.session.dialect)
+        ((statement, text),) = parse_for_session(sql, self.session.dialect)
         over = threading.Event()
         promised = self.session.promise(statement, text, over.set)
         if promised is None:

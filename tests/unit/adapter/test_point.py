@@ -55,6 +55,9 @@ def test_a_point_read_needs_no_evaluator(server: SqlServer, query: str, rows: li
         ("SELECT upper(v) FROM t WHERE k = 1", [("A",)]),
         ("SELECT x FROM d WHERE a = '2026-01-02' AND n = 1.5", [(1,), (2,)]),
         ("SELECT x FROM d WHERE a = '2026-01-02' AND n = 1.501 AND b = true", []),
+        ("SELECT 1 WHERE EXISTS (SELECT * FROM t)", [(1,)]),
+        ("SELECT 'none' WHERE NOT EXISTS (SELECT * FROM t)", []),
+        ("SELECT 'many' WHERE 2 < (SELECT count(*) FROM t)", [("many",)]),
     ],
 )
 def test_everything_else_is_evaluated(server: SqlServer, query: str, rows: list[object]) -> None:

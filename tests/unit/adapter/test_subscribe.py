@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headwater.adapter.errors import AdapterError
-from headwater.adapter.sql.parse import parse_with_text
+from headwater.adapter.sql.parse import parse_for_session
 from headwater.base.clock import SystemClock
 from headwater.testing.sql_server import SqlServer, SqlSession
 from tests.seeds import seeds
@@ -20,7 +20,7 @@ LAST = (9, 9)
 
 
 def rows_of(sql: SqlSession, text: str) -> Iterator[tuple[Any, ...]]:
-    ((statement, written),) = parse_with_text(text)
+    ((statement, written),) = parse_for_session(text)
     batches = sql.session.execute(statement, written).batches
     try:
         for batch in batches:
@@ -38,7 +38,7 @@ def server() -> Iterator[SqlServer]:
 
 def test_one_that_is_never_read_holds_nothing_when_it_is_closed(server: SqlServer) -> None:
     sql = server.session()
-    ((statement, written),) = parse_with_text("SUBSCRIBE TO t")
+    ((statement, written),) = parse_for_session("SUBSCRIBE TO t")
     batches = sql.session.execute(statement, written).batches
     assert server.coordinator.holds.least() is not None
     batches.close()  # type: ignore[attr-defined]
@@ -195,3 +195,46 @@ def consumed(server: SqlServer, random: Random) -> Counter[Any]:
             if seen[LAST] or random.random() < 0.2:
                 break
     return +seen
+
+
+@pytest.mark.parametrize(
+    ("followed", "drop", "gone"),
+    [
+        ("t", "DROP TABLE t CASCADE", 'the subscribed relation "t" was dropped'),
+        ("m", "DROP TABLE t CASCADE", 'the subscribed relation "m" was dropped'),
+        ("m", "DROP MATERIALIZED VIEW m CASCADE", 'the subscribed relation "m" was dropped'),
+        ("p", "DROP TABLE t CASCADE", 'the subscribed relation "p" was dropped'),
+        ("p", "DROP VIEW p CASCADE", 'the subscribed relation "p" was dropped'),
+        ("i", "DROP VIEW i CASCADE", 'the subscribed relation "i" was dropped'),
+        ("(SELECT v FROM t)", "DROP TABLE t CASCADE", 'the subscribed relation "t" was dropped'),
+        ("(SELECT k FROM m)", "DROP TABLE t CASCADE", 'the subscribed relation "m" was dropped'),
+        ("(SELECT k FROM p)", "DROP VIEW p", 'the subscribed relation "p" was dropped'),
+        ("SUBSCRIPTION s", "DROP TABLE t CASCADE", 'the subscribed relation "t" was dropped'),
+    ],
+)
+def test_it_ends_with_what_it_follows(
+    server: SqlServer, followed: str, drop: str, gone: str
+) -> None:
+    sql, other = server.session(), server.session()
+    sql("CREATE MATERIALIZED VIEW m AS SELECT k FROM t; CREATE VIEW p AS SELECT k FROM t")
+    sql("CREATE VIEW i AS SELECT k, v FROM t; CREATE INDEX i_k_idx ON i (k)")
+    sql("CREATE SUBSCRIPTION s TO t; INSERT INTO t VALUES (1, 'a')")
+    batches = sql.open(f"SUBSCRIBE TO {followed}")
+    next(batches)
+    other(drop)
+    with pytest.raises(AdapterError) as told:
+        list(batches)
+    assert (told.value.sqlstate, told.value.primary) == ("42P01", gone)
+    assert told.value.hint is not None
+    other("CREATE TABLE u (a int); SELECT * FROM u")
+    assert server.coordinator.holds.least() is None
+
+
+def test_it_goes_on_under_another_name(server: SqlServer) -> None:
+    sql, other = server.session(), server.session()
+    batches = sql.open("SUBSCRIBE TO t WITH (SNAPSHOT = false)")
+    other("ALTER TABLE t RENAME TO u")
+    other("INSERT INTO u VALUES (1, 'a')")
+    came = next(batch for batch in batches if batch.num_rows)
+    assert came.to_pylist()[0]["v"] == "a"
+    batches.close()

@@ -10,12 +10,12 @@ from typing import TypeVar
 from headwater.adapter.pgwire.arrivals import Arrivals
 from headwater.adapter.pgwire.backend import Promise, Result
 from headwater.adapter.pgwire.worker import Worker
-from headwater.adapter.sql.parse import parse
+from headwater.adapter.sql.parse import parse_for_session
 from headwater.adapter.sql.statements import Statement
 
 WAIT_SECONDS = 20
 """How long is waited for what may come from another thread."""
-(INSERT,) = parse("INSERT INTO t VALUES (1)")
+((INSERT, _),) = parse_for_session("INSERT INTO t VALUES (1)")
 T = TypeVar("T")
 
 

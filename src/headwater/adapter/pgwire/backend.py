@@ -14,9 +14,10 @@ Contract between :class:`~.server.WireServer` and a :class:`Backend`:
 - Transactions arrive well formed: ``(Begin … (Commit | Rollback))*``, savepoints only inside one.
   After a failure inside one, the next thing a session sees is ``Rollback``, ``RollbackTo`` or
   ``close``; ``close`` with one open means rollback.
-- A session does not see :class:`~headwater.adapter.sql.statements.SelectSession`, nor ``SHOW``
-  and ``SET`` of the variables in :mod:`.variables`, nor the statements of
-  :mod:`.wire_statements` (COPY, cursors, DEALLOCATE, …), which the wire makes of the others.
+- A session does not see :class:`~headwater.adapter.sql.statements.SelectSession` (it is no
+  ``ForSession``, so nothing can hand it on), nor ``SHOW`` and ``SET`` of the variables in
+  :mod:`.variables`, nor the statements of :mod:`.wire_statements` (COPY, cursors, DEALLOCATE, …),
+  which the wire makes of the others.
 
 What a session *may* have besides, each on its own; the wire looks and does without:
 
@@ -45,7 +46,7 @@ import pyarrow as pa
 
 from headwater.adapter.pgwire.copy_format import CopyFormat
 from headwater.adapter.pgwire.wire_types import of_arrow
-from headwater.adapter.sql.statements import Statement
+from headwater.adapter.sql.statements import ForSession
 from headwater.collection.schema import type_of
 from headwater.collection.types import SqlType, UnsupportedType
 
@@ -152,7 +153,7 @@ class CopyIn(Protocol):
 class Session(Protocol):
     """One client's session."""
 
-    def execute(self, statement: Statement, sql: str) -> Result | CopyOut:
+    def execute(self, statement: ForSession, sql: str) -> Result | CopyOut:
         """Execute ``statement``, whose text was ``sql``."""
         ...
 
@@ -200,7 +201,7 @@ class Describes(Protocol):
 class TellsColumns(Protocol):
     """A session that knows the columns of a statement's rows without running it."""
 
-    def columns(self, statement: Statement) -> tuple[Column, ...] | None:
+    def columns(self, statement: ForSession) -> tuple[Column, ...] | None:
         """The columns; None if they are not known. Called for statements that answer with rows."""
         ...
 
@@ -251,7 +252,7 @@ class Promise(Protocol):
 class Promises(Protocol):
     """A session that can begin a statement without waiting for it."""
 
-    def promise(self, statement: Statement, sql: str, tell: Callable[[], None]) -> Promise | None:
+    def promise(self, statement: ForSession, sql: str, tell: Callable[[], None]) -> Promise | None:
         """Begin ``statement``, and call ``tell`` from any thread when it is over.
 
         None: it is to be executed, and nothing has happened. In the event loop, while no other call

@@ -33,7 +33,7 @@ from headwater.adapter.pgwire.framing import Disconnected, Stream
 from headwater.adapter.pgwire.refusals import Cancelled
 from headwater.adapter.pgwire.variables import SessionVariables
 from headwater.adapter.pgwire.worker import Worker
-from headwater.adapter.sql.statements import Statement
+from headwater.adapter.sql.statements import ForSession
 
 LOG = logging.getLogger(__name__)
 
@@ -137,7 +137,7 @@ class Calls:
         self.check()
         return await self._outcome(self.worker.call(function), abandon=abandon)
 
-    async def execute(self, statement: Statement, sql: str, *, abandon: bool) -> Result | CopyOut:
+    async def execute(self, statement: ForSession, sql: str, *, abandon: bool) -> Result | CopyOut:
         """Execute in the session: as a promise of it, or in the worker."""
         self.check()
         promised: asyncio.Future[Any] | None = self.worker.promise(statement, sql)

@@ -79,16 +79,16 @@ class Connection:
         await self._stream.linger()
 
     async def _next_message(self) -> tuple[bytes, bytes]:
-        limit = None
-        if self._execution.status != IDLE:
-            limit = self._execution.variables.seconds("idle_in_transaction_session_timeout")
+        idle = self._execution.status == IDLE
+        name = "idle_session_timeout" if idle else "idle_in_transaction_session_timeout"
+        limit = self._execution.variables.seconds(name)
         if limit is None:
             return await self._calls.next_message()
         try:
             async with asyncio.timeout(limit):
                 return await self._calls.next_message()
         except TimeoutError:
-            raise refusals.IdleInTransaction from None
+            raise (refusals.IdleSession if idle else refusals.IdleInTransaction) from None
 
     async def _answer(self, tag: bytes, payload: bytes) -> None:
         try:

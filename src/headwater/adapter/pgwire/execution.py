@@ -26,6 +26,7 @@ from headwater.adapter.pgwire.calls import Calls
 from headwater.adapter.pgwire.copying import receive, send_copy
 from headwater.adapter.pgwire.framing import Stream
 from headwater.adapter.pgwire.grouping import Group, grouped
+from headwater.adapter.pgwire.kinds import asks, has_rows, is_left, reads
 from headwater.adapter.pgwire.portals import Answer, Portal, Prepared, bound
 from headwater.adapter.pgwire.prepare_statements import ExecutePrepared, Prepare
 from headwater.adapter.pgwire.preparing import described, executed, undescribed
@@ -196,7 +197,7 @@ class Execution:
             return prepared.columns is not None
         if isinstance(prepared.statement, wire.Fetch):
             return self._cursor_columns(prepared.statement.name) is not None
-        return prepared.statement is not None and _has_rows(prepared.statement)
+        return prepared.statement is not None and has_rows(prepared.statement)
 
     async def columns(self, portal: Portal) -> Sequence[Column] | None:
         """The columns of a portal; where nothing else tells them, a read is run."""
@@ -207,7 +208,7 @@ class Execution:
                 return portal.prepared.columns
             if isinstance(portal.statement, wire.Fetch):
                 return self._cursor_columns(portal.statement.name)
-            if portal.statement is None or not _has_rows(portal.statement):
+            if portal.statement is None or not has_rows(portal.statement):
                 return None
             await self.run(portal)
         assert portal.answer is not None
@@ -220,11 +221,11 @@ class Execution:
         Where the session does not tell them, a query is run for no rows.
         """
         asked = portal.statement
-        if asked is not None and not isinstance(asked, wire.WireStatement) and _asks(asked):
+        if asked is not None and asks(asked):
             told = await self._calls.call(lambda: self._told(asked), abandon=True)
             if told is not None:
                 return told
-        if portal.statement is None or not _reads(portal.statement):
+        if portal.statement is None or not reads(portal.statement):
             return await self.columns(portal) if isinstance(portal.statement, wire.Fetch) else None
         if isinstance(portal.statement, statements.Select):
             select = portal.statement
@@ -238,7 +239,7 @@ class Execution:
         finally:
             self.release(portal)
 
-    def _told(self, statement: statements.Statement) -> Sequence[Column] | None:
+    def _told(self, statement: statements.ForSession) -> Sequence[Column] | None:
         session = self._calls.worker.session()
         return session.columns(statement) if isinstance(session, TellsColumns) else None
 
@@ -258,16 +259,15 @@ class Execution:
         if self.status == FAILED and not isinstance(statement, statements.RollbackTo):
             statement = statements.Rollback()
         match statement:
-            case statements.Show(name):
-                return await self._variables.show(name, sql)
             case statements.SetVariable():
                 return await self._variables.assign(
                     statement, sql, in_transaction=self._in_transaction
                 )
-            case statements.SelectSession(columns):
-                return await self._variables.session_functions(
-                    columns, in_transaction=self._in_transaction
-                )
+            case statements.SetTransaction(read_only, session):
+                answer = await self._backend(statement, sql)
+                if session and read_only is not None:
+                    self._variables.read_only_from_now(read_only)
+                return answer
             case statements.Begin():
                 if self.status == IN_TRANSACTION:
                     self._variables.warn("25001", "there is already a transaction in progress")
@@ -300,7 +300,7 @@ class Execution:
                 return answer
             case wire.CopyTo(query, query_sql, chosen):
                 with refusals.placed(_place(sql, query_sql)):
-                    answer = await self._backend(query, query_sql)
+                    answer = await self._asked(query, query_sql)
                 if answer.rows is None:
                     raise Unsupported("COPY of a statement without rows")
                 answer.tag, answer.counted, answer.copied = "COPY", True, chosen
@@ -314,10 +314,22 @@ class Execution:
                 pass
         if isinstance(statement, wire.WireStatement):
             return await self._connection_statement(statement, sql)
-        return await self._backend(statement, sql)
+        return await self._asked(statement, sql)
 
-    async def _backend(self, statement: statements.Statement, sql: str) -> Answer:
-        result = await self._calls.execute(statement, sql, abandon=_is_left(statement))
+    async def _asked(self, statement: statements.Statement, sql: str) -> Answer:
+        """The answer to a statement that changes nothing of the connection, wherever it stands."""
+        match statement:
+            case statements.Show(name):
+                return await self._variables.show(name, sql)
+            case statements.SelectSession(columns):
+                return await self._variables.session_functions(
+                    columns, in_transaction=self._in_transaction
+                )
+            case _:
+                return await self._backend(statement, sql)
+
+    async def _backend(self, statement: statements.ForSession, sql: str) -> Answer:
+        result = await self._calls.execute(statement, sql, abandon=is_left(statement))
         match result:
             case CopyOut(columns, batches, chosen):
                 return Answer("COPY", RowStream(columns, batches), counted=True, copied=chosen)
@@ -335,7 +347,7 @@ class Execution:
                 if name in self.portals:
                     raise refusals.DuplicateCursor(name)
                 with refusals.placed(_place(sql, query_sql)):
-                    answer = await self._backend(query, query_sql)
+                    answer = await self._asked(query, query_sql)
                 if answer.rows is None:
                     raise Unsupported("a cursor over a statement without rows")
                 answer.binary, answer.counted = binary, True
@@ -400,7 +412,7 @@ class Execution:
         portal = self.portals.get(name)
         if portal is None or portal.answer is not None or portal.statement is None:
             return
-        if _has_rows(portal.statement):
+        if has_rows(portal.statement):
             await self.run(portal)
 
     def _cursor_columns(self, name: str) -> Sequence[Column] | None:
@@ -469,28 +481,7 @@ class Execution:
                 return sent, False
 
 
-def _has_rows(statement: wire.AnyStatement) -> bool:
-    """Whether a statement of the session answers with rows."""
-    return not isinstance(statement, wire.WireStatement) and statements.returns_rows(statement)
-
-
 def _place(sql: str, query_sql: str) -> int | None:
     """Where a query stands in the statement around it; None if the statement only implies it."""
     found = sql.find(query_sql)
     return None if found < 0 else found
-
-
-def _asks(statement: statements.Statement) -> bool:
-    """Whether the session may know the columns of its rows."""
-    rows = statements.Select | statements.Insert | statements.Update | statements.Delete
-    return isinstance(statement, rows) and statements.returns_rows(statement)
-
-
-def _reads(statement: wire.AnyStatement) -> bool:
-    """Whether a statement has rows and changes nothing."""
-    return _has_rows(statement) and getattr(statement, "returning", None) is None
-
-
-def _is_left(statement: wire.AnyStatement) -> bool:
-    """Whether it ends with its client: it changes nothing, or waits for a time before it does."""
-    return _reads(statement) or getattr(statement, "as_of", None) is not None

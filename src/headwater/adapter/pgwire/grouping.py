@@ -62,5 +62,5 @@ async def grouped(calls: Calls, parsed: Sequence[AnyStatement]) -> AsyncIterator
                 LOG.exception("the transaction of a failed query could not be rolled back")
 
 
-async def _transact(calls: Calls, statement: statements.Statement, sql: str) -> None:
+async def _transact(calls: Calls, statement: statements.ForSession, sql: str) -> None:
     await calls.call(lambda: calls.worker.session().execute(statement, sql), abandon=False)

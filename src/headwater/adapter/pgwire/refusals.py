@@ -215,6 +215,16 @@ class IdleInTransaction(AdapterError):
         super().__init__("terminating connection due to idle-in-transaction timeout")
 
 
+class IdleSession(AdapterError):
+    """A client was silent for longer than it said it would be."""
+
+    condition = "IDLE_SESSION_TIMEOUT"
+    sqlstate = "57P05"
+
+    def __init__(self) -> None:
+        super().__init__("terminating connection due to idle-session timeout")
+
+
 class ResultTypeChanged(AdapterError):
     """A statement whose rows are of other types than when it was prepared; drivers prepare anew."""
 

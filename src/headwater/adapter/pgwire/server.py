@@ -26,7 +26,13 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from headwater.adapter.errors import AdapterError, InvalidSetting, UnknownSetting, Unsupported
+from headwater.adapter.errors import (
+    AdapterError,
+    InvalidSetting,
+    NotHonoured,
+    UnknownSetting,
+    Unsupported,
+)
 from headwater.adapter.pgwire import messages, refusals, variables
 from headwater.adapter.pgwire.arrivals import Arrivals
 from headwater.adapter.pgwire.authentication import Authentication
@@ -197,12 +203,15 @@ class _Listener:
         self._running[pid] = (secret, calls)
         try:
             try:
-                await _set_variables(calls, held, wanted.parameters)
+                ignored = await _set_variables(calls, held, wanted.parameters)
             except AdapterError as error:
                 stream.write(refusals.response(error, "FATAL"))
                 await stream.linger()
                 return
             stream.write(messages.authentication_ok())
+            for warning in ignored if held.warns else ():
+                told = {**refusals.fields(warning, "WARNING"), "C": "01000"}
+                stream.write(messages.notice_response(told))
             reported = dict(variables.REPORTED)
             reported |= {name: held.show(name) for name in variables.FOLLOWED}
             for name, value in {**reported, "session_authorization": user}.items():
@@ -235,22 +244,40 @@ async def _close(worker: Worker, pid: int) -> None:
 
 async def _set_variables(
     calls: Calls, held: variables.SessionVariables, parameters: Mapping[str, str]
-) -> None:
-    """Set what the start-up packet says, ours here and the backend's there."""
+) -> list[AdapterError]:
+    """Set what the start-up packet says, ours here and the backend's there.
+
+    What would be refused of a SET because it stays what it is, is a warning here: drivers send
+    their machine's time zone unasked. But bytes in another encoding would be read as something
+    else.
+    """
+    ignored: list[AdapterError] = []
     wanted = _options(parameters.get("options", ""))
     wanted |= {
         name.lower(): value for name, value in parameters.items() if name not in _NOT_VARIABLES
     }
     for name, value in wanted.items():
-        if held.holds(name) or held.shares(name):
-            held.start(name, value)
-        if not held.holds(name):
-            try:
-                statement = SetVariable(name, value)
-                await calls.worker.execute(statement, f"SET {name} = '{value}'")
-            except UnknownSetting:
-                if not held.shares(name):
-                    raise
+        try:
+            await _start_with(calls, held, name, value)
+        except NotHonoured as error:
+            if name == "client_encoding":
+                raise
+            ignored.append(error)
+    return ignored
+
+
+async def _start_with(
+    calls: Calls, held: variables.SessionVariables, name: str, value: str
+) -> None:
+    if held.holds(name) or held.shares(name):
+        held.start(name, value)
+    if not held.holds(name):
+        try:
+            statement = SetVariable(name, value)
+            await calls.worker.execute(statement, f"SET {name} = '{value}'")
+        except UnknownSetting:
+            if not held.shares(name):
+                raise
 
 
 def _options(written: str) -> dict[str, str]:

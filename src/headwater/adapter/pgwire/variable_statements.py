@@ -23,7 +23,7 @@ from headwater.adapter.sql import statements
 from headwater.adapter.sql.names import DATABASE
 from headwater.adapter.sql.statements import Release, RollbackTo, Savepoint
 
-Ask = Callable[[statements.Statement, str], Awaitable[Answer]]
+Ask = Callable[[statements.ForSession, str], Awaitable[Answer]]
 """Has the session execute a statement."""
 
 ALL: Final = "all"
@@ -77,9 +77,7 @@ class VariableStatements:
                 self._variables.assign(name, value, local=statement.local)
                 self._tell(name)
             return tag
-        warning = self._variables.assign(name, value, local=statement.local)
-        if warning is not None:
-            self.warn("01000", warning)
+        self._variables.assign(name, value, local=statement.local)
         self._tell(name)
         return tag
 
@@ -90,6 +88,12 @@ class VariableStatements:
             self._tell(name)
         with contextlib.suppress(UnknownSetting):  # of a session that has no variables
             await self._ask(statements.SetVariable(ALL, None), "RESET ALL")
+
+    def read_only_from_now(self, read_only: bool) -> None:
+        """Follow a ``SET SESSION CHARACTERISTICS``, which the session has executed."""
+        name = "default_transaction_read_only"
+        self._variables.assign(name, "on" if read_only else "off")
+        self._tell(name)
 
     def end_transaction(self, *, committed: bool) -> None:
         """Put back what was set for the transaction only; all of it, unless it committed."""
@@ -121,9 +125,10 @@ class VariableStatements:
         return _one_row(values, "SELECT")
 
     def warn(self, sqlstate: str, message: str) -> None:
-        """Tell the client something that is no error."""
-        notice = {"S": "WARNING", "V": "WARNING", "C": sqlstate, "M": message}
-        self._stream.write(messages.notice_response(notice))
+        """Tell the client something that is no error, if it wants to hear it."""
+        if self._variables.warns:
+            notice = {"S": "WARNING", "V": "WARNING", "C": sqlstate, "M": message}
+            self._stream.write(messages.notice_response(notice))
 
     async def _set_config(
         self, column: statements.SessionColumn, *, in_transaction: bool

@@ -1,12 +1,13 @@
 """The session variables that belong to the wire: what clients set and ask for while they connect.
 
-Two kinds. *Fixed* ones describe how we write values (UTF-8, ISO dates, UTC, hex): a client may
-set them to what they are; another value is refused, except the time zone, which stays UTC with a
-warning because drivers set it unasked and every timestamptz is sent with its offset anyway.
-*Free* ones are remembered and shown; of these the *timeouts* are lengths of time, and obeyed by the
-connection. A name in neither is not ours: it goes to the backend. *Shared* ones go there too, and
-are remembered here as well: the connection obeys ``statement_timeout`` whatever the backend does
-with it, and a backend that does not know ``transaction_isolation`` is one whose is serializable.
+Nothing is accepted and ignored. *Fixed* ones describe how we write values (UTF-8, ISO dates, UTC,
+hex): a client may set them to what they are; another value is refused, in a start-up packet with a
+warning instead, because drivers send their machine's time zone unasked. *Free* ones are remembered
+and shown, and each says why that is enough (:data:`FREE`): the connection obeys it, or what it asks
+for is so anyway; a value of which neither is true is refused. A name in neither is not ours: it
+goes to the backend. *Shared* ones go there too, and are remembered here as well: the connection
+obeys ``statement_timeout`` whatever the backend does with it, and a backend that does not know
+``transaction_isolation`` is one whose is serializable.
 
 They follow the transaction as in PostgreSQL (``adapter/scoped.py``): what is local to it ends with
 it, and what was set in one that was rolled back was never set.
@@ -15,9 +16,10 @@ it, and what was set in one that was rolled back was never set.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
-from headwater.adapter.errors import InvalidSetting
+from headwater.adapter.errors import InvalidSetting, NotHonoured
 from headwater.adapter.pgwire.durations import duration_ms
 from headwater.adapter.savepoints import Savepoints
 from headwater.adapter.scoped import Scoped
@@ -30,11 +32,17 @@ SERVER_VERSION = (
 )
 VERSION_TEXT = f"PostgreSQL {SERVER_VERSION}"
 
-FIXED = MappingProxyType(
+UTC_NAMES = frozenset(
+    {"utc", "etc/utc", "uct", "etc/uct", "gmt", "etc/gmt", "gmt0", "etc/gmt0", "universal"}
+    | {"etc/universal", "zulu", "etc/zulu", "z", "0", "+0", "-0", "+00", "+00:00", "00:00", "local"}
+)
+"""What PostgreSQL calls our time zone; LOCAL is what it was at first."""
+
+FIXED: Mapping[str, tuple[str, frozenset[str] | set[str]]] = MappingProxyType(
     {
         "client_encoding": ("UTF8", {"utf8", "utf-8", "unicode"}),
         "datestyle": ("ISO, MDY", {"iso", "iso, mdy", "iso,mdy"}),
-        "timezone": ("UTC", {"utc", "etc/utc", "gmt", "0", "+00:00", "00:00"}),
+        "timezone": ("UTC", UTC_NAMES),
         "intervalstyle": ("postgres", {"postgres"}),
         "standard_conforming_strings": ("on", {"on", "true", "1"}),
         "bytea_output": ("hex", {"hex"}),
@@ -48,28 +56,62 @@ FIXED = MappingProxyType(
         "transaction_read_only": ("off", {"off"}),
     }
 )
+MESSAGE_LEVELS = (
+    *("debug5", "debug4", "debug3", "debug2", "debug1", "debug", "log", "info", "notice"),
+    *("warning", "error"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A variable that is remembered: its value at first, those it may have, and why that is true.
+
+    ``values`` None: any. What is said of ``why`` is in the user's reference.
+    """
+
+    value: str
+    values: tuple[str, ...] | None
+    why: str
+
+
+_BOOLEAN = ("on", "off", "true", "false", "yes", "no", "1", "0")
+_OBEYED = "a length of time: `'10s'`, `0` is none"
+
 FREE = MappingProxyType(
     {
-        "application_name": "",
-        "client_min_messages": "notice",
-        "default_transaction_isolation": "serializable",
-        "default_transaction_read_only": "off",
-        "extra_float_digits": "1",
-        "idle_in_transaction_session_timeout": "0",
-        "lock_timeout": "0",
-        "row_security": "on",
-        "synchronize_seqscans": "on",
+        "application_name": Kept("", None, "a name for people"),
+        "client_min_messages": Kept("notice", MESSAGE_LEVELS, "`error` keeps warnings back"),
+        "default_transaction_isolation": Kept(
+            "serializable",
+            ("serializable", "repeatable read", "read committed", "read uncommitted"),
+            "never less than was asked for: see `transaction_isolation`",
+        ),
+        "extra_float_digits": Kept("1", ("1", "2", "3"), "floats are written exactly: 1 to 3"),
+        "idle_in_transaction_session_timeout": Kept("0", None, _OBEYED),
+        "idle_session_timeout": Kept("0", None, _OBEYED),
+        "lock_timeout": Kept("0", ("0",), "`0` only: use `statement_timeout`, which ends any wait"),
+        "row_security": Kept("on", _BOOLEAN, "there are no policies that it could turn off"),
+        "synchronize_seqscans": Kept("on", _BOOLEAN, "no answer depends on it"),
+        "transaction_timeout": Kept(
+            "0", ("0",), "`0` only: use `statement_timeout` and the idle ones"
+        ),
     }
 )
 SHARED = MappingProxyType(
     {
+        "default_transaction_read_only": "off",
         "dialect": "postgres",
         search_path.NAME: search_path.shown(search_path.DEFAULT),
         "statement_timeout": "0",
         "transaction_isolation": "serializable",
     }
 )
-TIMEOUTS = frozenset({"idle_in_transaction_session_timeout", "lock_timeout", "statement_timeout"})
+TIMEOUTS = frozenset(
+    {
+        *("idle_in_transaction_session_timeout", "idle_session_timeout", "lock_timeout"),
+        *("statement_timeout", "transaction_timeout"),
+    }
+)
 # Those that clients follow: told when they change.
 FOLLOWED = ("application_name", "default_transaction_read_only", "search_path")
 # Sent to every client at once (PostgreSQL's GUC_REPORT), in PostgreSQL's spelling.
@@ -98,13 +140,18 @@ class SessionVariables:
     """The variables of one connection."""
 
     def __init__(self) -> None:
-        self._initial = {**FREE, **SHARED}
+        self._initial = {**{name: kept.value for name, kept in FREE.items()}, **SHARED}
         self._values: Scoped[Mapping[str, str]] = Scoped.of(dict(self._initial))
         self._savepoints: Savepoints[Scoped[Mapping[str, str]]] = Savepoints()
 
     @property
     def _free(self) -> Mapping[str, str]:
         return self._values.now
+
+    @property
+    def warns(self) -> bool:
+        """Whether the client wants to hear of what is no error."""
+        return self._free["client_min_messages"] != "error"
 
     def start(self, name: str, value: str) -> None:
         """Set from the client's start-up packet: what RESET goes back to."""
@@ -165,25 +212,53 @@ class SessionVariables:
         """The value now."""
         return FIXED[name][0] if name in FIXED else self._free[name]
 
-    def assign(self, name: str, value: str | None, *, local: bool = False) -> str | None:
-        """Set, or with None restore; the answer is a warning for the client, if there is one."""
+    def assign(self, name: str, value: str | None, *, local: bool = False) -> None:
+        """Set, or with None restore."""
         if name in self._free:
-            if value is not None and name == search_path.NAME:
-                value = search_path.shown(search_path.read(value))
-            elif value is not None:
-                value = value.strip().strip("'")
-            if value is not None and name in TIMEOUTS:
-                value = shown(duration_ms(value))  # Refused now, not when it is needed.
-            wanted = self._initial[name] if value is None else value
+            wanted = self._initial[name] if value is None else _accepted(name, value)
             self._values = self._values.assigned(lambda was: {**was, name: wanted}, local=local)
-            return None
-        current, accepted = FIXED[name]
-        if value is None or value.strip().strip("'").lower() in accepted:
-            return None
-        if name == "timezone":
-            return f'time zone "{value}" is not used: timestamps are read and written in UTC'
-        if not accepted:
-            raise InvalidSetting(f'parameter "{name}" cannot be changed')
-        raise InvalidSetting(
-            f'invalid value for parameter "{name}": "{value}"', hint=f"It is {current}."
-        )
+        elif value is not None:
+            _check_fixed(name, _bare(value))
+
+
+def _accepted(name: str, value: str) -> str:
+    """The value as it is remembered."""
+    if name == search_path.NAME:
+        return search_path.shown(search_path.read(value))
+    value = _bare(value)
+    if name in TIMEOUTS:
+        value = shown(duration_ms(value))  # Refused now, not when it is needed.
+    if name not in FREE or FREE[name].values is None:
+        return value
+    kept = FREE[name]
+    assert kept.values is not None
+    if value.lower() in kept.values:
+        return value.lower()
+    if name == "extra_float_digits" and value.lstrip("-").isdigit():
+        hint = "Floats are written with as many digits as they need, and no more."
+        raise NotHonoured(name, value, kept.value, hint=hint)
+    if name in TIMEOUTS:
+        hint = "statement_timeout ends a statement whatever it waits for."
+        raise NotHonoured(name, value, kept.value, hint=hint)
+    raise InvalidSetting(
+        f'invalid value for parameter "{name}": "{value}"',
+        hint=f"Available values: {', '.join(kept.values)}.",
+    )
+
+
+def _check_fixed(name: str, value: str) -> None:
+    current, accepted = FIXED[name]
+    if value.lower() in accepted:
+        return
+    if not accepted:
+        raise InvalidSetting(f'parameter "{name}" cannot be changed')
+    if name == "timezone":
+        detail = "Timestamps are read and written in UTC here, whatever the client's zone is."
+        hint = "Leave it at UTC, and convert timestamps in the client."
+        raise NotHonoured("TimeZone", value, current, detail=detail, hint=hint)
+    raise NotHonoured(name, value, current)
+
+
+def _bare(value: str) -> str:
+    """The value without the quotes of a list's only one."""
+    return value.strip().strip("'")

@@ -28,7 +28,7 @@ from headwater.adapter.pgwire.backend import (
     Result,
     Session,
 )
-from headwater.adapter.sql.statements import Statement
+from headwater.adapter.sql.statements import ForSession
 
 T = TypeVar("T")
 
@@ -58,11 +58,11 @@ class Worker:
         self._last = asked
         return asked
 
-    def execute(self, statement: Statement, sql: str) -> asyncio.Future[Result | CopyOut]:
+    def execute(self, statement: ForSession, sql: str) -> asyncio.Future[Result | CopyOut]:
         """Execute in the session."""
         return self.call(lambda: self.session().execute(statement, sql))
 
-    def promise(self, statement: Statement, sql: str) -> asyncio.Future[Result] | None:
+    def promise(self, statement: ForSession, sql: str) -> asyncio.Future[Result] | None:
         """Begin in the session what it can promise, if it is at rest; None: it is to be executed.
 
         In the event loop, as everything that is called meanwhile.

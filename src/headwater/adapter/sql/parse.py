@@ -71,6 +71,18 @@ def parse_with_text(
     return tuple((read(source), source.text) for source in split(sql, dialect))
 
 
+def parse_for_session(
+    sql: str, dialect: statements.Dialect = "postgres"
+) -> tuple[tuple[statements.ForSession, str], ...]:
+    """The statements of ``sql`` where there is no connection that could answer for itself."""
+    found: list[tuple[statements.ForSession, str]] = []
+    for statement, text in parse_with_text(sql, dialect):
+        if isinstance(statement, statements.SelectSession):
+            raise Unsupported("a question about a connection", hint="There is none here.")
+        found.append((statement, text))
+    return tuple(found)
+
+
 def _with_spark_query(source: Source) -> statements.Statement:
     if spark_text.holds_query(source) and not is_catalog_query(source.text):
         return _select(source) if spark_text.is_query(source) else statement_of(source)
@@ -303,7 +315,7 @@ def _create_table(source: Source) -> statements.Statement:
     for part in tree.this.expressions:
         if isinstance(part, exp.ColumnDef):
             with placed_at(part.this):
-                hint = None if part.this.args["quoted"] else reserved.hint(part.name)
+                hint = None if part.this.args.get("quoted") else reserved.hint(part.name)
                 if hint is not None and source.dialect == "postgres":
                     raise SqlSyntaxError(part.name, hint=hint)
                 column, is_key = _column(part)

@@ -98,7 +98,8 @@ def _shape(sql: str, table: str, schema: pa.Schema, key: Sequence[str]) -> _Shap
     parts = {part for part, value in tree.args.items() if value}
     if not parts <= {"expressions", "from_", "where"} or "where" not in parts:
         return None
-    source = tree.args["from_"].this
+    read = tree.args.get("from_")
+    source = None if read is None else read.this
     if not isinstance(source, exp.Table) or {
         part for part, value in source.args.items() if value
     } - {"this", "db", "catalog", "alias"}:

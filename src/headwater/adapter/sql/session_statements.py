@@ -24,7 +24,8 @@ class SessionColumn:
 class SelectSession:
     """``SELECT version(), current_user, …``: a query about the session alone, in no table.
 
-    Clients send it while they connect. The wire answers it; no backend sees it.
+    Clients send it while they connect. The wire answers it wherever it stands: alone, in a cursor,
+    in a COPY, as what is executed. No session sees it.
     """
 
     columns: tuple[SessionColumn, ...]

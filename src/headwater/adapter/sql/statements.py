@@ -426,7 +426,7 @@ class SetVariable:
     local: bool = False
 
 
-Statement = (
+ForSession = (
     CreateTable
     | CreateTableAs
     | Truncate
@@ -451,7 +451,6 @@ Statement = (
     | Select
     | Explain
     | Subscribe
-    | SelectSession
     | SelectCatalog
     | Refresh
     | Drop
@@ -476,6 +475,10 @@ Statement = (
     | RollbackTo
     | Release
 )
+"""What a session executes."""
+
+Statement = ForSession | SelectSession
+"""What a text says: of the second kind whoever has the connection answers, wherever it stands."""
 
 
 def returns_rows(statement: Statement) -> bool:
