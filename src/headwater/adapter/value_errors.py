@@ -25,3 +25,38 @@ class TooLong(AdapterError):
 
     def __init__(self, length_max: int) -> None:
         super().__init__(f"value too long for type character varying({length_max})")
+
+
+_SHOWN_MAX = 60
+"""Characters of a number in an error."""
+
+
+class NumericOverflow(AdapterError):
+    """A number too large for the ``numeric(p,s)`` that its column is."""
+
+    condition = "NUMERIC_VALUE_OUT_OF_RANGE"
+    sqlstate = "22003"
+
+    def __init__(self, precision: int, scale: int) -> None:
+        super().__init__(
+            "numeric field overflow",
+            detail=f"A field with precision {precision}, scale {scale} must round to an absolute"
+            f" value less than 10^{precision - scale}.",
+        )
+
+
+class NotBareNumeric(AdapterError):
+    """A number with more digits than a ``numeric`` without precision keeps here."""
+
+    condition = "NUMERIC_VALUE_OUT_OF_RANGE"
+    sqlstate = "22003"
+
+    def __init__(self, value: object, digits: int, place: str, digits_max: int) -> None:
+        written = str(value)
+        shown = written if len(written) <= _SHOWN_MAX else f"{written[:_SHOWN_MAX]}…"
+        super().__init__(
+            f"value {shown} does not fit into numeric: it has {digits} digits {place} the point,"
+            f" of which {digits_max} are kept",
+            hint="Declare the column numeric(p,s), of up to 38 digits; that rounds to s digits, as"
+            " round(value, 9) does.",
+        )

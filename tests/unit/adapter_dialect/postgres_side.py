@@ -19,26 +19,31 @@ COUNTS = {"x": 40, "y": 25}
 
 
 @contextlib.contextmanager
-def loaded(seed: int) -> Iterator[psycopg.Connection[Any]]:
-    """A connection to an instance with the tables of ``seed``."""
+def started() -> Iterator[psycopg.Connection[Any]]:
+    """A connection to an instance with nothing in it."""
     with shadow_directory() as directory:
         instance = Instance(directory)
         instance.start()
         try:
             with instance.connect(bootstrap.ADMIN) as connection:
-                for relation, columns in RELATIONS.items():
-                    listed = ", ".join(
-                        f'"{c}" {_declared(c, t.postgres)}' for c, t in columns.items()
-                    )
-                    connection.execute(f"create table {relation} ({listed})".encode())
-                    marks = ", ".join(["%s"] * len(columns))
-                    connection.cursor().executemany(
-                        f"insert into {relation} values ({marks})".encode(),
-                        list(rows(seed, relation, COUNTS[relation])),
-                    )
                 yield connection
         finally:
             instance.stop()
+
+
+@contextlib.contextmanager
+def loaded(seed: int) -> Iterator[psycopg.Connection[Any]]:
+    """A connection to an instance with the tables of ``seed``."""
+    with started() as connection:
+        for relation, columns in RELATIONS.items():
+            listed = ", ".join(f'"{c}" {_declared(c, t.postgres)}' for c, t in columns.items())
+            connection.execute(f"create table {relation} ({listed})".encode())
+            marks = ", ".join(["%s"] * len(columns))
+            connection.cursor().executemany(
+                f"insert into {relation} values ({marks})".encode(),
+                list(rows(seed, relation, COUNTS[relation])),
+            )
+        yield connection
 
 
 def load(connection: psycopg.Connection[Any], name: str, table: pa.Table) -> None:

@@ -58,9 +58,9 @@ select i4 as g, count(*) from x group by g, i4
 select count(*), count(i4), count(distinct g), count(distinct s) from x
 select count(*) as c from x where false
 select sum(i2), sum(i4), sum(i8), sum(n), sum(m), sum(z), sum(r), sum(f), sum(iv) from x
-~select avg(i2), avg(i4), avg(i8), avg(n), avg(m), avg(r), avg(f) from x
-~select g, avg(i4), avg(n) from x group by g
-~select avg(z) from x
+select avg(i2), avg(i4), avg(i8), avg(n), avg(m), avg(r), avg(f) from x
+select g, avg(i4), avg(n) from x group by g
+select avg(z) from x
 select min(i4), max(i4), min(s), max(s), min(d), max(ts), min(n), max(f), min(iv), max(tz) from x
 select sum(i4), min(i4), max(s), bool_and(b), string_agg(s, ',') from x where id < 0
 select bool_and(b), bool_or(b), every(i4 > 0) from x
@@ -77,7 +77,7 @@ select string_agg(w, '-' order by id) filter (where b) from x
 select g, sum(i4) from x group by g having sum(i4) > 0
 select g from x group by g having count(*) > 3 and g is not null
 select sum(i4 * g) + 1, sum(i4) * 2 from x
-~select sum(n) / count(*) from x
+select sum(n) / count(*) from x
 select sum(n) * 2, sum(n) - sum(m) from x
 select g, sum(i4) as total from x where b group by g
 =select g, count(*) as c from x group by g order by c desc, g
@@ -88,7 +88,7 @@ select coalesce(g, -1), count(*) from x group by coalesce(g, -1)
 select date_trunc('year', d), count(*) from x group by date_trunc('year', d)
 select extract(year from d), count(*) from x group by extract(year from d)
 select sum(c) from (select count(*) as c from x group by g) q
-~select g, sum(n) / sum(i4) from x group by g having sum(i4) <> 0
+select g, sum(n) / sum(i4) from x group by g having sum(i4) <> 0
 select id, row_number() over (order by id) from x
 select id, row_number() over (partition by g order by i4, id) from x
 select id, rank() over (order by g), dense_rank() over (order by g) from x
@@ -114,7 +114,7 @@ select id, sum(i4) over (order by g range 2 preceding), sum(i4) over (partition 
 select id, count(*) over (order by ts range between interval '7 days' preceding and current row) from x
 select id, count(*) over (order by tz desc range between '36 hours' preceding and interval '1 day' following), sum(i4) over (order by d range between interval '1 day' preceding and unbounded following) from x
 select id, sum(i4) over (order by g desc, id), min(s) over (partition by b order by id) from x
-~select id, avg(i4) over (order by id rows between 3 preceding and current row) from x
+select id, avg(i4) over (order by id rows between 3 preceding and current row) from x
 select id, count(*) filter (where b) over (order by id) from x
 select id, sum(i8) over (order by id), sum(n) over (order by id) from x
 select id, sum(i4) over w, count(*) over w from x window w as (partition by g order by id)
@@ -217,7 +217,7 @@ select coalesce(sum(i4), 0), coalesce(max(s), 'none') from x where id > 1000
 select abs(sum(i4)), round(avg(f)), length(max(s)) from x
 select pg_catalog.upper(w) from x
 select id, n / 4 > 1, n * 1.10 from x where n is not null
-~select n / 3, m / 7, z / 9, i4 / 3.0 from x
+select n / 3, m / 7, z / 9, i4 / 3.0 from x
 select id, i4 / 2, i4 % 2, i4 * 2 from x
 select current_date >= date '2020-01-01', now() >= timestamptz '2020-01-01', current_timestamp > '2020-01-01'
 select array_agg(i4 order by id) from x
@@ -227,7 +227,7 @@ select array_agg(w order by id) filter (where b), array_agg(id order by id) from
 select array_agg(i4 order by i4) from x where false
 select cardinality(array_agg(id order by id)), (array_agg(id order by id))[1] from x
 select avg(i4), avg(n), avg(f), sum(i8) from x where false
-~select id, avg(i4), avg(n) from x group by id
+select id, avg(i4), avg(n) from x group by id
 select id, g > all (select g from y where id < 4), g <= any (select g from y where id < 4) from x
 select id, i4 = all (select g from y where g = 2), i4 <> any (select g from y where g > 1) from x
 select id from x where g >= all (select z.g from y as z where z.id = x.id)

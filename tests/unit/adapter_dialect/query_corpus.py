@@ -1,7 +1,7 @@
 """Whole queries for the corpus, one a line in ``queries.sql``: clauses, scopes, sets, windows.
 
-``~`` as in :mod:`.corpus`. A query whose rows have an order that its text decides starts with
-``=``: then order is compared, too.
+A query whose rows have an order that its text decides starts with ``=``: then order is compared,
+too.
 """
 
 from __future__ import annotations

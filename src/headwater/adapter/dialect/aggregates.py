@@ -1,7 +1,7 @@
 """Aggregates and window functions.
 
 Results have PostgreSQL's types: counts and ranks are bigint, ``sum(bigint)`` is a numeric that
-cannot overflow, ``avg`` of integers has nine digits of a fraction (``collection/meaning.py``).
+cannot overflow, ``avg`` of integers and numerics is PostgreSQL's quotient (``numerics.py``).
 Aggregates of doubles follow the order of rows in PostgreSQL and are the correctly rounded sum here;
 both agree where every partial sum is exact. ``string_agg`` without ORDER BY is in the order of its
 values: PostgreSQL leaves it open, we do not.
@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from headwater.adapter.dialect import numerics
 from headwater.adapter.dialect.casts import coerce
 from headwater.adapter.dialect.literals import string
 from headwater.adapter.dialect.number_functions import same_type
@@ -25,13 +26,11 @@ from headwater.adapter.dialect.typed import (
     INTEGER,
     INTEGERS,
     INTERVAL,
-    PRECISION_MAX,
     REAL,
     TEXT,
     UNKNOWN,
     Typed,
     cast_sql,
-    quotient,
     scale_is_shown,
 )
 from headwater.collection.types import array, numeric
@@ -91,9 +90,7 @@ def _sum(call: Call) -> Typed:
             cast_sql(_exact_sum(call, argument), numeric(38, 0)), numeric(38, 0), call.node
         )
     if type_.name == "numeric":
-        precision, scale = type_.args
-        total = numeric(min(PRECISION_MAX, precision + 10), scale)
-        return Typed(call.of("sum", x), total, call.node, scale_shown=argument.scale_shown)
+        return numerics.sum_of(argument, call.of("sum", x))
     if type_ == REAL:
         return Typed(cast_sql(call.of("sum", x), REAL), REAL, call.node)
     if type_ in (DOUBLE, INTERVAL):
@@ -110,17 +107,14 @@ def _avg(call: Call) -> Typed:
     type_ = argument.type
     if type_ in (REAL, DOUBLE):
         return Typed(call.of("avg", cast_sql(argument.sql, DOUBLE)), DOUBLE, call.node)
-    # Of no values the sum is NULL, and NULL / 0 is NULL.
-    count = cast_sql(call.of("count", argument.sql), _EXACT)
     if type_ in INTEGERS:
-        sql = cast_sql(f"{_exact_sum(call, argument)} / {count}", numeric(38, 9))
-        return Typed(sql, numeric(38, 9), call.node, scale_shown=False)
-    if type_.name == "numeric":
-        precision, scale = type_.args
-        total = numeric(min(PRECISION_MAX, precision + 10), scale)
-        sql = f"({call.of('sum', argument.sql)} / {count})"
-        return Typed(sql, quotient(total, _EXACT), call.node, scale_shown=False)
-    raise no_function(call.node, call.name, call.arguments)
+        exact = numeric(_EXACT.args[0] + 10, 0)
+        total = Typed(_exact_sum(call, argument), exact, call.node)
+    elif type_.name == "numeric":
+        total = numerics.sum_of(argument, call.of("sum", argument.sql))
+    else:
+        raise no_function(call.node, call.name, call.arguments)
+    return numerics.average(call.node, argument, total, call.of("count", argument.sql))
 
 
 _ORDERED: Final = frozenset(

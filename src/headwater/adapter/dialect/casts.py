@@ -15,6 +15,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, Final
 
+from headwater.adapter.dialect import numerics
 from headwater.adapter.dialect.literals import number, quoted, string
 from headwater.adapter.dialect.refusal import CannotCoerce, position, refuse
 from headwater.adapter.dialect.typed import (
@@ -111,19 +112,18 @@ def like_literal(operand: Typed, type_: SqlType) -> Typed:
     return to_numeric(number(operand.node, format(Decimal(operand.literal.strip()), "f")))
 
 
-def to_numeric(operand: Typed) -> Typed:
-    """An integer or numeric as a numeric of all its digits."""
-    type_ = as_numeric(operand.type)
-    return operand if operand.type == type_ else operand.of(cast_sql(operand.sql, type_), type_)
+to_numeric: Final = numerics.exact
 
 
 def _widen(operand: Typed, type_: SqlType) -> Typed:
     if type_ == BIGINT and operand.sql.isdigit():
         return operand.of(f"{operand.sql}L", BIGINT)
-    shown = type_.name != "numeric" or (
-        operand.scale_shown and as_numeric(operand.type).args[1] == type_.args[1]
-    )
-    return operand.of(cast_sql(operand.sql, type_), type_, scale_shown=shown)
+    if type_.name != "numeric":
+        return operand.of(cast_sql(operand.sql, type_), type_)
+    shown = operand.scale_shown and as_numeric(operand.type).args[1] == type_.args[1]
+    holds = numerics.whole_digits(operand.type) <= numerics.whole_digits(type_)
+    sql = cast_sql(operand.sql, type_) if holds else numerics.fitted(operand, type_)
+    return operand.of(sql, type_, scale_shown=shown)
 
 
 def cast(operand: Typed, type_: SqlType) -> Typed:

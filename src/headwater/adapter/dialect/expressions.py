@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 
 from sqlglot import exp
 
-from headwater.adapter.dialect import calls, operators, totals
+from headwater.adapter.dialect import calls, numerics, operators, totals
 from headwater.adapter.dialect.aggregates import AGGREGATES, aggregate
 from headwater.adapter.dialect.casts import cast, coerce, written_type
 from headwater.adapter.dialect.literals import number
@@ -247,12 +247,7 @@ class Expressions:
             return Typed(f"({' OR '.join(rows)})", BOOLEAN, node)
         operand = self.translate(node.this, scope)
         listed = [self.translate(item, scope) for item in node.expressions]
-        tests = [operators.compare(node, "=", operand, item).sql for item in listed]
-        types = {operators.matched(node, "=", operand, item)[0].sql for item in listed}
-        if len(types) == 1:
-            items = [operators.matched(node, "=", operand, item)[1].sql for item in listed]
-            return Typed(f"({types.pop()} IN ({', '.join(items)}))", BOOLEAN, node)
-        return Typed(f"({' OR '.join(tests)})", BOOLEAN, node)
+        return operators.one_of(node, operand, listed)
 
     def _in_query(
         self, node: Any, operand_node: Any, query: Any, scope: Scope, *, negated: bool
@@ -322,7 +317,8 @@ class Expressions:
         if len(taken) > len(conditions):
             text += f" ELSE {taken[-1].sql}"
         shown = scale_is_shown(values, taken[0].type)
-        return Typed(f"(CASE{text} END)", taken[0].type, node, scale_shown=shown)
+        value = Typed(f"(CASE{text} END)", taken[0].type, node, scale_shown=shown)
+        return numerics.chosen(value, conditions, values)
 
     def _cast(self, node: Any, scope: Scope) -> Typed:
         only(node, "this", "to")

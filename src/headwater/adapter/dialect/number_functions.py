@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from headwater.adapter.dialect import numerics
 from headwater.adapter.dialect.casts import coerce, guarded, to_numeric
 from headwater.adapter.dialect.literals import string
 from headwater.adapter.dialect.operators import arithmetic, compare
@@ -47,7 +48,9 @@ def _abs(node: Any, arguments: list[Typed]) -> Typed:
     operand = arguments[0]
     if operand.type == UNKNOWN or not is_number(operand.type):
         raise no_function(node, "abs", arguments)
-    return Typed(f"abs({operand.sql})", operand.type, node, scale_shown=operand.scale_shown)
+    if operand.type.name == "numeric":
+        return numerics.absolute(node, operand)
+    return Typed(f"abs({operand.sql})", operand.type, node)
 
 
 def _whole(name: str) -> Special:
@@ -160,7 +163,11 @@ def _of_common(name: str) -> Special:
             return taken[0]
         shown = scale_is_shown(arguments, taken[0].type)
         sql = f"{name}({', '.join(operand.sql for operand in taken)})"
-        return Typed(sql, taken[0].type, node, scale_shown=shown)
+        value = Typed(sql, taken[0].type, node, scale_shown=shown)
+        if name != "coalesce":
+            return value
+        known = [f"{operand.sql} IS NOT NULL" for operand in taken[:-1]]
+        return numerics.chosen(value, known, arguments)
 
     return Special(1, 100, rule)
 
@@ -176,7 +183,7 @@ def _nullif(node: Any, arguments: list[Typed]) -> Typed:
         value.type,
         node,
         scale_shown=value.scale_shown,
-    )
+    ).showing(value.digits)
 
 
 # --- arrays ---------------------------------------------------------------------------------------

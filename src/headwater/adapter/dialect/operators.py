@@ -1,16 +1,16 @@
 """Operators: arithmetic, comparison, concatenation, patterns; each with the types it takes.
 
 PostgreSQL's integers divide by truncation and overflow loudly (as Spark does under ANSI); its
-numerics are exact; a real meets any other number as a double. Float arithmetic is IEEE's in both,
-with one exception that is left: PostgreSQL refuses a finite product that overflows to infinity,
-Spark returns the infinity.
+numerics are exact (``numerics.py``); a real meets any other number as a double. Float arithmetic is
+IEEE's in both, with one exception that is left: PostgreSQL refuses a finite product that overflows
+to infinity, Spark returns the infinity.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from headwater.adapter.dialect import time_functions
+from headwater.adapter.dialect import numerics, time_functions
 from headwater.adapter.dialect.casts import can_coerce, cast, coerce, like_literal, to_numeric
 from headwater.adapter.dialect.literals import string
 from headwater.adapter.dialect.refusal import UndefinedFunction, position, refuse
@@ -24,14 +24,10 @@ from headwater.adapter.dialect.typed import (
     TIMESTAMPTZ,
     UNKNOWN,
     Typed,
-    added,
     cast_sql,
     common_number,
-    divided,
     is_number,
-    multiplied,
 )
-from headwater.collection.types import numeric
 
 _TIMES: Final = ("date", "timestamp", "timestamptz")
 _COMPARABLE: Final = frozenset(
@@ -69,7 +65,7 @@ def arithmetic(node: Any, operator: str, left: Typed, right: Typed) -> Typed:
         raise no_operator(node, operator, left, right)
     type_ = common_number(left.type, right.type, operator=True)
     if type_.name == "numeric":
-        return _numeric(node, operator, to_numeric(left), to_numeric(right))
+        return _NUMERIC[operator](node, (left, right))
     left, right = coerce(left, type_), coerce(right, type_)
     if operator == "%" and type_ not in INTEGERS:
         raise no_operator(node, operator, left, right)
@@ -83,21 +79,13 @@ def arithmetic(node: Any, operator: str, left: Typed, right: Typed) -> Typed:
     return Typed(cast_sql(f"{left.sql} {operator} {right.sql}", type_), type_, node)
 
 
-def _numeric(node: Any, operator: str, left: Typed, right: Typed) -> Typed:
-    match operator:
-        case "+" | "-":
-            return added(node, left, right, operator)
-        case "*":
-            return multiplied(node, left, right)
-        case "/":
-            return divided(node, left, right)
-        case _:
-            (p1, s1), (p2, s2) = left.type.args, right.type.args
-            scale = max(s1, s2)
-            type_ = numeric(min(38, min(p1 - s1, p2 - s2) + scale) or 1, scale)
-            shown = left.scale_shown and right.scale_shown
-            sql = cast_sql(f"{left.sql} % {right.sql}", type_)
-            return Typed(sql, type_, node, scale_shown=shown)
+_NUMERIC: Final = {
+    "+": lambda node, given: numerics.added(node, "+", given),
+    "-": lambda node, given: numerics.added(node, "-", given),
+    "*": numerics.multiplied,
+    "/": numerics.divided,
+    "%": numerics.remainder,
+}
 
 
 BITWISE: Final = {"&": "&", "|": "|", "#": "^"}
@@ -116,6 +104,8 @@ def negated(node: Any, operand: Typed) -> Typed:
     """``- operand``."""
     if not (is_number(operand.type) or operand.type == INTERVAL):
         raise no_operator(node, "-", operand)
+    if operand.type.name == "numeric":
+        return numerics.negated(node, operand)
     sql = f"(- {operand.sql})"
     if operand.type == INTEGERS[0]:
         sql = cast_sql(sql, operand.type)
@@ -123,7 +113,7 @@ def negated(node: Any, operand: Typed) -> Typed:
 
 
 def matched(node: Any, operator: str, left: Typed, right: Typed) -> tuple[Typed, Typed]:
-    """Both operands of a comparison, in the type they are compared in."""
+    """Both operands of a comparison, in the type they are compared in, or two of numerics."""
     if left.type == UNKNOWN and right.type == UNKNOWN:
         return coerce(left, TEXT), coerce(right, TEXT)
     if left.type == UNKNOWN:
@@ -133,7 +123,7 @@ def matched(node: Any, operator: str, left: Typed, right: Typed) -> tuple[Typed,
     if is_number(left.type) and is_number(right.type):
         type_ = common_number(left.type, right.type, operator=True)
         if type_.name == "numeric":
-            return to_numeric(left), to_numeric(right)  # Spark compares any two decimals
+            return to_numeric(left), to_numeric(right)
         return coerce(left, type_), coerce(right, type_)
     if left.type != right.type:
         if can_coerce(left, right.type):
@@ -153,7 +143,24 @@ def compare(node: Any, operator: str, left: Typed, right: Typed) -> Typed:
         is_equality = operator in ("=", "<>", "<=>") and operand.type.name == "jsonb"
         if operand.type.name not in _COMPARABLE and not is_equality:
             refuse(node, f"a comparison of {operand.type.postgres}")
+    if left.type.name == right.type.name == "numeric":
+        return numerics.compared(node, operator, left, right)
     return Typed(f"({left.sql} {operator} {right.sql})", BOOLEAN, node)
+
+
+def one_of(node: Any, operand: Typed, listed: list[Typed]) -> Typed:
+    """``operand IN (listed)``."""
+    pairs = [matched(node, "=", operand, item) for item in listed]
+    operands = {left.sql for left, _ in pairs}
+    # Spark takes all of a list to one type.
+    numbers = [side.type for pair in pairs for side in pair if side.type.name == "numeric"]
+    if len(operands) == 1 and (not numbers or numerics.is_exact(numbers)):
+        for left, right in pairs:
+            compare(node, "=", left, right)  # refuses what has no equality
+        items = ", ".join(right.sql for _, right in pairs)
+        return Typed(f"({operands.pop()} IN ({items}))", BOOLEAN, node)
+    tests = [compare(node, "=", operand, item).sql for item in listed]
+    return Typed(f"({' OR '.join(tests)})", BOOLEAN, node)
 
 
 def distinct_from(node: Any, left: Typed, right: Typed, *, same: bool) -> Typed:

@@ -30,6 +30,7 @@ from headwater.adapter.sql.forms import form_of, written_form
 from headwater.adapter.sql.names import bare
 from headwater.adapter.sql.query import folded
 from headwater.adapter.sql.statements import Given, Value
+from headwater.adapter.sql.text import from_text
 from headwater.adapter.sql.types import arrow_type
 from headwater.adapter.sql.values import assign, evaluate
 from headwater.collection.schema import TYPE
@@ -192,7 +193,8 @@ def _exact(tree: Any, field: pa.Field) -> Value | _Parameter:
     try:
         if isinstance(tree, exp.Cast) and not isinstance(tree, exp.TryCast):
             same = arrow_type(tree.to) == field.type and written_form(tree.to) == form_of(field)
-            return evaluate(tree) if same else None
+            value = evaluate(tree) if same else None
+            return _same(value, field) if isinstance(value, Decimal) else value
         if not isinstance(tree, exp.Literal | exp.Boolean | exp.Neg):
             return None
         return _same(evaluate(tree), field)
@@ -205,6 +207,11 @@ def _same(value: Value, field: pa.Field) -> Value:
     type_ = field.type
     if isinstance(value, str):
         same = True  # Of unknown type, so of the column's.
+        if pa.types.is_decimal(type_):
+            try:
+                value = from_text(value, type_)  # … but no cast of it rounds.
+            except AdapterError:
+                return None
     elif isinstance(value, bool) or pa.types.is_boolean(type_):
         same = isinstance(value, bool) and pa.types.is_boolean(type_)
     else:

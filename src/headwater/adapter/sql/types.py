@@ -26,7 +26,7 @@ from headwater.adapter.value_errors import InvalidLength
 NUMERIC_PRECISION_MAX = 38  # Spark's and decimal128's.
 
 # PostgreSQL's bare numeric is unbounded; no Spark type is. 29 digits before the point and 9
-# after it are the cut until the decision page says otherwise: larger is refused, finer rounded.
+# after it are kept; what has more is refused.
 NUMERIC_BARE = pa.decimal128(NUMERIC_PRECISION_MAX, 9)
 
 _REAL_BITS_MAX = 24  # float(p): p up to 24 is real, beyond it double precision.

@@ -37,8 +37,8 @@ from headwater.adapter.sql import text
 from headwater.adapter.sql.forms import Form, canonical, form_of, written_form
 from headwater.adapter.sql.query import is_user
 from headwater.adapter.sql.statements import Calculated, Insert, Keyword, Value
-from headwater.adapter.sql.types import arrow_type, wire_type
-from headwater.adapter.value_errors import TooLong
+from headwater.adapter.sql.types import NUMERIC_BARE, arrow_type, wire_type
+from headwater.adapter.value_errors import NotBareNumeric, NumericOverflow, TooLong
 
 _DIGITS_MAX = 2_000  # Enough for every finite double written out; a bound on the work per literal.
 
@@ -66,7 +66,12 @@ def evaluate(expression: Any) -> Value:
             return -operand
     if isinstance(expression, exp.Cast) and not isinstance(expression, exp.TryCast):
         type_ = arrow_type(expression.to)
-        return assign(evaluate(expression.this), type_, written_form(expression.to))
+        operand = evaluate(expression.this)
+        if type_ == NUMERIC_BARE and operand is not None:
+            # It has all of its digits; whether they fit, the column says that it is for.
+            number = text.from_text(operand, type_) if isinstance(operand, str) else operand
+            return _decimal(number, type_)
+        return assign(operand, type_, written_form(expression.to))
     raise Unsupported(
         f"the expression {expression.sql(dialect='postgres')} in VALUES",
         detail="A row of VALUES reads nothing: it holds literals, and expressions of them.",
@@ -216,19 +221,43 @@ def _to_float(value: Value, target: pa.DataType) -> float:
 
 
 def _to_numeric(value: Value, target: pa.DataType) -> Decimal:
-    if isinstance(value, bool) or not isinstance(value, int | Decimal | float):
-        raise _mismatch(value, target)
-    name = wire_type(target).name
-    # PostgreSQL casts a double to numeric through its 15 significant digits.
-    exact = Decimal(f"{value:.15g}") if isinstance(value, float) else Decimal(value)
-    if not exact.is_finite() or exact.adjusted() >= target.precision:
-        raise OutOfRange(name, value)
+    exact = _decimal(value, target)
+    precision, scale = target.precision, target.scale
     with localcontext() as context:
         context.prec = _DIGITS_MAX
-        scaled = exact.quantize(Decimal(1).scaleb(-target.scale), ROUND_HALF_UP)
-    if len(scaled.as_tuple().digits) > target.precision and scaled != 0:
-        raise OutOfRange(name, value)
+        if target == NUMERIC_BARE:
+            _require_bare(exact)
+        elif exact.adjusted() >= precision - scale and exact:
+            raise NumericOverflow(precision, scale)
+        scaled = exact.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP)
+    if len(scaled.as_tuple().digits) > precision and scaled != 0:
+        raise NumericOverflow(precision, scale)
     return scaled
+
+
+def _decimal(value: Value, target: pa.DataType) -> Decimal:
+    """A number with all of its digits."""
+    if isinstance(value, bool) or not isinstance(value, int | Decimal | float):
+        raise _mismatch(value, target)
+    # PostgreSQL casts a double to numeric through its 15 significant digits.
+    exact = Decimal(f"{value:.15g}") if isinstance(value, float) else Decimal(value)
+    if not exact.is_finite() or abs(exact.adjusted()) > _DIGITS_MAX // 2:
+        raise OutOfRange(wire_type(target).name, value)
+    return exact
+
+
+def _require_bare(value: Decimal) -> None:
+    """Refuse what a numeric without precision would have to round: PostgreSQL does not."""
+    if not value:
+        return
+    plain = value.normalize()
+    exponent = plain.as_tuple().exponent
+    assert isinstance(exponent, int)
+    whole_max = NUMERIC_BARE.precision - NUMERIC_BARE.scale
+    if -exponent > NUMERIC_BARE.scale:
+        raise NotBareNumeric(value, -exponent, "after", NUMERIC_BARE.scale)
+    if plain.adjusted() >= whole_max:
+        raise NotBareNumeric(value, plain.adjusted() + 1, "before", whole_max)
 
 
 def _to_timestamp(value: date, *, zoned: bool) -> datetime:

@@ -33,6 +33,7 @@ CLASSES: Final = (
     "Rules",
     "Printer",
     "Bounded",
+    "Numeric",
     "Checker",
     "UserFunctions",
     "Prepared",

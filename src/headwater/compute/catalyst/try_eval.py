@@ -29,6 +29,7 @@ import pyarrow as pa
 from headwater.base.errors import HeadwaterError
 from headwater.compute.catalyst.bounded import bound
 from headwater.compute.catalyst.jvm import java_object
+from headwater.compute.catalyst.numerics import know
 from headwater.compute.dataflow.edge import Lane
 from headwater.compute.dataflow.lanes import LANE, Stream
 from headwater.compute.dataflow.passage import (
@@ -96,6 +97,7 @@ def passage_session(session: Any) -> Any:
     """
     made = new_session(session)
     bound(made)
+    know(made)
     made.conf.set("spark.sql.codegen.wholeStage", "false")
     made.conf.set("spark.sql.adaptive.enabled", "false")
     made.conf.set("spark.sql.optimizer.excludedRules", _LEAVE_OUT)

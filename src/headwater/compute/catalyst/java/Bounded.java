@@ -19,6 +19,7 @@ import org.apache.spark.sql.catalyst.expressions.objects.StaticInvoke;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.util.ArrayData;
 import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DateType;
 import org.apache.spark.sql.types.IntegralType;
 import org.apache.spark.unsafe.types.CalendarInterval;
@@ -259,10 +260,15 @@ public final class Bounded extends TryEval {
         }
         List columns = new ArrayList();
         Expression moved = moved(child(), columns);
+        return called(context, code, columns, new Bounded(moved));
+    }
+
+    /** A call of an expression's eval() over a row of what these come to. */
+    static ExprCode called(CodegenContext context, ExprCode code, List columns, Expression evaluated) {
         StringBuilder before = new StringBuilder();
         StringBuilder values = new StringBuilder();
         for (Iterator i = columns.iterator(); i.hasNext();) {
-            BoundReference column = (BoundReference) i.next();
+            Expression column = (Expression) i.next();
             ExprCode made = column.genCode(context);
             String value = made.value().toString();
             if (CodeGenerator.isPrimitiveType(column.dataType())) {
@@ -271,13 +277,14 @@ public final class Bounded extends TryEval {
             before.append(made.code().toString()).append("\n");
             values.append(values.length() == 0 ? "" : ", ").append("(" + made.isNull() + ") ? null : (Object) " + value);
         }
-        String call = context.addReferenceObj("bounded", new Bounded(moved), Expression.class.getName());
+        DataType result = evaluated.dataType();
+        String call = context.addReferenceObj("evaluated", evaluated, Expression.class.getName());
         String found = context.freshName("found");
-        String type = CodeGenerator.javaType(dataType());
+        String type = CodeGenerator.javaType(result);
         String text = before + "Object " + found + " = " + call + ".eval(new " + GenericInternalRow.class.getName()
             + "(new Object[] {" + values + "}));\nboolean " + code.isNull() + " = " + found + " == null;\n" + type + " "
-            + code.value() + " = " + code.isNull() + " ? " + CodeGenerator.defaultValue(dataType(), false) + " : ("
-            + CodeGenerator.boxedType(dataType()) + ") " + found + ";\n";
+            + code.value() + " = " + code.isNull() + " ? " + CodeGenerator.defaultValue(result, false) + " : ("
+            + CodeGenerator.boxedType(result) + ") " + found + ";\n";
         List parts = new ArrayList();
         parts.add(text);
         return code.copy(new CodeBlock(Printer.seq(parts), Printer.seq(new ArrayList())), code.isNull(), code.value());

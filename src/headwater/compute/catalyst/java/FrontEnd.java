@@ -39,6 +39,11 @@ public final class FrontEnd {
         Bounded.register(session);
     }
 
+    /** Let a session know PostgreSQL's arithmetic of numerics. */
+    public void numerics(SparkSession session) {
+        Numeric.register(session);
+    }
+
     /** Make a relation without rows known to a session; its columns are DDL. */
     public void relation(SparkSession session, String name, String columns) {
         RDD none = new JavaSparkContext(session.sparkContext()).emptyRDD().rdd();
