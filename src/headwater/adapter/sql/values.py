@@ -210,6 +210,8 @@ def _to_float(value: Value, target: pa.DataType) -> float:
             raise OutOfRange(wire_type(target).name, value)
         if pa.types.is_float32(target):
             (double,) = struct.unpack("!f", struct.pack("!f", double))
+        if not double and value:
+            raise OutOfRange(wire_type(target).name, value)
     except OverflowError:
         raise OutOfRange(wire_type(target).name, value) from None
     return double
@@ -221,7 +223,7 @@ def _to_numeric(value: Value, target: pa.DataType) -> Decimal:
     name = wire_type(target).name
     # PostgreSQL casts a double to numeric through its 15 significant digits.
     exact = Decimal(f"{value:.15g}") if isinstance(value, float) else Decimal(value)
-    if not exact.is_finite() or exact.adjusted() >= target.precision:
+    if not exact.is_finite() or (exact and exact.adjusted() >= target.precision):
         raise OutOfRange(name, value)
     with localcontext() as context:
         context.prec = _DIGITS_MAX

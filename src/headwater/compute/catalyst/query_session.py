@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from headwater.compute.catalyst import reading
 from headwater.compute.catalyst.bounded import bound
 from headwater.compute.session import new_session
 
@@ -58,4 +59,5 @@ def query_session(session: Any) -> Any:
     for key, rules in NOTHING_LEFT_OUT.items():
         made.conf.set(key, rules)
     bound(made)
+    reading.register(made)
     return made
