@@ -10,7 +10,7 @@ from sqlglot import exp
 from headwater.adapter.dialect import calls, operators, totals
 from headwater.adapter.dialect.aggregates import AGGREGATES, aggregate
 from headwater.adapter.dialect.casts import cast, coerce, written_type
-from headwater.adapter.dialect.literals import number
+from headwater.adapter.dialect.literals import number, signed
 from headwater.adapter.dialect.number_functions import NUMBER_FUNCTIONS, element, same_type
 from headwater.adapter.dialect.quantified import contained, is_condition, quantified
 from headwater.adapter.dialect.refusal import IN_SPARK, only, refuse, refused, remedy
@@ -166,8 +166,9 @@ class Expressions:
         )
 
     def _negative(self, node: Any, scope: Scope) -> Typed:
-        if isinstance(node.this, exp.Literal) and not node.this.is_string:
-            return number(node, f"-{node.this.this}")  # PostgreSQL folds the sign into it
+        digits = signed(node)
+        if digits is not None:
+            return number(node, digits)
         return operators.negated(node, self.translate(node.this, scope))
 
     def _and_or(self, node: Any, scope: Scope) -> Typed:

@@ -16,6 +16,7 @@ from headwater.adapter.dialect.literals import string
 from headwater.adapter.dialect.refusal import UndefinedFunction, position, refuse
 from headwater.adapter.dialect.typed import (
     BOOLEAN,
+    BYTEA,
     DOUBLE,
     INTEGERS,
     INTERVAL,
@@ -174,15 +175,23 @@ def boolean(operand: Typed) -> Typed:
 
 
 def concatenated(node: Any, left: Typed, right: Typed) -> Typed:
-    """``left || right`` of texts; anything with a text form meets text as text."""
-    if TEXT not in (left.type, right.type) and UNKNOWN not in (left.type, right.type):
-        if "array" in (left.type.name, right.type.name):
-            refuse(node, "concatenation of arrays")
-        raise no_operator(node, "||", left, right)
-    if "array" in (left.type.name, right.type.name):
+    """``left || right`` of texts; anything with a text form meets text as text.
+
+    An untyped literal first is of the type of the other side, where that has a ``||`` of its own.
+    """
+    known = {operand.type.name for operand in (left, right) if operand.type != UNKNOWN}
+    if "array" in known:
         refuse(node, "concatenation of arrays")
-    pieces = [coerce(o, TEXT) if o.type == UNKNOWN else cast(o, TEXT) for o in (left, right)]
-    return Typed(f"({pieces[0].sql} || {pieces[1].sql})", TEXT, node)
+    if known == {"jsonb"}:
+        refuse(node, "concatenation of jsonb")
+    if known == {BYTEA.name}:
+        type_ = BYTEA
+    elif not {TEXT, UNKNOWN} & {left.type, right.type}:
+        raise no_operator(node, "||", left, right)
+    else:
+        type_ = TEXT
+    pieces = [coerce(o, type_) if o.type == UNKNOWN else cast(o, type_) for o in (left, right)]
+    return Typed(f"({pieces[0].sql} || {pieces[1].sql})", type_, node)
 
 
 # --- patterns -------------------------------------------------------------------------------------
