@@ -259,6 +259,14 @@ def test_any_string_is_the_same_string(both: Both) -> None:
     assert both.ours(to_spark(sql, {})) == [tuple(words)]
 
 
+def test_every_letter_has_the_same_cases(both: Both) -> None:
+    letters = [chr(code) for code in range(1, 0x110000) if not 0xD800 <= code < 0xE000]
+    cased = " ".join(c for c in letters if c.upper() != c or c.lower() != c)
+    assert len(cased) > 5_000
+    sql = f"select upper('{cased}'), lower('{cased}')"
+    assert both.theirs(sql) == both.ours(to_spark(sql, {}))
+
+
 # --- texts that are read as values ----------------------------------------------------------------
 
 Answer = tuple[str, Any]

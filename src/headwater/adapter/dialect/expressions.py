@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 
 from sqlglot import exp
 
-from headwater.adapter.dialect import calls, operators, totals
+from headwater.adapter.dialect import calls, operators, patterns, totals
 from headwater.adapter.dialect.aggregates import AGGREGATES, aggregate
 from headwater.adapter.dialect.casts import cast, coerce, written_type
 from headwater.adapter.dialect.literals import number, signed
@@ -227,13 +227,13 @@ class Expressions:
         if isinstance(node.expression, exp.Any | exp.All):
             refuse(node, "LIKE ANY")
         operand, pattern = self._both(node, scope)
-        found = operators.like(node, operand, pattern, escape, fold=isinstance(node, exp.ILike))
+        found = patterns.like(node, operand, pattern, escape, fold=isinstance(node, exp.ILike))
         return found if not node.args.get("negate") else found.of(f"(NOT {found.sql})", BOOLEAN)
 
     def _regex(self, node: Any, scope: Scope) -> Typed:
         only(node, "this", "expression")
         fold = isinstance(node, exp.RegexpILike)
-        return operators.regex(node, *self._both(node, scope), fold=fold)
+        return patterns.regex(node, *self._both(node, scope), fold=fold)
 
     def _concatenate(self, node: Any, scope: Scope) -> Typed:
         return operators.concatenated(node, *self._both(node, scope))
