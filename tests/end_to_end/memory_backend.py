@@ -18,11 +18,11 @@ from headwater.adapter.errors import (
     NotNullViolation,
     UnknownColumn,
     UnknownRelation,
-    UnknownSetting,
     Unsupported,
 )
 from headwater.adapter.pgwire import Cancelled, Column, Description, Result
 from headwater.adapter.pgwire.backend import CancelReason
+from headwater.adapter.setting_errors import UnknownSetting
 from headwater.adapter.sql import statements
 from headwater.adapter.sql.values import as_batch
 from headwater.collection.schema import type_of

@@ -14,10 +14,10 @@ from headwater.adapter.errors import (
     DuplicateRelation,
     TimestampNotReadable,
     UnknownRelation,
-    UnknownSetting,
     Unsupported,
 )
 from headwater.adapter.pgwire import Column, Result, WireServer
+from headwater.adapter.setting_errors import UnknownSetting
 from headwater.adapter.sql import statements
 from headwater.adapter.sql.values import as_batch
 

@@ -152,7 +152,8 @@ def test_views_of_a_block_share_what_they_arrange_and_are_made_for_its_commit(sq
         CREATE TABLE r (k bigint PRIMARY KEY, w bigint);
         INSERT INTO r VALUES (1, 5);
         DROP MATERIALIZED VIEW IF EXISTS j CASCADE;
-        CREATE MATERIALIZED VIEW IF NOT EXISTS j AS SELECT l.k, v + w AS s FROM l JOIN r ON l.k = r.k;
+        CREATE MATERIALIZED VIEW IF NOT EXISTS j AS
+            SELECT l.k, v + w AS s FROM l JOIN r ON l.k = r.k;
         CREATE MATERIALIZED VIEW j2 AS SELECT l.k, w FROM l LEFT JOIN r ON l.k = r.k;
         CREATE MATERIALIZED VIEW top AS SELECT max(s) AS m FROM j;
         CREATE INDEX ON j (s);

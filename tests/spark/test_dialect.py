@@ -25,13 +25,20 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from headwater.adapter.dialect import Transpiled, to_spark
+from headwater.adapter.errors import AdapterError
+from headwater.adapter.mistakes import sentence, sqlstate
+from headwater.adapter.sql.forms import canonical
+from headwater.adapter.sql.values import assign
 from headwater.collection.schema import type_of
-from headwater.collection.types import by_spark
+from headwater.collection.types import SqlType, by_postgres, by_spark
+from headwater.compute.catalyst import try_eval
 from headwater.compute.catalyst.compiler import Workspace
+from headwater.compute.catalyst.jvm import java_object
 from headwater.compute.catalyst.query_session import query_session
 from tests.queries.tables import queries, schemas, tables
 from tests.unit.adapter_dialect.corpus import EXPRESSIONS
 from tests.unit.adapter_dialect.failing_corpus import FAILING
+from tests.unit.adapter_dialect.input_corpus import INPUTS, UNSUPPORTED
 from tests.unit.adapter_dialect.postgres_side import COUNTS, ask, load, loaded
 from tests.unit.adapter_dialect.query_corpus import QUERIES
 from tests.unit.adapter_dialect.relations import RELATIONS, rows
@@ -239,3 +246,95 @@ def test_any_string_is_the_same_string(both: Both) -> None:
     sql = f"select {listed}"
     assert both.theirs(sql) == [tuple(words)]
     assert both.ours(to_spark(sql, {})) == [tuple(words)]
+
+
+def test_every_letter_has_the_same_cases(both: Both) -> None:
+    letters = [chr(code) for code in range(1, 0x110000) if not 0xD800 <= code < 0xE000]
+    cased = " ".join(c for c in letters if c.upper() != c or c.lower() != c)
+    assert len(cased) > 5_000
+    sql = f"select upper('{cased}'), lower('{cased}')"
+    assert both.theirs(sql) == both.ours(to_spark(sql, {}))
+
+
+# --- texts that are read as values ----------------------------------------------------------------
+
+Answer = tuple[str, Any]
+"""``ok`` and a value, or an SQLSTATE and a sentence."""
+
+
+def _type(written: str) -> SqlType:
+    name, _, arguments = written.partition("(")
+    sizes = tuple(int(each) for each in arguments.rstrip(")").split(",")) if arguments else ()
+    return by_postgres(name, sizes)
+
+
+def _of_postgres(both: Both, written: str, text: str) -> Answer:
+    try:
+        row = both.postgres.execute(f"select %s::{written}".encode(), (text,)).fetchone()
+    except psycopg.Error as error:
+        both.postgres.rollback()
+        return error.sqlstate or "", error.diag.message_primary
+    assert row is not None
+    (value,) = row
+    if written == "real":
+        return "ok", _single(value)
+    return "ok", str(value) if written == "uuid" else value
+
+
+def _of_literals(type_: SqlType, text: str) -> Answer:
+    try:
+        return "ok", canonical(text, "uuid") if type_.name == "uuid" else assign(text, type_.arrow)
+    except AdapterError as error:
+        return error.sqlstate, error.primary
+
+
+def _of_columns(spark: Any, written: str, texts: list[str]) -> list[Answer]:
+    """Two calls of Java's, without a job: the values, and what is said where there is none."""
+    quoted = spark.createDataFrame(pa.table({"t": texts}))
+    read = f"headwater_read('{written}', t)"
+    nothing = spark.createDataFrame([], quoted.schema)
+    helper = java_object(spark, try_eval._CLASSES, shipped=True)
+    said = list(helper.messages(nothing.selectExpr(read)._jdf, quoted._jdf))
+    values = quoted.selectExpr(f"headwater_try({read}) AS v").toArrow().column("v").to_pylist()
+    return [
+        ("ok", value) if words is None else _refused(list(words))
+        for words, value in zip(said, values, strict=True)
+    ]
+
+
+def _refused(told: list[str]) -> Answer:
+    condition, _, message = told
+    said = sentence(try_eval.plain(message), condition)
+    return sqlstate(said, condition, None) or "", said
+
+
+@pytest.mark.parametrize("written", INPUTS)
+def test_a_text_is_the_same_value_everywhere(both: Both, written: str) -> None:
+    """To PostgreSQL, as a literal and its like, as a row of a column; errors included."""
+    spark = try_eval.passage_session(both.spark)
+    both.postgres.execute("set timezone = 'UTC'")
+    different = []
+    texts = list(INPUTS[written])
+    for text, column in zip(texts, _of_columns(spark, written, texts), strict=True):
+        theirs, literal = _of_postgres(both, written, text), _of_literals(_type(written), text)
+        for ours in (literal, column):
+            alike = theirs[0] == ours[0] and (
+                same(theirs[1], ours[1])
+                if theirs[0] == "ok"
+                else theirs[1] == ours[1] or written.startswith("numeric")
+            )
+            if not alike:
+                different.append((text, theirs, ours))
+    assert not different, "\n".join(map(str, different))
+
+
+@pytest.mark.parametrize("written", UNSUPPORTED)
+def test_a_text_that_only_postgresql_reads_is_refused_by_name(both: Both, written: str) -> None:
+    spark = try_eval.passage_session(both.spark)
+    texts = list(UNSUPPORTED[written])
+    for text, column in zip(texts, _of_columns(spark, written, texts), strict=True):
+        (read,) = both.theirs(f"select '{text}'::{written}::text")
+        assert read[0]
+        literal = _of_literals(_type(written), text)
+        assert (literal[0], column[0]) == ("0A000", "0A000"), (text, literal, column)
+        assert column[1].startswith(literal[1])

@@ -35,21 +35,40 @@ STATES: Final = {"INVALID_WHERE_CONDITION": "42803"}
 """By condition: the SQLSTATE that PostgreSQL has for it, where Spark has another."""
 
 RAISED: Final = (
+    ("invalid input syntax for type date", "22007"),
+    ("invalid input syntax for type timestamp", "22007"),
     ("invalid input syntax", "22P02"),
+    ("date/time field value out of range", "22008"),
+    ("time zone displacement out of range", "22009"),
+    ("not recognized", "22023"),
+    ("invalid hexadecimal d", "22023"),
     ("out of range", "22003"),
+    ("numeric field overflow", "22003"),
     ("returned more than one row", "21000"),
     ("negative substring length", "22011"),
     ("square root of a negative number", "2201F"),
     ("requested length too large", "54000"),
+    (" is not supported: ", "0A000"),
 )
 """What we raise by ourselves, and Spark only knows as raised: what it says, its SQLSTATE."""
 
 _USER_RAISED: Final = "USER_RAISED_EXCEPTION"
 
-_IN_POSTGRES: Final = {
-    "Division by zero.": "division by zero",
-    "overflow.": "value out of range: overflow",
-}
+_CAST: Final = r'The value .* cannot be cast to "{}" due to an overflow\.'
+_IN_POSTGRES: Final = tuple(
+    (re.compile(said), words)
+    for said, words in (
+        (r"Division by zero\.", "division by zero"),
+        (r"overflow\.", "value out of range: overflow"),
+        (_CAST.format("SMALLINT"), "smallint out of range"),
+        (_CAST.format("INT"), "integer out of range"),
+        (_CAST.format("BIGINT"), "bigint out of range"),
+        (r"-?\d+S . -?\d+S caused overflow\.", "smallint out of range"),
+        (r"integer overflow\.", "integer out of range"),
+        (r"long overflow\.", "bigint out of range"),
+        (r".* cannot be represented as Decimal\(\d+, \d+\)\.", "numeric field overflow"),
+    )
+)
 """What Spark says of a row, of which we may have nothing but the sentence: in PostgreSQL's."""
 
 _PLACE: Final = re.compile(r"\s*\(line \d+, column \d+\)$")
@@ -127,10 +146,12 @@ def sentence(message: str, condition: str | None) -> str:
     'It is so.'
     >>> sentence("overflow. Use 'try_add' to tolerate overflow and return NULL instead.", None)
     'value out of range: overflow'
+    >>> sentence("integer overflow. Use 'try_add' to tolerate overflow and return NULL.", None)
+    'integer out of range'
     """
     if condition in POSTGRES_SAYS:
         return POSTGRES_SAYS[condition]
     first, _, rest = _SQLSTATE.sub("", _CONDITION.sub("", message)).partition("\n")
     said = _ADVICE.sub("", _SQLSTATE.sub("", first)).strip()
-    said = _IN_POSTGRES.get(said, said)
+    said = next((words for known, words in _IN_POSTGRES if known.fullmatch(said)), said)
     return "\n".join(filter(None, (said, rest.strip()))) or message

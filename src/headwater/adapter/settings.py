@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from headwater.adapter.errors import InvalidSetting, UnknownSetting
+from headwater.adapter.setting_errors import InvalidSetting, UnknownSetting
 from headwater.adapter.sql import search_path
 from headwater.adapter.sql.durations import duration_ms, shown
 from headwater.adapter.sql.statements import Dialect

@@ -60,3 +60,43 @@ class NotBareNumeric(AdapterError):
             hint="Declare the column numeric(p,s), of up to 38 digits; that rounds to s digits, as"
             " round(value, 9) does.",
         )
+
+
+class FloatOutOfRange(AdapterError):
+    """A text of a number that no float of its type is near to."""
+
+    condition = "NUMERIC_VALUE_OUT_OF_RANGE"
+    sqlstate = "22003"
+
+    def __init__(self, type_name: str, text: str) -> None:
+        super().__init__(f'"{text}" is out of range for type {type_name}')
+
+
+class NumberOutOfRange(AdapterError):
+    """A number that the type it is cast to cannot hold."""
+
+    condition = "NUMERIC_VALUE_OUT_OF_RANGE"
+    sqlstate = "22003"
+
+    def __init__(self, type_name: str) -> None:
+        super().__init__(f"{type_name} out of range")
+
+
+class UnknownZone(AdapterError):
+    """A name that no time zone has."""
+
+    condition = "INVALID_PARAMETER_VALUE"
+    sqlstate = "22023"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f'time zone "{name}" not recognized')
+
+
+class DisplacementOutOfRange(AdapterError):
+    """A time zone further from UTC than there is any."""
+
+    condition = "INVALID_TIME_ZONE_DISPLACEMENT_VALUE"
+    sqlstate = "22009"
+
+    def __init__(self, text: str) -> None:
+        super().__init__(f'time zone displacement out of range: "{text}"')

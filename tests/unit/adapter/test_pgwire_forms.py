@@ -178,7 +178,9 @@ def test_records_and_maps() -> None:
 @pytest.mark.parametrize(
     ("type_name", "written", "sqlstate"),
     [
-        ("bigint", "0x1F", "22P02"),
+        ("bigint", "0x1G", "22P02"),
+        ("double precision", "1e-400", "22003"),
+        ("timestamp", "2024-01-01 10", "22007"),
         ("integer", "2147483648", "22003"),
         ("double precision", "1e400", "22003"),
         ("numeric(3,1)", "100", "22003"),

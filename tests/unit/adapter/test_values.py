@@ -48,6 +48,11 @@ ASSIGNED: list[tuple[Value, pa.DataType, Value]] = [
     ("2026-1-2", pa.date32(), date(2026, 1, 2)),
     ("2026-01-02 23:59:59", pa.date32(), date(2026, 1, 2)),
     ("2026-01-02", TIMESTAMP, datetime.fromisoformat("2026-01-02")),
+    (
+        "2026-01-02 00:00:00.1234565",
+        TIMESTAMP,
+        datetime.fromisoformat("2026-01-02T00:00:00.123456"),
+    ),
     ("2026-01-02T03:04", TIMESTAMP, datetime.fromisoformat("2026-01-02T03:04")),
     (
         "2026-01-02 03:04:05.000001+02",
@@ -70,7 +75,10 @@ NOT_ASSIGNED: list[tuple[Value, pa.DataType, str]] = [
     (1e39, pa.float32(), "22003"),
     (1000, NUMERIC_5_2, "22003"),
     (Decimal("999.995"), NUMERIC_5_2, "22003"),
-    ("NaN", NUMERIC_5_2, "22003"),
+    ("NaN", NUMERIC_5_2, "0A000"),
+    ("1e-400", pa.float64(), "22003"),
+    (Decimal("1e-400"), pa.float64(), "22003"),
+    (Decimal("1e-46"), pa.float32(), "22003"),
     ("1,5", NUMERIC_5_2, "22P02"),
     (1, pa.bool_(), "42804"),
     (True, INT32, "42804"),
@@ -81,7 +89,6 @@ NOT_ASSIGNED: list[tuple[Value, pa.DataType, str]] = [
     ("2026-01-02x", pa.date32(), "22007"),
     ("0000-01-01", pa.date32(), "22008"),
     ("2026-01-02 25:00", TIMESTAMP, "22008"),
-    ("2026-01-02 00:00:00.1234567", TIMESTAMP, "22007"),
     ("\\xzz", pa.binary(), "22023"),
 ]
 

@@ -119,6 +119,26 @@ def _expressions() -> Iterator[str]:
         for target in targets:
             yield f"{source}::{target}"
     yield from (
+        *("(' ' || num)::float8", "(num || '.5')::real", "(i4 || 'e-3')::numeric(12,2)"),
+        *("'NaN'::text::real", "(case when b then 'oN' else ' f ' end)::boolean"),
+        *("(num || ' ')::bigint", "('0x' || g)::int", "(d || ' 10:11 PM')::timestamp"),
+        *("(d || ' 10:11 Europe/Berlin')::timestamptz", "(d::text || '')::date"),
+        *(
+            "(ts || '')::timestamp",
+            "(tz || '')::timestamptz",
+            "('Jan ' || g + 1 || ', 2024')::date",
+        ),
+        *(
+            "(num || '')::bytea",
+            "num::bytea || 'a'",
+            "'\\x01'::bytea || '\\x02'",
+            "md5(w)::uuid::text",
+        ),
+        *("(f / 7)::real", "substr(null, g, -1)", "substr(s, null, -1)", "substr(s, -2147483648)"),
+        *("substr(s, -2147483648, 2147483647)", "left(s, -2147483648)", "right(s, -2147483648)"),
+        *("left(s, -2147483647)", "right(s, -2147483647)", "substr(s, 2147483647, 2147483647)"),
+        "substr(case when b then s end, g, case when b then 2 else -1 end)",
+        *("- (2147483648)", "-2147483648", "-(-(2147483648))", "-9223372036854775808", "- (1.5)"),
         *(
             "cast(i4 as text)",
             "'12'::int",
@@ -357,6 +377,25 @@ def _expressions() -> Iterator[str]:
             "w ~ 'e$'",
             "w !~ 'p+'",
             "w ~* 'BAN'",
+            "w ~* '^[^A-C][A-Z]'",
+            "s ~* '[éa-c]$'",
+            *(
+                "s ~* 'ß'",
+                "'\u017f' ~* 's'",
+                "'S' ~* '\u017f'",
+                "'İ' ~* 'i'",
+                "'i' ~* 'İ'",
+                "'\u0131' ~* 'I'",
+            ),
+            *("'ς' ~* 'Σ'", "'\u212a' ~* 'k'", "'k' ~* '\u212a'", "'ǅ' ~* 'ǅ'", "'ǅ' ~* 'ǆ'"),
+            *(
+                "'µ' ~* 'μ'",
+                "'\u212a' ~* '[a-z]'",
+                "'ǅ' ilike 'Ǆ'",
+                "'İ' ilike 'i'",
+                "'ß' ilike 'SS'",
+            ),
+            *("upper('ßŉΐﬃǅᾳ')", "lower('ΑΣ ΑΣΑ İ ǅ ᾼ')", "'ας' ilike 'ΑΣ'", "'a-b' ~* 'A[+-]B'"),
             "w !~* '^b'",
             "w ~ '^[a-c].*'",
             "w ~ 'p{2}'",

@@ -251,3 +251,19 @@ select distinct upper(s) from x where id < 0 group by rollup(upper(s)) limit 2
 select t.g, t.n, (select count(*) from x where id < 0 group by rollup(b)) from (select g, count(*) as n from x where id < 0 group by rollup(g)) t
 select count(*) from x group by ()
 select g, b, count(*) from x group by (g, b)
+select count(*) from x where id < 0 group by grouping sets ((), ())
+select count(*), max(i4) from x group by grouping sets ((), ())
+select count(*) from x where id < 0 group by (), ()
+select count(*) from x where id < 0 group by grouping sets ((), ()), ()
+select count(*) from x group by grouping sets ((), (), ()) having count(*) > 0
+select 5 from x where id < 0 group by grouping sets ((), ())
+=select id from x order by id limit '5'::integer offset cast('3' as bigint)
+=select id from x order by id limit (2) offset 1 + 1
+=select id from x order by id limit 2.5
+=select id from x order by id offset 2 rows fetch first (1 + 1) rows only
+=select id from x order by id fetch first row only
+=select id from x order by id limit 99999999999 offset 0
+select id from x offset 99999999999
+=(select id from x order by id limit 4) offset 2
+=((select id from x) order by id) limit 2
+=values (1), (2), (3) limit 2

@@ -49,4 +49,4 @@ def test_tpch_is_taken() -> None:
 def test_the_size_of_the_list_is_known() -> None:
     """Whoever adds to the allow-list adds to the corpus, and then changes this line."""
     sizes = (len(NODES), len(FUNCTIONS), len(AGGREGATES), len(casts()))
-    assert sizes == (53, 48, 21, 56)
+    assert sizes == (53, 48, 21, 59)

@@ -4,9 +4,10 @@
 - :func:`cast` is what the client writes: a pair of types in :data:`_EXPLICIT`, and no other.
 
 PostgreSQL rounds where Spark truncates (numeric → integer half away from zero, float → integer half
-to even), and reads text by its own rules: where Spark's reader accepts more, a pattern stands
-before it, and text outside the pattern is an error with PostgreSQL's words. What prints differently
-in the two (floats, numerics of unknown scale, intervals, bytea) has no cast to text.
+to even). Text is read by ``headwater_read`` (``compute/catalyst/reading.py``), which knows the same
+texts as the readers of literals, parameters, INSERT and COPY, and fails in PostgreSQL's words. What
+prints differently in the two (floats, numerics of unknown scale, intervals, bytea) has no cast to
+text.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from decimal import Decimal
 from typing import Any, Final
 
 from headwater.adapter.dialect import numerics
-from headwater.adapter.dialect.literals import number, quoted, string
+from headwater.adapter.dialect.literals import number, quoted
 from headwater.adapter.dialect.refusal import CannotCoerce, position, refuse
 from headwater.adapter.dialect.typed import (
     BARE,
     BIGINT,
     BOOLEAN,
+    BYTEA,
     DATE,
     DOUBLE,
     FLOATS,
@@ -32,6 +34,7 @@ from headwater.adapter.dialect.typed import (
     TIMESTAMP,
     TIMESTAMPTZ,
     UNKNOWN,
+    UUID,
     Typed,
     as_numeric,
     cast_sql,
@@ -146,12 +149,31 @@ def guarded(condition: str, message: str, value: str) -> str:
     return f"CASE WHEN NOT ({condition}) THEN raise_error({message}) ELSE {value} END"
 
 
+def strict(operands: list[str], value: str) -> str:
+    """``value`` if none of these is NULL, else NULL, whatever it may fail of."""
+    present = " AND ".join(f"{operand} IS NOT NULL" for operand in operands)
+    return f"(CASE WHEN {present} THEN {value} END)"
+
+
 def _plain(operand: Typed, type_: SqlType) -> Typed:
     return operand.of(cast_sql(operand.sql, type_), type_)
 
 
 def _float_to_integer(operand: Typed, type_: SqlType) -> Typed:
     return operand.of(cast_sql(f"rint({operand.sql})", type_), type_)
+
+
+def _double_to_real(operand: Typed, type_: SqlType) -> Typed:
+    """Spark makes infinity or zero of what a real cannot hold."""
+    wide, real = operand.sql, cast_sql(operand.sql, type_)
+    infinite = "CAST('Infinity' AS DOUBLE)"
+    too_large = f"abs({real}) = {infinite} AND abs({wide}) < {infinite}"
+    sql = (
+        f"(CASE WHEN {too_large} THEN raise_error('value out of range: overflow')"
+        f" WHEN {real} = 0 AND {wide} <> 0 THEN raise_error('value out of range: underflow')"
+        f" ELSE {real} END)"
+    )
+    return operand.of(sql, type_)
 
 
 def _numeric_to_integer(operand: Typed, type_: SqlType) -> Typed:
@@ -165,11 +187,6 @@ def _to_numeric(operand: Typed, type_: SqlType) -> Typed:
         shown = operand.scale_shown
         return operand.of(cast_sql(operand.sql, exact), exact, scale_shown=shown)
     return operand.of(cast_sql(operand.sql, type_), type_)
-
-
-def _text_to_numeric(operand: Typed, type_: SqlType) -> Typed:
-    cast = _text_to(r"[+-]?([0-9]+\\.?[0-9]*|\\.[0-9]+)([eE][+-]?[0-9]+)?")(operand, type_)
-    return operand.of(cast.sql, type_, scale_shown=type_.args != NUMERIC_BARE)
 
 
 def _numeric_to_text(operand: Typed, type_: SqlType) -> Typed:
@@ -186,43 +203,15 @@ def _zoned_to_text(operand: Typed, type_: SqlType) -> Typed:
     return operand.of(f"concat({cast_sql(operand.sql, TEXT)}, '+00')", type_)
 
 
-def _text_to(pattern: str) -> Rule:
-    def rule(operand: Typed, type_: SqlType) -> Typed:
-        named = type_.postgres.partition("(")[0]
-        words = string(f'invalid input syntax for type {named}: "')
-        message = f"concat({words}, {operand.sql}, '\"')"
-        checked = guarded(
-            f"{operand.sql} RLIKE '^[ \\\\t\\\\n]*({pattern})[ \\\\t\\\\n]*\\\\z'",
-            message,
-            cast_sql(f"trim({operand.sql})", type_),
-        )
-        return operand.of(checked, type_)
-
-    return rule
+def _text_to(operand: Typed, type_: SqlType) -> Typed:
+    """By PostgreSQL's input function, which reads the rows of a column as it does a literal."""
+    # What errors call it, which of this one type is not the whole name.
+    name = type_.name if type_ == TIMESTAMP else type_.postgres
+    sql = f"headwater_read('{name}', {operand.sql})"
+    return operand.of(sql, type_, scale_shown=type_.args != NUMERIC_BARE)
 
 
-_UUID_TEXT: Final = "([0-9a-fA-F]{4}-?){7}[0-9a-fA-F]{4}"
-
-
-def _text_to_uuid(operand: Typed, type_: SqlType) -> Typed:
-    """The digits, in whatever groups they stand, in those of 8, 4, 4, 4 and 12."""
-    text = operand.sql
-    digits = f"lower(regexp_replace({text}, '[{{}}-]', ''))"
-    groups = ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))
-    pieces = ", ".join(f"substring({digits}, {start}, {size})" for start, size in groups)
-    pattern = f"^({_UUID_TEXT}|\\\\{{{_UUID_TEXT}\\\\}})\\\\z"
-    words = string('invalid input syntax for type uuid: "')
-    message = f"concat({words}, {text}, '\"')"
-    value = f"concat_ws('-', {pieces})"
-    # Of NULL it would be a text of bars.
-    known = guarded(f"{text} RLIKE '{pattern}'", message, value)
-    return operand.of(f"CASE WHEN {text} IS NOT NULL THEN {known} END", type_)
-
-
-_INTEGER_TEXT: Final = "[+-]?[0-9]+"
-_FLOAT_TEXT: Final = r"[+-]?([0-9]+\\.?[0-9]*|\\.[0-9]+)([eE][+-]?[0-9]{1,3})?"
-_DATE_TEXT: Final = "[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
-_TIMESTAMP_TEXT: Final = _DATE_TEXT + r"([ T][0-9]{1,2}:[0-9]{2}(:[0-9]{2}(\\.[0-9]{1,6})?)?)?"
+_READ: Final = (*INTEGERS, *FLOATS, BARE, BOOLEAN, BYTEA, DATE, TIMESTAMP, TIMESTAMPTZ, UUID)
 
 _EXPLICIT: Final[dict[tuple[str, str], Rule]] = {
     **{(a.name, b.name): _plain for a in INTEGERS for b in (*INTEGERS, *FLOATS, TEXT) if a != b},
@@ -233,7 +222,7 @@ _EXPLICIT: Final[dict[tuple[str, str], Rule]] = {
     ("numeric", "text"): _numeric_to_text,
     **{(a.name, b.name): _float_to_integer for a in FLOATS for b in INTEGERS},
     (REAL.name, DOUBLE.name): _plain,
-    (DOUBLE.name, REAL.name): _plain,
+    (DOUBLE.name, REAL.name): _double_to_real,
     (BOOLEAN.name, TEXT.name): _plain,
     (BOOLEAN.name, INTEGER.name): _plain,
     (INTEGER.name, BOOLEAN.name): _plain,
@@ -246,13 +235,7 @@ _EXPLICIT: Final[dict[tuple[str, str], Rule]] = {
     (TIMESTAMPTZ.name, DATE.name): _plain,
     (TIMESTAMPTZ.name, TIMESTAMP.name): _plain,
     (TIMESTAMPTZ.name, TEXT.name): _zoned_to_text,
-    **{(TEXT.name, b.name): _text_to(_INTEGER_TEXT) for b in INTEGERS},
-    (TEXT.name, "numeric"): _text_to_numeric,
-    (TEXT.name, DOUBLE.name): _text_to(_FLOAT_TEXT),
-    (TEXT.name, BOOLEAN.name): _text_to("(?i)t|true|y|yes|1|f|false|n|no|0"),
-    (TEXT.name, DATE.name): _text_to(_DATE_TEXT),
-    (TEXT.name, TIMESTAMP.name): _text_to(_TIMESTAMP_TEXT),
-    (TEXT.name, "uuid"): _text_to_uuid,
+    **{(TEXT.name, b.name): _text_to for b in _READ},
     ("uuid", TEXT.name): _plain,
     ("jsonb", TEXT.name): _plain,
 }

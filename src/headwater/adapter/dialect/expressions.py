@@ -7,10 +7,10 @@ from typing import Any, Final, Protocol
 
 from sqlglot import exp
 
-from headwater.adapter.dialect import calls, numerics, operators, totals
+from headwater.adapter.dialect import calls, numerics, operators, patterns, totals
 from headwater.adapter.dialect.aggregates import AGGREGATES, aggregate
 from headwater.adapter.dialect.casts import cast, coerce, written_type
-from headwater.adapter.dialect.literals import number
+from headwater.adapter.dialect.literals import number, signed
 from headwater.adapter.dialect.number_functions import NUMBER_FUNCTIONS, element, same_type
 from headwater.adapter.dialect.quantified import contained, is_condition, quantified
 from headwater.adapter.dialect.refusal import IN_SPARK, only, refuse, refused, remedy
@@ -166,8 +166,9 @@ class Expressions:
         )
 
     def _negative(self, node: Any, scope: Scope) -> Typed:
-        if isinstance(node.this, exp.Literal) and not node.this.is_string:
-            return number(node, f"-{node.this.this}")  # PostgreSQL folds the sign into it
+        digits = signed(node)
+        if digits is not None:
+            return number(node, digits)
         return operators.negated(node, self.translate(node.this, scope))
 
     def _and_or(self, node: Any, scope: Scope) -> Typed:
@@ -226,13 +227,13 @@ class Expressions:
         if isinstance(node.expression, exp.Any | exp.All):
             refuse(node, "LIKE ANY")
         operand, pattern = self._both(node, scope)
-        found = operators.like(node, operand, pattern, escape, fold=isinstance(node, exp.ILike))
+        found = patterns.like(node, operand, pattern, escape, fold=isinstance(node, exp.ILike))
         return found if not node.args.get("negate") else found.of(f"(NOT {found.sql})", BOOLEAN)
 
     def _regex(self, node: Any, scope: Scope) -> Typed:
         only(node, "this", "expression")
         fold = isinstance(node, exp.RegexpILike)
-        return operators.regex(node, *self._both(node, scope), fold=fold)
+        return patterns.regex(node, *self._both(node, scope), fold=fold)
 
     def _concatenate(self, node: Any, scope: Scope) -> Typed:
         return operators.concatenated(node, *self._both(node, scope))

@@ -14,6 +14,8 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Final, cast
 
+from sqlglot import exp
+
 from headwater.adapter.dialect.refusal import position, refuse
 from headwater.adapter.dialect.typed import (
     BARE,
@@ -72,6 +74,21 @@ def number(node: Any, text: str) -> Typed:
         refuse(node, f"a number of {precision} digits", f"There are {PRECISION_MAX}.")
     type_ = numeric(max(precision, scale, 1), scale)
     return Typed(cast_sql(string(plain), type_), type_, node)
+
+
+def signed(node: Any) -> str | None:
+    """The number that a sign and a number are, in brackets or not: one constant to PostgreSQL.
+
+    So ``-2147483648`` is an integer, although ``2147483648`` is a bigint.
+    """
+    if isinstance(node, exp.Paren):
+        return signed(node.this)
+    if isinstance(node, exp.Literal) and not node.is_string:
+        return str(node.this)
+    if not isinstance(node, exp.Neg):
+        return None
+    digits = signed(node.this)
+    return digits if digits is None else digits[1:] if digits.startswith("-") else f"-{digits}"
 
 
 def quoted(operand: Typed, type_: SqlType) -> Typed:

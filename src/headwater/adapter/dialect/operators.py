@@ -1,4 +1,4 @@
-"""Operators: arithmetic, comparison, concatenation, patterns; each with the types it takes.
+"""Operators: arithmetic, comparison, concatenation; each with the types it takes.
 
 PostgreSQL's integers divide by truncation and overflow loudly (as Spark does under ANSI); its
 numerics are exact (``numerics.py``); a real meets any other number as a double. Float arithmetic is
@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from headwater.adapter.dialect import numerics, time_functions
 from headwater.adapter.dialect.casts import can_coerce, cast, coerce, like_literal, to_numeric
-from headwater.adapter.dialect.literals import string
 from headwater.adapter.dialect.refusal import UndefinedFunction, position, refuse
 from headwater.adapter.dialect.typed import (
     BOOLEAN,
+    BYTEA,
     DOUBLE,
     INTEGERS,
     INTERVAL,
@@ -181,107 +181,23 @@ def boolean(operand: Typed) -> Typed:
 
 
 def concatenated(node: Any, left: Typed, right: Typed) -> Typed:
-    """``left || right`` of texts; anything with a text form meets text as text."""
-    if TEXT not in (left.type, right.type) and UNKNOWN not in (left.type, right.type):
-        if "array" in (left.type.name, right.type.name):
-            refuse(node, "concatenation of arrays")
-        raise no_operator(node, "||", left, right)
-    if "array" in (left.type.name, right.type.name):
-        refuse(node, "concatenation of arrays")
-    pieces = [coerce(o, TEXT) if o.type == UNKNOWN else cast(o, TEXT) for o in (left, right)]
-    return Typed(f"({pieces[0].sql} || {pieces[1].sql})", TEXT, node)
+    """``left || right`` of texts; anything with a text form meets text as text.
 
-
-# --- patterns -------------------------------------------------------------------------------------
-
-
-def like(node: Any, operand: Typed, pattern: Typed, escape: str, *, fold: bool) -> Typed:
-    """``LIKE`` and ``ILIKE``.
-
-    A pattern from the rows with a backslash before an ordinary character is an error in Spark.
+    An untyped literal first is of the type of the other side, where that has a ``||`` of its own.
     """
-    operand, pattern = _text(node, "LIKE", operand), _text(node, "LIKE", pattern)
-    if len(escape) > 1 or (pattern.literal is None and escape != "\\"):
-        refuse(node, "this ESCAPE with this pattern")
-    sql = pattern.sql
-    if pattern.literal is not None:
-        sql = string(_like_pattern(node, pattern.literal, escape))
-    if fold:
-        return Typed(f"(lower({operand.sql}) LIKE lower({sql}))", BOOLEAN, node)
-    return Typed(f"({operand.sql} LIKE {sql})", BOOLEAN, node)
-
-
-def _like_pattern(node: Any, pattern: str, escape: str) -> str:
-    """The pattern with a backslash before what is meant literally, and nowhere else."""
-    written, place = [], 0
-    while place < len(pattern):
-        character = pattern[place]
-        if escape and character == escape:
-            place += 1
-            if place == len(pattern):
-                refuse(node, "a LIKE pattern that ends with its escape character")
-            character = pattern[place]
-            written.append("\\" + character if character in "%_\\" else character)
-        else:
-            written.append("\\\\" if character == "\\" else character)
-        place += 1
-    return "".join(written)
-
-
-_REGEX_PLAIN: Final = frozenset(" !\"#%&',-/:;<=>@_`~")
-
-
-def regex(node: Any, operand: Typed, pattern: Typed, *, fold: bool) -> Typed:
-    """``~`` and ``~*`` with a literal pattern of the syntax both engines read alike."""
-    if pattern.literal is None:
-        refuse(node, "a regular expression that is no literal")
-    operand = _text(node, "~", operand)
-    flags = "(?siu)" if fold else "(?s)"
-    written = flags + _java_regex(node, pattern.literal)
-    return Typed(f"({operand.sql} RLIKE {string(written)})", BOOLEAN, node)
-
-
-def _java_regex(node: Any, pattern: str) -> str:
-    written: list[str] = []
-    place, bracket = 0, False
-    hint = "Letters, digits, . ^ $ * + ? | ( ) {n,m} [a-z] and \\ before punctuation are read."
-    while place < len(pattern):
-        character = pattern[place]
-        following = pattern[place + 1 : place + 2]
-        if bracket:
-            if character in "[\\&~" or (character == "]" and written[-1] in ("[", "[^")):
-                refuse(node, "this bracket expression", hint)
-            bracket = character != "]"
-            written.append(character)
-        elif character == "[":
-            bracket = True
-            written.append("[^" if following == "^" else "[")
-            place += following == "^"
-        elif character == "\\":
-            if not following or following.isalnum() or ord(following) > 127:
-                refuse(node, "this escape of a regular expression", hint)
-            written.append("\\" + following)
-            place += 1
-        elif character == "$":
-            written.append("\\z")  # Java's $ also matches before a last line feed.
-        elif character in "*+?}" and following in ("?", "+", "*"):
-            refuse(node, "a quantifier after a quantifier", hint)
-        elif character == "(" and following in ("?", "*"):
-            refuse(node, "a group of this kind", hint)
-        elif character.isalnum() or character in ".^*+?|(){}" or character in _REGEX_PLAIN:
-            written.append(character)
-        else:
-            refuse(node, "this character in a regular expression", hint)
-        place += 1
-    if bracket:
-        refuse(node, "this bracket expression", hint)
-    return "".join(written)
-
-
-def _text(node: Any, operator: str, operand: Typed) -> Typed:
-    if operand.type not in (TEXT, UNKNOWN):
-        raise no_operator(node, operator, operand, operand)
-    return coerce(operand, TEXT)
+    known = {operand.type.name for operand in (left, right) if operand.type != UNKNOWN}
+    if "array" in known:
+        refuse(node, "concatenation of arrays")
+    if known == {"jsonb"}:
+        refuse(node, "concatenation of jsonb")
+    if known == {BYTEA.name}:
+        type_ = BYTEA
+    elif not {TEXT, UNKNOWN} & {left.type, right.type}:
+        raise no_operator(node, "||", left, right)
+    else:
+        type_ = TEXT
+    pieces = [coerce(o, type_) if o.type == UNKNOWN else cast(o, type_) for o in (left, right)]
+    return Typed(f"({pieces[0].sql} || {pieces[1].sql})", type_, node)
 
 
 def at_utc(node: Any, operand: Typed, zone: str) -> Typed:

@@ -17,7 +17,7 @@ from headwater.adapter.dialect.calls import coerce_known, direction, ordering
 from headwater.adapter.dialect.casts import coerce, written_type
 from headwater.adapter.dialect.expressions import Expressions
 from headwater.adapter.dialect.from_clause import FromClause
-from headwater.adapter.dialect.limits import limit
+from headwater.adapter.dialect.limits import CLAUSES, limit, unbracketed
 from headwater.adapter.dialect.literals import identifier
 from headwater.adapter.dialect.output_names import output_name, type_name
 from headwater.adapter.dialect.refusal import (
@@ -87,8 +87,8 @@ class QueryTranslator:
             case exp.Values():
                 text, columns = self.values(node, Scope(outer, commons), wanted)
             case exp.Subquery():
-                only(node, "this", "with_")
-                text, columns = self.query(node.this, outer, commons, wanted, top=top)
+                only(node, "this", "with_", *CLAUSES)
+                text, columns = self.query(unbracketed(node), outer, commons, wanted, top=top)
             case _:
                 refuse(node, f"{node.key} as a query")
         return prefix + text, columns
@@ -411,7 +411,7 @@ class QueryTranslator:
 
     def values(self, node: Any, scope: Scope, wanted: list[SqlType] | None = None) -> Relation:
         """``VALUES (…), (…)``."""
-        only(node, "expressions", "alias")
+        only(node, "expressions", "alias", "limit", "offset")
         rows = [
             [self._expressions.translate(item, scope) for item in row.expressions]
             for row in node.expressions
@@ -429,7 +429,8 @@ class QueryTranslator:
         written = ", ".join(f"({', '.join(row)})" for row in taken)
         alias = identifier(self.aliases.fresh("v"))
         names = ", ".join(identifier(column.written) for column in columns)
-        return f"SELECT {names} FROM VALUES {written} AS {alias}({names})", columns  # noqa: S608
+        text = f"SELECT {names} FROM VALUES {written} AS {alias}({names})"  # noqa: S608
+        return text + limit(node), columns
 
 
 def _united(node: Any, operands: list[Typed]) -> Typed:

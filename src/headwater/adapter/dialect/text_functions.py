@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from headwater.adapter.dialect.casts import cast, coerce, guarded
+from headwater.adapter.dialect.casts import cast, coerce, guarded, strict
 from headwater.adapter.dialect.literals import string
 from headwater.adapter.dialect.refusal import refuse
 from headwater.adapter.dialect.signatures import Function, Signature, Special, no_function
@@ -35,25 +35,13 @@ def substring(node: Any, arguments: list[Typed]) -> Typed:
         return Typed(f"substring({plain})", TEXT, node)
     first = f"greatest({start}, 1)"
     if len(arguments) == 2:
-        return Typed(f"substring({text.sql}, {first})", TEXT, node)
+        return Typed(strict([start], f"substring({text.sql}, {first})"), TEXT, node)
     length = _integer(node, "substring", arguments[2]).sql
     end = f"(CAST({start} AS BIGINT) + {length})"
     count = f"CAST(least(greatest({end} - {first}, 0), 2147483647) AS INT)"
-    # greatest() skips NULLs; PostgreSQL's substring is NULL if any argument is.
-    found = (
-        f"CASE WHEN {start} IS NOT NULL AND {length} IS NOT NULL"
-        f" THEN substring({text.sql}, {first}, {count}) END"
-    )
     message = string("negative substring length not allowed")
-    return Typed(f"({guarded(f'{length} >= 0', message, found)})", TEXT, node)
-
-
-def _substring_from(node: Any, arguments: list[Typed]) -> Typed:
-    found = substring(node, arguments)
-    if len(arguments) == 2:
-        start = _integer(node, "substring", arguments[1]).sql
-        return Typed(f"(CASE WHEN {start} IS NOT NULL THEN {found.sql} END)", TEXT, node)
-    return found
+    found = guarded(f"{length} >= 0", message, f"substring({text.sql}, {first}, {count})")
+    return Typed(strict([text.sql, start, length], found), TEXT, node)
 
 
 def _left(node: Any, arguments: list[Typed]) -> Typed:
@@ -68,9 +56,12 @@ def _left(node: Any, arguments: list[Typed]) -> Typed:
 
 def _right(node: Any, arguments: list[Typed]) -> Typed:
     text, count = _text(node, "right", arguments[0]).sql, _integer(node, "right", arguments[1]).sql
+    first = f"CAST(least(1 - CAST({count} AS BIGINT), 2147483647) AS INT)"
     return Typed(
         f"(CASE WHEN {count} >= 0 THEN right({text}, {count})"
-        f" WHEN {count} < 0 THEN substring({text}, 1 - {count}) END)",
+        # The one number whose negative is itself, and then no number of characters.
+        f" WHEN {count} = CAST('-2147483648' AS INT) THEN {text}"
+        f" WHEN {count} < 0 THEN substring({text}, {first}) END)",
         TEXT,
         node,
     )
@@ -155,8 +146,8 @@ TEXT_FUNCTIONS: Final[dict[str, Function]] = {
     "btrim": _trim("BOTH"),
     "ltrim": _trim("LEADING"),
     "rtrim": _trim("TRAILING"),
-    "substring": Special(2, 3, _substring_from),
-    "substr": Special(2, 3, _substring_from),
+    "substring": Special(2, 3, substring),
+    "substr": Special(2, 3, substring),
     "left": Special(2, 2, _left),
     "right": Special(2, 2, _right),
     "lpad": _pad("lpad"),

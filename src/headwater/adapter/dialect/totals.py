@@ -31,8 +31,9 @@ _PLACE: Final = re.compile(r"\d+ (?:ASC|DESC)[A-Z ]*")
 def are_missing(node: Any, scope: Scope, text: str, order: str) -> bool:
     """Whether a SELECT has rows over none that its text in Spark's words has not."""
     group = node.args.get("group")
-    # Without any key Spark has no groups, and a row as every aggregate without them.
-    sets = 0 if group is None or not any(keys(group)) else empty_sets(group)
+    sets = 0 if group is None else empty_sets(group)
+    if sets == 1 and not any(keys(group)):
+        return False  # Of one set without a key Spark makes no groups, and a row as of none.
     looked_at = [*node.expressions, *filter(None, [node.args.get("having")])]
     if not sets or any(part.find(exp.Select) for part in looked_at):
         return False

@@ -28,6 +28,7 @@ DATE: Final = scalar("date")
 TIMESTAMP: Final = scalar("timestamp")
 TIMESTAMPTZ: Final = scalar("timestamptz")
 INTERVAL: Final = scalar("interval")
+UUID: Final = scalar("uuid")
 UNKNOWN: Final = scalar("void")
 """A quoted literal or NULL whose type its surroundings decide."""
 

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from headwater.adapter.errors import AdapterError, InvalidSetting, Unsupported
+from headwater.adapter.errors import AdapterError, Unsupported
+from headwater.adapter.setting_errors import InvalidSetting
 
 Kind = Literal["text", "csv", "binary"]
 Header = Literal["no", "yes", "match"]

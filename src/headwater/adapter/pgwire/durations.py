@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from headwater.adapter.errors import InvalidSetting
+from headwater.adapter.setting_errors import InvalidSetting
 
 _UNITS_MS: Final = {"us": 0.001, "ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _WORDS_MS: Final = {

@@ -26,13 +26,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from headwater.adapter.errors import (
-    AdapterError,
-    InvalidSetting,
-    NotHonoured,
-    UnknownSetting,
-    Unsupported,
-)
+from headwater.adapter.errors import AdapterError, Unsupported
 from headwater.adapter.pgwire import messages, refusals, variables
 from headwater.adapter.pgwire.arrivals import Arrivals
 from headwater.adapter.pgwire.authentication import Authentication
@@ -45,6 +39,7 @@ from headwater.adapter.pgwire.startup import CancelRequest, Startup, negotiate
 from headwater.adapter.pgwire.tls import Tls
 from headwater.adapter.pgwire.users import Users
 from headwater.adapter.pgwire.worker import Worker
+from headwater.adapter.setting_errors import InvalidSetting, NotHonoured, UnknownSetting
 from headwater.adapter.sql.names import DATABASE
 from headwater.adapter.sql.statements import SetVariable
 from headwater.base.errors import InvalidUsage

@@ -253,18 +253,28 @@ def _by_arrow(strings: pa.Array, type_: SqlType, target: pa.DataType) -> pa.Arra
                 return pc.cast(strings, target)
             case "double precision":
                 read = pc.cast(strings, target)
-                return None if pc.any(pc.is_inf(read)).as_py() else read
+                return None if pc.any(_is_too_far(strings, read)).as_py() else read
             case "numeric":
                 return pc.cast(strings, target)
             case "date":
                 return _in_years(pc.cast(strings, target), pc.cast(strings, pa.timestamp("us")))
             case "timestamp" | "timestamptz":
+                if pc.any(pc.match_substring_regex(strings, r"^[^:]{11}")).as_py():
+                    return None  # An hour without minutes is a time to Arrow alone.
                 read = pc.cast(strings, target)
                 return _in_years(read, read)
             case _:
                 return None
     except pa.ArrowInvalid:
         return None
+
+
+def _is_too_far(strings: pa.Array, read: pa.Array) -> pa.Array:
+    """Which numbers no double is near to: Arrow reads infinity and zero of them."""
+    is_zero = pc.equal(read, 0)
+    if pc.any(is_zero).as_py():
+        is_zero = pc.and_(is_zero, pc.match_substring_regex(strings, "^[^eE]*[1-9]"))
+    return pc.or_(pc.is_inf(read), is_zero)
 
 
 def _in_years(read: pa.Array, instants: pa.Array) -> pa.Array | None:

@@ -13,12 +13,13 @@ from typing import Final
 
 import pyarrow as pa
 
-from headwater.adapter.errors import UnknownSetting, Unsupported
+from headwater.adapter.errors import Unsupported
 from headwater.adapter.pgwire import messages, variables
 from headwater.adapter.pgwire.backend import Column
 from headwater.adapter.pgwire.framing import Stream
 from headwater.adapter.pgwire.portals import Answer
 from headwater.adapter.pgwire.rows import RowStream
+from headwater.adapter.setting_errors import UnknownSetting
 from headwater.adapter.sql import statements
 from headwater.adapter.sql.names import DATABASE
 from headwater.adapter.sql.statements import Release, RollbackTo, Savepoint

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from sqlglot.tokens import TokenType
 
-from headwater.adapter.errors import DuplicateColumn, InvalidSetting, Unsupported
+from headwater.adapter.errors import DuplicateColumn, Unsupported
 from headwater.adapter.pgwire.copy_format import CopyFormat, CopyOptionSyntax, of_options
 from headwater.adapter.pgwire.durations import duration_ms
 from headwater.adapter.pgwire.prepare_statements import (
@@ -26,6 +26,7 @@ from headwater.adapter.pgwire.prepare_statements import (
     read_execute,
     read_prepare,
 )
+from headwater.adapter.setting_errors import InvalidSetting
 from headwater.adapter.sql import statements
 from headwater.adapter.sql.parse import parse_with_text
 from headwater.adapter.sql.tokens import Cursor, Source, split

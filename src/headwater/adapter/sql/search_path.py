@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from headwater.adapter.errors import InvalidSetting
+from headwater.adapter.setting_errors import InvalidSetting
 from headwater.adapter.sql.names import SCHEMA, quoted
 
 NAME: Final = "search_path"

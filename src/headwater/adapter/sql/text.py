@@ -2,58 +2,47 @@
 
 For every value ``v`` of an Arrow type ``t`` in :mod:`.types`: ``from_text(to_text(v), t) == v``,
 and ``to_text`` is what PostgreSQL prints under the settings the wire announces (ISO dates, UTC,
-hex bytea, shortest exact floats). A timestamp carries microseconds; more digits are refused, not
-rounded.
+hex bytea, shortest exact floats). What a text may be is in ``collection/input_grammar.py``; a value
+that its type cannot hold is an error here.
 """
 
 from __future__ import annotations
 
 import re
+import string
 import struct
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
 
 import pyarrow as pa
 
-from headwater.adapter.errors import (
-    AdapterError,
-    DatetimeOutOfRange,
-    InvalidDatetime,
-    InvalidText,
-    OutOfRange,
-)
+from headwater.adapter.errors import AdapterError, InvalidText, OutOfRange, Unsupported
+from headwater.adapter.sql.moments import moment
 from headwater.adapter.sql.types import wire_type
+from headwater.adapter.value_errors import FloatOutOfRange
+from headwater.collection import input_grammar as grammar
 
-# Every number is longer than any type of ours holds well before this many digits; Python's own
-# conversion of longer ones is quadratic, and refused by it from 4,300 on.
-_INTEGER = re.compile(r"\s*([+-]?\d{1,1000})\s*", re.ASCII)
-_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*", re.ASCII)
-_DATE = re.compile(r"\s*(\d{4})-(\d{1,2})-(\d{1,2})\s*", re.ASCII)
-_TIMESTAMP = re.compile(
-    r"\s*(?P<date>\d{4}-\d{1,2}-\d{1,2})"
-    r"(?:[ T](?P<time>\d{1,2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?)"
-    r"\s*(?P<zone>Z|z|UTC|[+-]\d{2}(?::?\d{2})?)?)?\s*",
-    re.ASCII,
-)
-_BOOLEANS = {
-    **dict.fromkeys(("t", "tr", "tru", "true", "y", "ye", "yes", "on", "1"), True),
-    **dict.fromkeys(("f", "fa", "fal", "fals", "false", "n", "no", "of", "off", "0"), False),
-}
-_SPECIAL_FLOATS = {
-    "nan": float("nan"),
-    "inf": float("inf"),
-    "infinity": float("inf"),
-    "+infinity": float("inf"),
-    "-inf": float("-inf"),
-    "-infinity": float("-inf"),
-}
-_UUID = re.compile(r"\{?([0-9a-f]{4}-?){7}[0-9a-f]{4}\}?", re.IGNORECASE | re.ASCII)
-_NOT_HEX = re.compile(r"[^0-9a-fA-F\s]", re.ASCII)
-_ESCAPED = re.compile(r"(?:[^\\]|\\\\|\\[0-3][0-7]{2})*", re.DOTALL)
+_INTEGER = grammar.compiled(grammar.INTEGER)
+_NUMERIC = grammar.compiled(grammar.NUMERIC)
+_FLOAT = grammar.compiled(grammar.FLOAT)
+_UUID = grammar.compiled(grammar.UUID)
+_HEX = grammar.compiled(grammar.BYTES_HEX)
+_ESCAPED = grammar.compiled(grammar.BYTES_ESCAPED)
 _ESCAPE = re.compile(rb"\\(?:\\|([0-7]{3}))")
+_BLANKS = " \t\n\r\v\f"
 # From these powers of ten on PostgreSQL writes a float with an exponent (FLT_DIG, DBL_DIG).
 _FIXED_BELOW = {4: 6, 8: 15}
 _FIXED_FROM = -4
+
+
+class InvalidBytes(AdapterError):
+    """A bytea in the escape form with a backslash that starts none."""
+
+    condition = "INVALID_TEXT_REPRESENTATION"
+    sqlstate = "22P02"
+
+    def __init__(self) -> None:
+        super().__init__("invalid input syntax for type bytea")
 
 
 class InvalidHex(AdapterError):
@@ -137,22 +126,22 @@ def timestamp_to_text(value: datetime) -> str:
 
 
 def from_text(text: str, target: pa.DataType) -> bool | int | float | Decimal | str | bytes | date:
-    """The value that ``text`` denotes in the type ``target``, as its input function reads it."""
+    """The value that ``text`` denotes in the type ``target``, as its input function reads it.
+
+    A numeric has all its digits: how many of them are kept is the column's to say.
+    """
     if pa.types.is_string(target):
         return text
     if pa.types.is_boolean(target):
         return _boolean(text)
     if pa.types.is_integer(target):
-        matched = _INTEGER.fullmatch(text)
-        if matched is None:
-            raise InvalidText(wire_type(target).name, text)
-        return int(matched[1])
+        return _integer(text, target)
     if pa.types.is_floating(target):
         return _float(text, target)
     if pa.types.is_decimal(target):
         return _numeric(text)
     if pa.types.is_date(target):
-        return _date(text)
+        return moment(text, "date").day
     if pa.types.is_timestamp(target):
         return timestamp_from_text(text, zoned=target.tz is not None)
     assert pa.types.is_binary(target), f"no input function for {target}"
@@ -161,87 +150,108 @@ def from_text(text: str, target: pa.DataType) -> bool | int | float | Decimal | 
 
 def _boolean(text: str) -> bool:
     try:
-        return _BOOLEANS[text.strip().lower()]
+        return grammar.BOOLEANS[text.strip(_BLANKS).lower()]
     except KeyError:
         raise InvalidText("boolean", text) from None
 
 
-def _numeric(text: str) -> Decimal:
-    matched = _NUMBER.fullmatch(text)
-    if matched is None:
-        if text.strip().lower() in _SPECIAL_FLOATS:
-            raise OutOfRange("numeric", text)
-        raise InvalidText("numeric", text)
-    try:
-        return Decimal(matched[1])
-    except InvalidOperation:
-        raise OutOfRange("numeric", text) from None
+_BASES = {"hex": 16, "octal": 8, "binary": 2}
 
 
-def _float(text: str, target: pa.DataType) -> float:
-    special = _SPECIAL_FLOATS.get(text.strip().lower())
-    if special is not None:
-        return special
-    matched = _NUMBER.fullmatch(text)
-    if matched is None:
-        raise InvalidText(wire_type(target).name, text)
-    value = float(matched[1])
-    if value in (float("inf"), float("-inf")):
-        raise OutOfRange(wire_type(target).name, text)
+def _whole(found: re.Match[str]) -> int | None:
+    """The integer that a text is in another base than ten, if it is in one."""
+    for base, size in _BASES.items():
+        if found[base] is not None:
+            return int(found[base].replace("_", ""), size)
+    return None
+
+
+def _integer(text: str, target: pa.DataType) -> int:
+    name = wire_type(target).name
+    found = _INTEGER.fullmatch(text)
+    if found is None:
+        raise InvalidText(name, text)
+    if len(text) > grammar.DIGITS_MAX:
+        raise OutOfRange(name, text)
+    whole = _whole(found)
+    value = int(found["digits"].replace("_", "")) if whole is None else whole
+    value = -value if found["sign"] == "-" else value
+    bound = 1 << (target.bit_width - 1)
+    if not -bound <= value < bound:
+        raise OutOfRange(name, text)
     return value
 
 
-def _date(text: str) -> date:
-    matched = _DATE.fullmatch(text)
-    if matched is None:
-        # A timestamp's text is a date's text too: PostgreSQL drops the time of day.
-        if _TIMESTAMP.fullmatch(text) is None:
-            raise InvalidDatetime("date", text)
-        return timestamp_from_text(text, zoned=False).date()
+def _numeric(text: str) -> Decimal:
+    found = _NUMERIC.fullmatch(text)
+    if found is None:
+        _refuse_unsupported("numeric", text)
+        raise InvalidText("numeric", text)
+    if len(text) > grammar.DIGITS_MAX:
+        raise OutOfRange("numeric", text)
+    whole = _whole(found)
     try:
-        return date(int(matched[1]), int(matched[2]), int(matched[3]))
-    except ValueError:
-        raise DatetimeOutOfRange(text) from None
+        value = Decimal(found["digits"].replace("_", "") if whole is None else whole)
+    except InvalidOperation:
+        raise OutOfRange("numeric", text) from None
+    # A numeric has no zero below zero.
+    return value.copy_negate() if found["sign"] == "-" and value else value
+
+
+def _float(text: str, target: pa.DataType) -> float:
+    name = wire_type(target).name
+    found = _FLOAT.fullmatch(text)
+    if found is None:
+        _refuse_unsupported("float", text)
+        raise InvalidText(name, text)
+    if found["digits"] is None:
+        value = float("nan") if found["nan"] else float("inf")
+        return -value if found["sign"] == "-" else value
+    value = float(found["digits"])
+    try:
+        if pa.types.is_float32(target):
+            (value,) = struct.unpack("!f", struct.pack("!f", value))
+    except OverflowError:
+        raise FloatOutOfRange(name, text) from None
+    is_zero = not re.search("[1-9]", re.split("[eE]", found["digits"])[0])
+    if value == float("inf") or (value == 0) != is_zero:
+        raise FloatOutOfRange(name, text)
+    return -value if found["sign"] == "-" else value
+
+
+def _refuse_unsupported(kind: str, text: str) -> None:
+    for pattern, name, hint in grammar.UNSUPPORTED[kind]:
+        if grammar.compiled(pattern).fullmatch(text):
+            raise Unsupported(name, detail=f'The text is "{text}".', hint=hint)
 
 
 def timestamp_from_text(text: str, *, zoned: bool) -> datetime:
     """A timestamp. Zoned: an instant in UTC (its default offset); else the clock as written."""
-    matched = _TIMESTAMP.fullmatch(text)
-    if matched is None:
-        name = "timestamp with time zone" if zoned else "timestamp"
-        raise InvalidDatetime(name, text)
-    year, month, day = matched["date"].split("-")
-    hour, minute, *second = (matched["time"] or "00:00").split(":")
-    iso = f"{year}-{int(month):02d}-{int(day):02d}T{int(hour):02d}:{minute}"
-    if second:
-        iso += ":" + second[0].ljust(9, "0") if "." in second[0] else ":" + second[0]
-    try:
-        wall = datetime.fromisoformat(iso)
-        if not zoned:
-            return wall
-        zone = (matched["zone"] or "Z").upper().replace("UTC", "Z")
-        return datetime.fromisoformat(wall.isoformat() + zone).astimezone(UTC)
-    except (ValueError, OverflowError):
-        raise DatetimeOutOfRange(text) from None
+    found = moment(text, "timestamp with time zone" if zoned else "timestamp")
+    return found.instant(text) if zoned else found.wall(text)
 
 
 def uuid_from_text(text: str) -> str:
     """The 36 lower-case characters of what PostgreSQL reads as a uuid."""
-    if _UUID.fullmatch(text) is None or text.startswith("{") != text.endswith("}"):
+    found = _UUID.fullmatch(text)
+    if found is None or bool(found["open"]) != bool(found["close"]):
         raise InvalidText("uuid", text)
-    digits = text.strip("{}").replace("-", "").lower()
+    digits = found["digits"].replace("-", "").lower()
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
 def _bytea(text: str) -> bytes:
     if text.startswith("\\x"):
-        try:
-            return bytes.fromhex(text[2:])
-        except ValueError:
-            wrong = _NOT_HEX.search(text, 2)
-            raise InvalidHex(None if wrong is None else wrong.group()) from None
+        found = _HEX.fullmatch(text)
+        assert found is not None, "whatever follows is a rest"
+        rest = found["rest"]
+        if rest:
+            first = rest[0] not in string.hexdigits
+            odd = not first and len(rest) == 1
+            raise InvalidHex(None if odd else rest[0 if first else 1])
+        return bytes.fromhex(found["digits"])
     if _ESCAPED.fullmatch(text) is None:
-        raise InvalidText("bytea", text)
+        raise InvalidBytes
     # The escape form: a backslash starts a byte in octal, or is one itself by another.
     return _ESCAPE.sub(_escaped, text.encode())
 

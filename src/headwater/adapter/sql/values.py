@@ -215,6 +215,8 @@ def _to_float(value: Value, target: pa.DataType) -> float:
             raise OutOfRange(wire_type(target).name, value)
         if pa.types.is_float32(target):
             (double,) = struct.unpack("!f", struct.pack("!f", double))
+        if not double and value:
+            raise OutOfRange(wire_type(target).name, value)
     except OverflowError:
         raise OutOfRange(wire_type(target).name, value) from None
     return double
@@ -241,7 +243,7 @@ def _decimal(value: Value, target: pa.DataType) -> Decimal:
         raise _mismatch(value, target)
     # PostgreSQL casts a double to numeric through its 15 significant digits.
     exact = Decimal(f"{value:.15g}") if isinstance(value, float) else Decimal(value)
-    if not exact.is_finite() or abs(exact.adjusted()) > _DIGITS_MAX // 2:
+    if not exact.is_finite() or (exact and abs(exact.adjusted()) > _DIGITS_MAX // 2):
         raise OutOfRange(wire_type(target).name, value)
     return exact
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from headwater.compute.catalyst import reading
 from headwater.compute.catalyst.bounded import bound
 from headwater.compute.catalyst.numerics import know
 from headwater.compute.session import new_session
@@ -60,4 +61,5 @@ def query_session(session: Any) -> Any:
         made.conf.set(key, rules)
     bound(made)
     know(made)
+    reading.register(made)
     return made

@@ -4,7 +4,7 @@
 
 Values stay small and texts stay in the dialect's allow-list: what it refuses is told apart from
 what it answers wrongly, and too much of it would leave nothing to compare. What fails on some rows
-has a place of its own (``failing.py``).
+has a place of its own.
 """
 
 from __future__ import annotations

@@ -27,6 +27,8 @@ public final class Blame {
         "org.apache.spark.unsafe.types.",
         "headwater.Bounded",
         "headwater.Numeric",
+        "headwater.Moments",
+        "headwater.Reader",
     };
 
     /** Where exceptions are only made, for whoever raises them; nor does it count that Java compiled something. */

@@ -44,6 +44,11 @@ public final class FrontEnd {
         Numeric.register(session);
     }
 
+    /** Let a session read texts as PostgreSQL does, by this grammar. */
+    public void reading(SparkSession session, String grammar) throws Exception {
+        Reading.register(session, grammar);
+    }
+
     /** Make a relation without rows known to a session; its columns are DDL. */
     public void relation(SparkSession session, String name, String columns) {
         RDD none = new JavaSparkContext(session.sparkContext()).emptyRDD().rdd();
