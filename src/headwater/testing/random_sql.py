@@ -4,9 +4,9 @@
     query = random_query(Random(7), TABLES, depth=3)       query.sql, and the types of its columns
 
 ``testing/plans.py`` makes plans, and so never meets the front end; these are SQL, and have what
-only SQL has: correlated and scalar subqueries, IN and NOT IN, GROUPING SETS, PIVOT, windows with
-frames, CTEs that are read twice, lateral views, windows of time, filters on the current time, and
-columns of every type.
+only SQL has: correlated and scalar subqueries, outer queries that use none of their columns, IN and
+NOT IN, GROUPING SETS, PIVOT, windows with frames, CTEs that are read twice, lateral views, windows
+of time, filters on the current time, and columns of every type.
 
 Answers do not depend on an order that SQL leaves open: what is ordered is so by all columns, lists
 are sorted. Doubles are small multiples of 1/4, so that sums of them are exact in any order. Nothing
@@ -116,6 +116,7 @@ class Queries:
             self._pivoted: 1,
             self._exploded: 1,
             self._timed: 1,
+            self._around: 1,
         }
         (make,) = self.random.choices(list(kinds), list(kinds.values()))
         return make(depth)
@@ -278,6 +279,13 @@ class Queries:
         made, outputs = self._listed(self._some(columns))
         once = "DISTINCT " if self._is(0.2) else ""
         return Query(f"SELECT {once}{made} FROM {text}{self._where(columns)}", outputs)
+
+    def _around(self, depth: int) -> Query:
+        """Return a query that uses no column of what it reads."""
+        sources = [self._source(depth)[0] for _ in range(self.random.choice([1, 1, 2]))]
+        made, type_ = self.random.choice([("count(*)", "bigint"), ("1", "int")])
+        name = self._name("c")
+        return Query(f"SELECT {made} AS {name} FROM {', '.join(sources)}", {name: type_})
 
     def _call(self, columns: Types) -> tuple[str, str]:
         name, type_ = self.random.choice(list(columns.items()))

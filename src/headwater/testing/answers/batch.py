@@ -127,8 +127,10 @@ class _Batch:
         return self.report
 
     def _views(self) -> dict[str, Query]:
-        """Make the views; return those that were not refused."""
+        """Make views of all that is not refused, in one transaction: they are hydrated together."""
         made: dict[str, Query] = {}
+        ours = self.servers.ours
+        ask(ours, "BEGIN")
         for number, query in enumerate(self.queries):
             theirs = ask(self.servers.theirs, query.sql)
             if isinstance(theirs, Failed) and theirs.sqlstate.startswith(_NOT_UNDERSTOOD):
@@ -136,13 +138,18 @@ class _Batch:
                 continue
             self.report.asked += 1
             name = f"view_{number}"
-            created = ask(self.servers.ours, f"CREATE MATERIALIZED VIEW {name} AS {query.sql}")
+            ask(ours, "SAVEPOINT before")
+            created = ask(ours, f"CREATE MATERIALIZED VIEW {name} AS {query.sql}")
             if not isinstance(created, Failed):
                 made[name] = query
-            elif created.sqlstate == REFUSED:
+                continue
+            ask(ours, "ROLLBACK TO before")
+            if created.sqlstate == REFUSED:
                 self.report.refused[created.message] += 1
             else:
                 self._judge("created", query, created, theirs)
+        committed = ask(ours, "COMMIT")
+        assert not isinstance(committed, Failed), committed
         return made
 
     def _judge(self, way: Way, query: Query, ours: Answer, theirs: Answer) -> bool:
