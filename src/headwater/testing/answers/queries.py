@@ -7,13 +7,14 @@ outer queries that use none of a subquery's columns, CTEs read twice, set operat
 DISTINCT, HAVING, grouping sets, windows with ties and frames, LIMIT, VALUES, LATERAL.
 
 Invariant: SQL says what the answer is, as a multiset, and as a list where the query has an order.
-Rows between which an order leaves a choice are equal in all that is asked of them; nothing fails on
-a row, so that nobody is asked whether it was evaluated.
+Rows between which an order leaves a choice are equal in all that is asked of them. What may fail on
+a row stands in the outermost SELECT, above all that could leave rows out, and is of that row: it is
+evaluated, whoever answers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Final
@@ -31,6 +32,33 @@ _FRAMES: Final = (
     "RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW",
     "RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING",
 )
+FALLIBLE: Final[Mapping[Type, Sequence[str]]] = {
+    "int": (
+        "10 / {0}",
+        "7 % {0}",
+        "2.5 / {0}",
+        "substr('abc', 1, {0})",
+        "({0} * 1000000000)",
+        "make_date(2024, {0}, 1)",
+        "cast({0} * 20000 as smallint)",
+    ),
+    "bigint": ("10 / {0}", "cast({0} as int)", "({0} * 4000000000)"),
+    "numeric": ("1 / {0}", "cast({0} as numeric(2,2))", "cast({0} * 1000000000 as int)"),
+    "float": ("1 / {0}", "sqrt({0})", "cast({0} * 1e10::float8 as int)"),
+    "text": (
+        "cast({0} as int)",
+        "cast({0} as numeric(9,2))",
+        "cast({0} as double precision)",
+        "cast({0} as boolean)",
+        "cast({0} as date)",
+        "cast({0} as timestamp)",
+        "{0}::bigint",
+    ),
+    "date": ("({0} + 2147483647)",),
+}
+"""What fails on some values of a column, by its type."""
+FAILING: Final = 0.1
+"""How many of the queries may."""
 COLUMNS_MAX: Final = 4
 DEPTHS: Final = (1, 1, 1, 1, 2, 2, 3)
 """How many SELECTs stand inside each other, at most. Most mistakes are seen in small queries."""
@@ -70,6 +98,8 @@ class Queries(Expressions):
 
     def query(self) -> Query:
         """Return a whole query."""
+        if self._is(FAILING):
+            return Query(self._failing(), is_ordered=False)
         types = self._types(COLUMNS_MAX)
         shared = self._with() if self._is(0.15) else ""
         sql = self.rows(types, self.random.choice(DEPTHS))
@@ -83,6 +113,22 @@ class Queries(Expressions):
                 if self._is(0.4):
                     sql += " OFFSET 1"
         return Query(shared + sql, is_ordered)
+
+    def _failing(self) -> str:
+        """Return a query that fails on some rows, if they are there."""
+        source = self._from(1)
+        made = [text for text in (self._fails(source.scope) for _ in range(4)) if text]
+        outputs = made[: self.random.choice((1, 1, 2))] or ["1"]
+        where = ""
+        if self._is(0.3):
+            where = f" WHERE {Expressions.of(self, 'bool', source.scope, 1)}"
+        return f"SELECT {_listed(outputs)} FROM {source.sql}{where}"  # noqa: S608 - our own texts
+
+    def _fails(self, scope: Scope) -> str | None:
+        """Return an expression that fails on some values of a column."""
+        type_ = self.random.choice(list(FALLIBLE))
+        column = self.column(type_, scope)
+        return None if column is None else self.random.choice(FALLIBLE[type_]).format(column)
 
     def rows(self, types: Sequence[Type], depth: int) -> str:
         """Return a query whose columns ``c1``, ``c2``, … have these types."""

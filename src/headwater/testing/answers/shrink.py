@@ -54,8 +54,8 @@ def _smaller(sql: str) -> Iterator[str]:
             root = list(_changes(_at(copy, place)))[number](copy)
             try:
                 yield root.sql(dialect="postgres")
-            except (SqlglotError, ValueError):
-                continue
+            except (SqlglotError, ValueError, KeyError, AttributeError, TypeError):
+                continue  # A tree that cannot be without what was taken.
 
 
 def _at(tree: Any, place: int) -> Any:
@@ -72,7 +72,7 @@ def _changes(node: Any) -> Iterator[Callable[[Any], Any]]:
             for number in range(len(value)):
                 if len(value) > 1 or name not in _KEPT:
                     yield _without_item(node, name, number)
-        elif value and name not in _KEPT:
+        elif isinstance(value, exp.Expression) and name not in _KEPT:
             yield _without(node, name)
     for child in node.iter_expressions():
         if isinstance(child, exp.Expression) and not isinstance(child, exp.Identifier):
