@@ -212,6 +212,18 @@ def nested(chance: random.Random, depth: int) -> str:
     return form.format(one, other)
 
 
+ROUNDED: Final = tuple(
+    form.format(operation)
+    for form in ("round({}, 2)", "round({}, 12)", "round({}, 0)")
+    for operation in ("{a} / nullif({b}, 0)", "{a} * {b}", "{a} + {b}")
+)
+
+
+def test_a_rounded_value_fits_where_the_whole_does_not(both: Both) -> None:
+    casts = ["(avg(n) over ())::numeric(38,4)", "(e * f)::numeric(38,30)"]
+    assert not different(both, [*sampled(ROUNDED, SAMPLED), *casts])
+
+
 def test_what_is_computed_from_a_quotient(both: Both) -> None:
     """PostgreSQL's own digits of a quotient decide what is made of it."""
     chance = random.Random(SEED)

@@ -160,11 +160,9 @@ def _numeric_to_integer(operand: Typed, type_: SqlType) -> Typed:
 
 def _to_numeric(operand: Typed, type_: SqlType) -> Typed:
     if type_.args == NUMERIC_BARE:
-        # PostgreSQL's bare numeric keeps every digit; so do we, while there are digits.
-        exact = as_numeric(operand.type)
-        shown = operand.scale_shown
-        return operand.of(cast_sql(operand.sql, exact), exact, scale_shown=shown)
-    return operand.of(cast_sql(operand.sql, type_), type_)
+        # PostgreSQL's bare numeric keeps every digit; so do we.
+        return to_numeric(operand)
+    return operand.of(numerics.rounded(operand, type_), type_)
 
 
 def _text_to_numeric(operand: Typed, type_: SqlType) -> Typed:

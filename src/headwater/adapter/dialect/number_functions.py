@@ -93,6 +93,9 @@ def _round(node: Any, arguments: list[Typed]) -> Typed:
     places = _places(node, "round", arguments[1]) if len(arguments) > 1 else 0
     precision, scale = operand.type.args
     kept = max(0, min(scale, places))
+    if isinstance(operand.operation, numerics.Operation) and kept == places:
+        type_ = numeric(min(PRECISION_MAX, operand.operation.whole + 1 + kept), kept)
+        return Typed(numerics.rounded(operand, type_), type_, node)
     type_ = numeric(min(PRECISION_MAX, max(precision - scale + 1 + kept, -places + 1)), kept)
     return Typed(
         cast_sql(f"round({operand.sql}, {places})", type_), type_, node, scale_shown=places <= scale

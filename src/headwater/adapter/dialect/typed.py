@@ -51,6 +51,8 @@ class Typed:
     scale_shown: bool = True
     digits: str | None = None
     """Digits after the point that PostgreSQL's value carries, as Spark SQL, where it is known."""
+    operation: object = field(default=None, repr=False, compare=False)
+    """What the value was found by, where that may have found more digits than the type has."""
 
     @property
     def is_null(self) -> bool:
