@@ -56,6 +56,9 @@ _QUOTIENT_DIGITS: Final = 16
 _GROUP: Final = 4
 """As in PostgreSQL: the least significant digits of a quotient, and the decimal digits in a digit
 of its own."""
+QUOTIENT_SCALE_MAX: Final = 28
+"""More digits after the point it has only with its operands: endpoints of materializations take 30,
+and what is computed from it needs room, too."""
 _COUNT_DIGITS: Final = 19
 _UNKNOWN: Final = "99"
 _SCALE_TEXT_MAX: Final = 4_000
@@ -166,7 +169,8 @@ def divided(node: Any, given: tuple[Typed, Typed]) -> Typed:
 
 def _finest(scale: int, whole: int) -> int:
     """Return the most digits that PostgreSQL gives a quotient by operands of these digits."""
-    return _QUOTIENT_DIGITS + _GROUP * (-(-scale // _GROUP) - (-whole // _GROUP))
+    finest = _QUOTIENT_DIGITS + _GROUP * (-(-scale // _GROUP) - (-whole // _GROUP))
+    return min(finest, QUOTIENT_SCALE_MAX)
 
 
 def _quotient(
