@@ -82,6 +82,8 @@ QUERIES: Final = (
     "select greatest(a, 2.6), least(a, 2.60), (a, 1) = (2.6, 1) from p",
     "select a from p intersect select d from d",
     "select a from p except select d from d",
+    "select a / 7 as s, count(*) from p group by a / 7 having sum(a / 7) > -9 order by a / 7",
+    "select sum(m) as x from q union all select avg(m) from q union all select avg(l) / 7 from q",
     "select - x, abs(- x) from (select 12345678901234567890123456789012345678::numeric x) s",
 )
 PARAMETERS: Final = (

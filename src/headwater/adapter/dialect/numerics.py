@@ -37,6 +37,7 @@ from headwater.adapter.dialect.typed import (
     BARE,
     BOOLEAN,
     PRECISION_MAX,
+    SCALE_KEPT,
     UNKNOWN,
     Typed,
     as_numeric,
@@ -44,13 +45,12 @@ from headwater.adapter.dialect.typed import (
 )
 from headwater.collection.types import SqlType, numeric
 
-SUM_SCALE_KEPT: Final = 24
 PRODUCT_SCALE_KEPT: Final = 18
 QUOTIENT_WHOLE_KEPT: Final = 14
 AVERAGE_WHOLE_KEPT: Final = 18
-"""What an operation has of the 38 digits in any case, if it needs it: of a sum and a product digits
-after the point, of a quotient and an average before it. A quotient is PostgreSQL's between 1e-8
-and 1e14, an average between 1e-4 and 1e18, whatever the types of the operands."""
+"""What an operation has of the 38 digits in any case, if it needs it: a product digits after the
+point (as a sum has, ``SCALE_KEPT``), a quotient and an average before it. A quotient is
+PostgreSQL's between 1e-8 and 1e14, an average between 1e-4 and 1e18, whatever the types are."""
 
 _QUOTIENT_DIGITS: Final = 16
 _GROUP: Final = 4
@@ -137,7 +137,7 @@ def added(node: Any, sign: str, given: tuple[Typed, Typed]) -> Typed:
     else:
         name, what = ("total", "sum") if sign == "+" else ("difference", "difference")
         found = Operation(name, (left.sql, right.sql), _what(what, given), whole)
-        value = _of(node, found, _shared(whole, scale, scale_kept=SUM_SCALE_KEPT))
+        value = _of(node, found, _shared(whole, scale, scale_kept=SCALE_KEPT))
     shown = left.scale_shown and right.scale_shown and value.type.args[1] == scale
     return _with_scale(replace(value, scale_shown=shown), "greatest({}, {})", left, right)
 
@@ -244,9 +244,14 @@ def absolute(node: Any, operand: Typed) -> Typed:
     x = operand.sql
     sql = f"abs({x})"
     if operand.type.args[0] > _NEGATED_DIGITS_MAX:
-        sql = f"(CASE WHEN {x} < 0 THEN {negated(node, operand).sql} ELSE {x} END)"
+        sql = f"(CASE WHEN {is_below_zero(operand)} THEN {negated(node, operand).sql} ELSE {x} END)"
     value = Typed(sql, operand.type, node, scale_shown=operand.scale_shown)
     return value.showing(operand.digits)
+
+
+def is_below_zero(operand: Typed) -> str:
+    """Whether a numeric is negative; beside a zero, Spark does not see the last of 38 digits."""
+    return f"signum({operand.sql}) < 0"
 
 
 def _what(name: str, given: tuple[Typed, Typed]) -> str:
@@ -332,7 +337,8 @@ def _parts(operand: Typed) -> tuple[str, str]:
     As whole numbers, and as fractions, any two have a type in common.
     """
     one, x = cast_sql("'1'", numeric(1, 0)), operand.sql
-    if not operand.type.args[1]:
+    scale = operand.type.args[1]
+    if not scale:
         # Not a constant: it is NULL where the operand is.
-        return x, f"({x} % {one})"
-    return f"floor({x})", f"pmod({x}, {one})"
+        return x, cast_sql(f"{x} % {one}", numeric(1, 1))
+    return f"floor({x})", cast_sql(f"pmod({x}, {one})", numeric(scale, scale))
