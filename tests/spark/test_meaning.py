@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
 import psycopg
@@ -15,7 +14,7 @@ from headwater.testing.servers import postgres_server
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 
-AGGREGATES = ("sum", "avg", "count")
+AGGREGATES = ("sum", "count")
 HALVES = ["-2.5", "-1.5", "-0.5", "0.5", "1.5", "2.5", "0.49999999", "7", None]
 SAMPLES: dict[str, list[str | None]] = {
     "smallint": ["-7", "-3", "-1", "2", "3", "7", "32767", None],
@@ -64,13 +63,6 @@ def text_is_aggregate(meaning: Meaning) -> bool:
     return meaning.construct.startswith(AGGREGATES)
 
 
-def _plain(value: Any) -> Any:
-    """Six digits of a fraction: PostgreSQL's quotients have sixteen digits in all, ours nine."""
-    if not isinstance(value, Decimal):
-        return value
-    return value.quantize(Decimal("1e-6"), ROUND_HALF_UP, Context(prec=60))
-
-
 @pytest.mark.parametrize("meaning", MEANINGS, ids=lambda m: f"{m.construct} {m.operands[0]}")
 def test_both_say_the_same(spark: Any, postgres: psycopg.Connection[Any], meaning: Meaning) -> None:
     found = spark.sql(_query(meaning, spark=True))
@@ -78,8 +70,7 @@ def test_both_say_the_same(spark: Any, postgres: psycopg.Connection[Any], meanin
     assert types == {by_postgres(meaning.result)}
     row = postgres.execute(_query(meaning, spark=False).encode()).fetchone()
     assert row is not None
-    expected = [_plain(value) for value in row]
-    assert [_plain(value) for value in found.collect()[0]] == expected
+    assert list(found.collect()[0]) == list(row)
 
 
 def test_what_does_not_fit_is_an_error_in_both(spark: Any) -> None:

@@ -45,6 +45,7 @@ COLUMNS: Final[dict[str, SqlType]] = {
     "d": numeric(38, 20),
     "e": numeric(38, 38),
     "f": numeric(5, 5),
+    "g": numeric(38, 37),
     "m": numeric(20, 1),
     "k": numeric(30, 6),
     "i": scalar("integer"),
@@ -72,7 +73,10 @@ COMPARED: Final = (
     "{a} = any (array[{b}])",
 )
 COMPUTED: Final = ("{a} + {b}", "{a} - {b}", "{a} * {b}", "{a} / nullif({b}, 0)")
-NEVER_TOO_LARGE: Final = ("{a} % nullif({b}, 0)", "- {a}", "abs({b})")
+NEVER_TOO_LARGE: Final = (
+    *("{a} % nullif({b}, 0)", "- {a}", "abs({b})"),
+    *("sign(({a})::numeric)", "floor(({a})::numeric)", "trunc(({a})::numeric)", "{a} = 0", "0 < {b}"),
+)
 
 
 def values(chance: random.Random, type_: SqlType) -> Decimal | None:
@@ -201,15 +205,30 @@ def test_comparisons_are_exact(both: Both) -> None:
     assert not different(both, sampled(COMPARED, SAMPLED))
 
 
+_CHOICES: Final = ("coalesce({}, {})", "(case when id > 9 then {} else {} end)")
+
+
 def nested(chance: random.Random, depth: int) -> str:
     """An expression of several operators, each over what others come to."""
     if depth == 0 or chance.random() < 0.15:
         return chance.choice((*_LEAVES, "2.5", "0.0001", "100.0"))
     one, other = nested(chance, depth - 1), nested(chance, depth - 1)
     form = chance.choice(
-        ("({} + {})", "({} - {})", "({} * {})", *["({} / nullif({}, 0))"] * 3, "coalesce({}, {})")
+        ("({} + {})", "({} - {})", "({} * {})", *["({} / nullif({}, 0))"] * 3, *_CHOICES)
     )
     return form.format(one, other)
+
+
+ROUNDED: Final = tuple(
+    form.format(operation)
+    for form in ("round({}, 2)", "round({}, 12)", "round({}, 0)")
+    for operation in ("{a} / nullif({b}, 0)", "{a} * {b}", "{a} + {b}")
+)
+
+
+def test_a_rounded_value_fits_where_the_whole_does_not(both: Both) -> None:
+    casts = ["(avg(n) over ())::numeric(38,4)", "(e * f)::numeric(38,30)"]
+    assert not different(both, [*sampled(ROUNDED, SAMPLED), *casts])
 
 
 def test_what_is_computed_from_a_quotient(both: Both) -> None:

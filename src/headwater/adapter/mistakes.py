@@ -28,7 +28,7 @@ from headwater.compute.select import QueryFailed
 from headwater.persist.errors import DestroyedCollection, SchemaMismatch
 from headwater.persist.spark_end import SparkEnded
 
-POSTGRES_SAYS: Final = {"DIVIDE_BY_ZERO": "division by zero"}
+POSTGRES_SAYS: Final = dict.fromkeys(("DIVIDE_BY_ZERO", "REMAINDER_BY_ZERO"), "division by zero")
 """By condition: what clients of PostgreSQL know, and look for."""
 
 STATES: Final = {"INVALID_WHERE_CONDITION": "42803"}

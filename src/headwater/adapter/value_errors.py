@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 from headwater.adapter.errors import AdapterError
 
 
@@ -51,8 +53,8 @@ class NotBareNumeric(AdapterError):
     condition = "NUMERIC_VALUE_OUT_OF_RANGE"
     sqlstate = "22003"
 
-    def __init__(self, value: object, digits: int, place: str, digits_max: int) -> None:
-        written = str(value)
+    def __init__(self, value: Decimal, digits: int, place: str, digits_max: int) -> None:
+        written = format(value, "f") if digits < _SHOWN_MAX else str(value)
         shown = written if len(written) <= _SHOWN_MAX else f"{written[:_SHOWN_MAX]}…"
         super().__init__(
             f"value {shown} does not fit into numeric: it has {digits} digits {place} the point,"

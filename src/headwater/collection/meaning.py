@@ -2,8 +2,8 @@
 
 Spark evaluates everything. In Spark's dialect its own meaning holds. In PostgreSQL's dialect the
 result has PostgreSQL's type and value, and :data:`MEANINGS` says with which Spark SQL text. Where
-PostgreSQL's own answer has no bound (the digits of a quotient of numerics) ours has one, written in
-the line's note.
+PostgreSQL's own answer has no bound (the digits of a quotient or an average) it is arithmetic of
+its own: ``adapter/dialect/numerics.py``.
 
 Spark runs in UTC, with ANSI on, and compares strings as UTF8_BINARY: overflow, division by zero and
 a cast that does not fit are errors in both dialects, never NULL, never a wrapped value.
@@ -85,16 +85,6 @@ MEANINGS: Final = (
         "real",
         "cast(sum({0}) as float)",
         "the exact sum, rounded once; PostgreSQL rounds after every row",
-    ),
-    *(
-        Meaning(
-            "avg({0})",
-            (integer,),
-            "numeric(38,9)",
-            f"cast({_EXACT_SUM} / nullif(count({{0}}), 0) as decimal(38,9))",
-            "nine digits of a fraction; PostgreSQL shows about sixteen, Spark gives a double",
-        )
-        for integer in ("smallint", "integer", "bigint")
     ),
     Meaning("count({0})", ("integer",), "bigint", "count({0})"),
 )

@@ -31,6 +31,13 @@ import sqlglot
 from sqlglot import exp
 
 RELATIVE: Final = 1e-12
+_NUMERICS: Final = {
+    "headwater_total": exp.Add,
+    "headwater_difference": exp.Sub,
+    "headwater_product": exp.Mul,
+    "headwater_remainder": exp.Mod,
+    "headwater_quotient": exp.Div,
+}
 
 
 def translated(sql: str, columns: Mapping[str, Sequence[str]] | None = None) -> str:
@@ -43,6 +50,12 @@ def translated(sql: str, columns: Mapping[str, Sequence[str]] | None = None) -> 
         if each.expression is not None:  # exists(array, e -> …), whose function sqlglot drops
             tests = exp.Anonymous(this="list_transform", expressions=[each.this, each.expression])
             each.replace(exp.Anonymous(this="list_bool_or", expressions=[tests]))
+    for call in list(tree.find_all(exp.Anonymous)):
+        operator = _NUMERICS.get(str(call.this).lower())
+        if operator is not None:
+            call.replace(
+                exp.paren(operator(this=call.expressions[0], expression=call.expressions[1]))
+            )
     if tree.args.get("limit") and tree.args.get("order"):
         outputs = [exp.Literal.number(n + 1) for n in range(len(tree.selects))]
         _break_ties(tree.args["order"], outputs)

@@ -35,6 +35,11 @@ def server() -> Iterator[SqlServer]:
         ("SELECT v FROM t WHERE k = '2'::bigint", [("b",)]),
         ("SELECT x FROM d WHERE a = DATE '2026-01-02' AND n = 1.5 AND b = 'f'", [(2,)]),
         ("SELECT x FROM d WHERE a = '2026-01-02' AND n = 1.5 AND b = true", [(1,)]),
+        ("SELECT x FROM d WHERE a = '2026-01-02' AND n = '1.500' AND b = true", [(1,)]),
+        (
+            "SELECT x FROM d WHERE a = '2026-01-02' AND n = 1.504::numeric(6,2) AND b = true",
+            [(1,)],
+        ),
     ],
 )
 def test_a_point_read_needs_no_evaluator(server: SqlServer, query: str, rows: list[object]) -> None:
@@ -58,6 +63,7 @@ def test_a_point_read_needs_no_evaluator(server: SqlServer, query: str, rows: li
         ("SELECT 1 WHERE EXISTS (SELECT * FROM t)", [(1,)]),
         ("SELECT 'none' WHERE NOT EXISTS (SELECT * FROM t)", []),
         ("SELECT 'many' WHERE 2 < (SELECT count(*) FROM t)", [("many",)]),
+        ("SELECT x FROM d WHERE a = '2026-01-02' AND n = '1.501' AND b = true", []),
     ],
 )
 def test_everything_else_is_evaluated(server: SqlServer, query: str, rows: list[object]) -> None:

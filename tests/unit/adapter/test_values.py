@@ -16,7 +16,7 @@ from headwater.adapter.errors import AdapterError
 from headwater.adapter.sql import text
 from headwater.adapter.sql.parse import parse
 from headwater.adapter.sql.statements import Calculated, Insert, Value
-from headwater.adapter.sql.types import wire_type
+from headwater.adapter.sql.types import NUMERIC_BARE, wire_type
 from headwater.adapter.sql.values import as_batch, assign
 
 INT16, INT32, INT64 = pa.int16(), pa.int32(), pa.int64()
@@ -39,6 +39,9 @@ ASSIGNED: list[tuple[Value, pa.DataType, Value]] = [
     (Decimal("1.005"), NUMERIC_5_2, Decimal("1.01")),
     (Decimal("-1.005"), NUMERIC_5_2, Decimal("-1.01")),
     (0.1, NUMERIC_5_2, Decimal("0.10")),
+    (0.1, NUMERIC_BARE, Decimal("0.100000000")),
+    ("0.0000000010000", NUMERIC_BARE, Decimal("1E-9")),
+    (10**29 - 1, NUMERIC_BARE, Decimal(10**29 - 1)),
     ("0", NUMERIC_5_2, Decimal("0.00")),
     ("on", pa.bool_(), True),
     ("F", pa.bool_(), False),
@@ -79,6 +82,11 @@ NOT_ASSIGNED: list[tuple[Value, pa.DataType, str]] = [
     ("1e-400", pa.float64(), "22003"),
     (Decimal("1e-400"), pa.float64(), "22003"),
     (Decimal("1e-46"), pa.float32(), "22003"),
+    ("NaN", NUMERIC_BARE, "0A000"),
+    (Decimal("0.0000000001"), NUMERIC_BARE, "22003"),
+    ("1e-400", NUMERIC_BARE, "22003"),
+    ("1e400", NUMERIC_BARE, "22003"),
+    (10**29, NUMERIC_BARE, "22003"),
     ("1,5", NUMERIC_5_2, "22P02"),
     (1, pa.bool_(), "42804"),
     (True, INT32, "42804"),

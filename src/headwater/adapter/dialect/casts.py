@@ -98,9 +98,6 @@ def coerce(operand: Typed, type_: SqlType) -> Typed:
             hint="Cast it.",
             position=position(operand.node),
         )
-    # Only the digits of the fraction may not shrink; the digits before it are checked by Spark.
-    if type_.name == "numeric" and as_numeric(operand.type).args[1] > type_.args[1]:
-        refuse(operand.node, "a numeric of fewer digits here", "Cast it.")
     return _widen(operand, type_)
 
 
@@ -123,8 +120,10 @@ def _widen(operand: Typed, type_: SqlType) -> Typed:
         return operand.of(f"{operand.sql}L", BIGINT)
     if type_.name != "numeric":
         return operand.of(cast_sql(operand.sql, type_), type_)
-    shown = operand.scale_shown and as_numeric(operand.type).args[1] == type_.args[1]
-    holds = numerics.whole_digits(operand.type) <= numerics.whole_digits(type_)
+    scale = as_numeric(operand.type).args[1]
+    shown = operand.scale_shown and scale == type_.args[1]
+    fewer_before = numerics.whole_digits(type_) < numerics.whole_digits(operand.type)
+    holds = scale <= type_.args[1] and not fewer_before
     sql = cast_sql(operand.sql, type_) if holds else numerics.fitted(operand, type_)
     return operand.of(sql, type_, scale_shown=shown)
 
@@ -182,11 +181,9 @@ def _numeric_to_integer(operand: Typed, type_: SqlType) -> Typed:
 
 def _to_numeric(operand: Typed, type_: SqlType) -> Typed:
     if type_.args == NUMERIC_BARE:
-        # PostgreSQL's bare numeric keeps every digit; so do we, while there are digits.
-        exact = as_numeric(operand.type)
-        shown = operand.scale_shown
-        return operand.of(cast_sql(operand.sql, exact), exact, scale_shown=shown)
-    return operand.of(cast_sql(operand.sql, type_), type_)
+        # PostgreSQL's bare numeric keeps every digit; so do we.
+        return to_numeric(operand)
+    return operand.of(numerics.rounded(operand, type_), type_)
 
 
 def _numeric_to_text(operand: Typed, type_: SqlType) -> Typed:

@@ -55,9 +55,16 @@ def identifier(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+_DIGITS_MAX: Final = (
+    f"A numeric has at most {PRECISION_MAX}: round it, or write it as a text '…'::double precision."
+)
+
+
 def number(node: Any, text: str) -> Typed:
     """An unquoted number: the smallest of integer, bigint and numeric that holds it."""
     value = Decimal(text)
+    if abs(value.adjusted()) > 2 * PRECISION_MAX and value:
+        refuse(node, f"a number of more than {2 * PRECISION_MAX} digits", _DIGITS_MAX)
     if re.fullmatch(r"-?\d+", text):
         for type_ in (INTEGER, BIGINT):
             bound = 1 << (31 if type_ == INTEGER else 63)
@@ -71,7 +78,7 @@ def number(node: Any, text: str) -> Typed:
     whole, _, fraction = plain.lstrip("-").partition(".")
     precision, scale = len(whole.lstrip("0")) + len(fraction), len(fraction)
     if precision > PRECISION_MAX:
-        refuse(node, f"a number of {precision} digits", f"There are {PRECISION_MAX}.")
+        refuse(node, f"a number of {precision} digits", _DIGITS_MAX)
     type_ = numeric(max(precision, scale, 1), scale)
     return Typed(cast_sql(string(plain), type_), type_, node)
 
@@ -144,7 +151,9 @@ def _numeric(operand: Typed, text: str, type_: SqlType) -> Typed:
     value = text_form.from_text(text, BARE.arrow)
     assert isinstance(value, Decimal)
     if value.adjusted() > PRECISION_MAX or -int(value.as_tuple().exponent) > 2 * PRECISION_MAX:
-        raise OutOfRange(type_.postgres, text)
+        if type_ != BARE:
+            raise OutOfRange(type_.postgres, text)
+        refuse(operand.node, f"a number of more than {2 * PRECISION_MAX} digits", _DIGITS_MAX)
     plain = format(value, "f")
     shown = len(plain.partition(".")[2]) == type_.args[1]
     return operand.of(cast_sql(string(plain), type_), type_, scale_shown=shown)

@@ -93,6 +93,9 @@ def _round(node: Any, arguments: list[Typed]) -> Typed:
     places = _places(node, "round", arguments[1]) if len(arguments) > 1 else 0
     precision, scale = operand.type.args
     kept = max(0, min(scale, places))
+    if isinstance(operand.operation, numerics.Operation) and kept == places:
+        type_ = numeric(min(PRECISION_MAX, operand.operation.whole + 1 + kept), kept)
+        return Typed(numerics.rounded(operand, type_), type_, node)
     type_ = numeric(min(PRECISION_MAX, max(precision - scale + 1 + kept, -places + 1)), kept)
     return Typed(
         cast_sql(f"round({operand.sql}, {places})", type_), type_, node, scale_shown=places <= scale
@@ -119,7 +122,8 @@ def _trunc(node: Any, arguments: list[Typed]) -> Typed:
     if not 0 <= places <= scale:
         refuse(node, "trunc to more digits than there are, or to tens")
     type_ = numeric(max(1, precision - scale + places), places)
-    sql = f"CASE WHEN {x} < 0 THEN ceil({x}, {places}) ELSE floor({x}, {places}) END"
+    below = numerics.is_below_zero(operand)
+    sql = f"CASE WHEN {below} THEN ceil({x}, {places}) ELSE floor({x}, {places}) END"
     return Typed(cast_sql(f"({sql})", type_), type_, node)
 
 
@@ -127,9 +131,7 @@ def _sign(node: Any, arguments: list[Typed]) -> Typed:
     operand = _number(node, "sign", arguments[0])
     if operand.type.name != "numeric":
         refuse(node, "sign of what is no numeric", "Cast it to numeric.")
-    x = operand.sql
-    sql = f"CASE WHEN {x} > 0 THEN 1 WHEN {x} < 0 THEN -1 WHEN {x} = 0 THEN 0 END"
-    return Typed(cast_sql(f"({sql})", numeric(1, 0)), numeric(1, 0), node)
+    return Typed(cast_sql(f"signum({operand.sql})", numeric(1, 0)), numeric(1, 0), node)
 
 
 def _sqrt(node: Any, arguments: list[Typed]) -> Typed:

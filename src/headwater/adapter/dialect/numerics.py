@@ -28,6 +28,7 @@ which a join can still find its rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from headwater.adapter.dialect.literals import string
@@ -36,6 +37,7 @@ from headwater.adapter.dialect.typed import (
     BARE,
     BOOLEAN,
     PRECISION_MAX,
+    SCALE_KEPT,
     UNKNOWN,
     Typed,
     as_numeric,
@@ -43,18 +45,20 @@ from headwater.adapter.dialect.typed import (
 )
 from headwater.collection.types import SqlType, numeric
 
-SUM_SCALE_KEPT: Final = 24
 PRODUCT_SCALE_KEPT: Final = 18
 QUOTIENT_WHOLE_KEPT: Final = 14
 AVERAGE_WHOLE_KEPT: Final = 18
-"""What an operation has of the 38 digits in any case, if it needs it: of a sum and a product digits
-after the point, of a quotient and an average before it. A quotient is PostgreSQL's between 1e-8
-and 1e14, an average between 1e-4 and 1e18, whatever the types of the operands."""
+"""What an operation has of the 38 digits in any case, if it needs it: a product digits after the
+point (as a sum has, ``SCALE_KEPT``), a quotient and an average before it. A quotient is
+PostgreSQL's between 1e-8 and 1e14, an average between 1e-4 and 1e18, whatever the types are."""
 
 _QUOTIENT_DIGITS: Final = 16
 _GROUP: Final = 4
 """As in PostgreSQL: the least significant digits of a quotient, and the decimal digits in a digit
 of its own."""
+QUOTIENT_SCALE_MAX: Final = 28
+"""More digits after the point it has only with its operands: endpoints of materializations take 30,
+and what is computed from it needs room, too."""
 _COUNT_DIGITS: Final = 19
 _UNKNOWN: Final = "99"
 _SCALE_TEXT_MAX: Final = 4_000
@@ -90,12 +94,36 @@ def _shared(whole: int, scale: int, *, scale_kept: int) -> SqlType:
     return numeric(max(1, min(PRECISION_MAX, whole + kept)), min(kept, PRECISION_MAX))
 
 
-def _called(name: str, operands: Sequence[str], type_: SqlType, what: str) -> str:
-    """Return a call of a function that makes a numeric; ``what`` begins its error."""
-    words = f"{what} %; cast an operand to a numeric(p,s) of fewer digits, or to double precision"
-    precision, scale = type_.args
-    listed = ", ".join((*operands, str(precision), str(scale), string(words)))
-    return f"headwater_{name}({listed})"
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A function of ours over its operands, before a type is chosen for its value."""
+
+    name: str
+    operands: tuple[str, ...]
+    what: str
+    """It, in an error."""
+    whole: int
+    """How many digits before the point its value may have."""
+
+    def sql(self, type_: SqlType, *, rounds: bool = False) -> str:
+        """Its value in this type: all of it, or rounded."""
+        precision, scale = type_.args
+        words = string(f"{self.what} %; {_INSTEAD}")
+        constants = (str(precision), str(scale), words, str(rounds).upper())
+        return f"headwater_{self.name}({', '.join((*self.operands, *constants))})"
+
+
+_INSTEAD: Final = "round it (round(…, s), (…)::numeric(p,s)), or cast its operands to fewer digits"
+
+
+def rounded(operand: Typed, type_: SqlType) -> str:
+    """An integer or numeric in ``type_``, its fraction rounded half away from zero.
+
+    What an operation has found is rounded from all of its digits, whether or not they fit a type.
+    """
+    if isinstance(operand.operation, Operation):
+        return operand.operation.sql(type_, rounds=True)
+    return cast_sql(operand.sql, type_)
 
 
 def added(node: Any, sign: str, given: tuple[Typed, Typed]) -> Typed:
@@ -104,13 +132,14 @@ def added(node: Any, sign: str, given: tuple[Typed, Typed]) -> Typed:
     (p1, s1), (p2, s2) = left.type.args, right.type.args
     scale, whole = max(s1, s2), max(p1 - s1, p2 - s2) + 1
     if whole + scale <= PRECISION_MAX:
-        sql, type_ = f"({left.sql} {sign} {right.sql})", numeric(whole + scale, scale)
+        type_ = numeric(whole + scale, scale)
+        value = Typed(f"({left.sql} {sign} {right.sql})", type_, node)
     else:
-        type_ = _shared(whole, scale, scale_kept=SUM_SCALE_KEPT)
         name, what = ("total", "sum") if sign == "+" else ("difference", "difference")
-        sql = _called(name, (left.sql, right.sql), type_, _what(what, given))
-    shown = left.scale_shown and right.scale_shown and type_.args[1] == scale
-    return _with_scale(Typed(sql, type_, node, scale_shown=shown), "greatest({}, {})", left, right)
+        found = Operation(name, (left.sql, right.sql), _what(what, given), whole)
+        value = _of(node, found, _shared(whole, scale, scale_kept=SCALE_KEPT))
+    shown = left.scale_shown and right.scale_shown and value.type.args[1] == scale
+    return _with_scale(replace(value, scale_shown=shown), "greatest({}, {})", left, right)
 
 
 def multiplied(node: Any, given: tuple[Typed, Typed]) -> Typed:
@@ -118,13 +147,14 @@ def multiplied(node: Any, given: tuple[Typed, Typed]) -> Typed:
     left, right = map(exact, given)
     (p1, s1), (p2, s2) = left.type.args, right.type.args
     if p1 + p2 + 1 <= PRECISION_MAX:
-        sql, type_ = f"({left.sql} * {right.sql})", numeric(p1 + p2 + 1, s1 + s2)
+        value = Typed(f"({left.sql} * {right.sql})", numeric(p1 + p2 + 1, s1 + s2), node)
     else:
+        whole = p1 - s1 + p2 - s2
+        found = Operation("product", (left.sql, right.sql), _what("product", given), whole)
         kept = max(PRODUCT_SCALE_KEPT, s1, s2)
-        type_ = _shared(p1 - s1 + p2 - s2, s1 + s2, scale_kept=kept)
-        sql = _called("product", (left.sql, right.sql), type_, _what("product", given))
-    shown = left.scale_shown and right.scale_shown and type_.args[1] == s1 + s2
-    return _with_scale(Typed(sql, type_, node, scale_shown=shown), "({} + {})", left, right)
+        value = _of(node, found, _shared(whole, s1 + s2, scale_kept=kept))
+    shown = left.scale_shown and right.scale_shown and value.type.args[1] == s1 + s2
+    return _with_scale(replace(value, scale_shown=shown), "({} + {})", left, right)
 
 
 def divided(node: Any, given: tuple[Typed, Typed]) -> Typed:
@@ -134,20 +164,28 @@ def divided(node: Any, given: tuple[Typed, Typed]) -> Typed:
     whole, finest = p1 - s1 + s2, _finest(s1, p2 - s2)
     kept = max(PRECISION_MAX - min(whole, QUOTIENT_WHOLE_KEPT), s1, s2)
     type_ = _shared(whole, max(finest, s1, s2), scale_kept=kept)
-    return _quotient(node, left, right, type_, _what("quotient", given))
+    return _quotient(node, (left, right), type_, _what("quotient", given), whole)
 
 
 def _finest(scale: int, whole: int) -> int:
     """Return the most digits that PostgreSQL gives a quotient by operands of these digits."""
-    return _QUOTIENT_DIGITS + _GROUP * (-(-scale // _GROUP) - (-whole // _GROUP))
+    finest = _QUOTIENT_DIGITS + _GROUP * (-(-scale // _GROUP) - (-whole // _GROUP))
+    return min(finest, QUOTIENT_SCALE_MAX)
 
 
-def _quotient(node: Any, left: Typed, right: Typed, type_: SqlType, what: str) -> Typed:
+def _quotient(
+    node: Any, given: tuple[Typed, Typed], type_: SqlType, what: str, whole: int
+) -> Typed:
+    left, right = given
     scales = (display_scale(left), display_scale(right))
     listed = (left.sql, right.sql, *scales)
     digits = None if _UNKNOWN in scales else f"headwater_quotient_scale({', '.join(listed)})"
-    sql = _called("quotient", listed, type_, what)
-    return Typed(sql, type_, node, scale_shown=False, digits=_short(digits))
+    value = _of(node, Operation("quotient", listed, what, whole), type_)
+    return replace(value, scale_shown=False, digits=_short(digits))
+
+
+def _of(node: Any, found: Operation, type_: SqlType) -> Typed:
+    return Typed(found.sql(type_), type_, node, operation=found)
 
 
 def average(node: Any, argument: Typed, total: Typed, count: str) -> Typed:
@@ -157,7 +195,8 @@ def average(node: Any, argument: Typed, total: Typed, count: str) -> Typed:
     kept = max(PRECISION_MAX - min(whole, AVERAGE_WHOLE_KEPT), scale)
     type_ = _shared(whole, max(_finest(scale, _COUNT_DIGITS), scale), scale_kept=kept)
     number = Typed(cast_sql(count, numeric(_COUNT_DIGITS, 0)), numeric(_COUNT_DIGITS, 0), node)
-    return _quotient(node, total, number, type_, f"the average of {said(argument)}")
+    what = f"the average of {said(argument)}"
+    return _quotient(node, (total, number), type_, what, whole)
 
 
 def sum_of(argument: Typed, sql: str) -> Typed:
@@ -183,7 +222,8 @@ def remainder(node: Any, given: tuple[Typed, Typed]) -> Typed:
     shown = left.scale_shown and right.scale_shown
     sql = cast_sql(f"{left.sql} % {right.sql}", type_)
     if p1 - s1 + s2 > PRECISION_MAX:  # Spark finds no quotient of so many digits.
-        sql = _called("remainder", (left.sql, right.sql), type_, _what("remainder", given))
+        what = _what("remainder", given)
+        sql = Operation("remainder", (left.sql, right.sql), what, PRECISION_MAX).sql(type_)
     value = Typed(sql, type_, node, scale_shown=shown)
     return _with_scale(value, "greatest({}, {})", left, right)
 
@@ -193,8 +233,8 @@ def negated(node: Any, operand: Typed) -> Typed:
     if operand.type.args[0] <= _NEGATED_DIGITS_MAX:
         sql = f"(- {operand.sql})"
     else:
-        zero = cast_sql("'0'", numeric(1, 0))
-        sql = _called("difference", (zero, operand.sql), operand.type, "a negative number")
+        operands = (cast_sql("'0'", numeric(1, 0)), operand.sql)
+        sql = Operation("difference", operands, "a negative number", 0).sql(operand.type)
     value = Typed(sql, operand.type, node, scale_shown=operand.scale_shown)
     return value.showing(operand.digits)
 
@@ -204,9 +244,14 @@ def absolute(node: Any, operand: Typed) -> Typed:
     x = operand.sql
     sql = f"abs({x})"
     if operand.type.args[0] > _NEGATED_DIGITS_MAX:
-        sql = f"(CASE WHEN {x} < 0 THEN {negated(node, operand).sql} ELSE {x} END)"
+        sql = f"(CASE WHEN {is_below_zero(operand)} THEN {negated(node, operand).sql} ELSE {x} END)"
     value = Typed(sql, operand.type, node, scale_shown=operand.scale_shown)
     return value.showing(operand.digits)
+
+
+def is_below_zero(operand: Typed) -> str:
+    """Whether a numeric is negative; beside a zero, Spark does not see the last of 38 digits."""
+    return f"signum({operand.sql}) < 0"
 
 
 def _what(name: str, given: tuple[Typed, Typed]) -> str:
@@ -224,9 +269,10 @@ def exact(operand: Typed) -> Typed:
 
 def fitted(operand: Typed, type_: SqlType) -> str:
     """An integer or numeric in a type with fewer digits; what does not fit is an error."""
-    value, (precision, scale) = exact(operand), type_.args
-    what = f"a value of {said(operand)} where {precision - scale} and {scale} digits are left"
-    return _called("fitted", (value.sql,), type_, what)
+    what = (
+        f"a value of {said(operand)} beside others that need {type_.args[1]} digits after the point"
+    )
+    return Operation("fitted", (exact(operand).sql,), what, 0).sql(type_)
 
 
 # --- display scales -------------------------------------------------------------------------------
@@ -291,7 +337,8 @@ def _parts(operand: Typed) -> tuple[str, str]:
     As whole numbers, and as fractions, any two have a type in common.
     """
     one, x = cast_sql("'1'", numeric(1, 0)), operand.sql
-    if not operand.type.args[1]:
+    scale = operand.type.args[1]
+    if not scale:
         # Not a constant: it is NULL where the operand is.
-        return x, f"({x} % {one})"
-    return f"floor({x})", f"pmod({x}, {one})"
+        return x, cast_sql(f"{x} % {one}", numeric(1, 1))
+    return f"floor({x})", cast_sql(f"pmod({x}, {one})", numeric(scale, scale))

@@ -34,6 +34,8 @@ UNKNOWN: Final = scalar("void")
 
 BARE: Final = numeric(*NUMERIC_BARE)
 PRECISION_MAX: Final = 38
+SCALE_KEPT: Final = 24
+"""Digits after the point that a type of several numerics has, however many they have before it."""
 
 INTEGERS: Final = (SMALLINT, INTEGER, BIGINT)
 FLOATS: Final = (REAL, DOUBLE)
@@ -52,6 +54,8 @@ class Typed:
     scale_shown: bool = True
     digits: str | None = None
     """Digits after the point that PostgreSQL's value carries, as Spark SQL, where it is known."""
+    operation: object = field(default=None, repr=False, compare=False)
+    """What the value was found by, where that may have found more digits than the type has."""
 
     @property
     def is_null(self) -> bool:
@@ -89,8 +93,9 @@ def common_number(left: SqlType, right: SqlType, *, operator: bool = False) -> S
         return DOUBLE
     if high.name == "numeric":
         (p1, s1), (p2, s2) = as_numeric(low).args, high.args
-        scale = max(s1, s2)
-        return numeric(min(PRECISION_MAX, max(p1 - s1, p2 - s2) + scale), scale)
+        whole, scale = max(p1 - s1, p2 - s2), max(s1, s2)
+        scale = min(scale, max(SCALE_KEPT, PRECISION_MAX - whole))
+        return numeric(min(PRECISION_MAX, whole + scale), scale)
     return high
 
 

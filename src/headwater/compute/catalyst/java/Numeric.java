@@ -27,8 +27,8 @@ import scala.runtime.AbstractFunction1;
 /**
  * Arithmetic of numerics as PostgreSQL has it, in a type that was chosen before; numerics.py says what each means.
  *
- * The last three arguments of what makes a numeric are literals: precision and scale of its type, and what
- * the operation is called if a value does not fit. Such a value is an error of the row.
+ * The last four arguments of what makes a numeric are literals: precision and scale of its type, what is said
+ * if a value does not fit, and whether it may be rounded to the scale. What does not fit is an error of the row.
  */
 public final class Numeric extends Expression implements java.io.Serializable {
     private static final String PREFIX = "headwater_";
@@ -84,6 +84,10 @@ public final class Numeric extends Expression implements java.io.Serializable {
 
     private int scale() {
         return ((Integer) constant(1)).intValue();
+    }
+
+    private boolean rounds() {
+        return Boolean.TRUE.equals(constant(3));
     }
 
     public Seq children() {
@@ -169,8 +173,10 @@ public final class Numeric extends Expression implements java.io.Serializable {
         return x.abs().movePointLeft(GROUP * weight(x)).toBigInteger();
     }
 
+    /** The value in its type; nothing of it is lost but what it is asked to round away. */
     private Decimal fitted(BigDecimal value) {
-        BigDecimal plain = value.signum() == 0 ? BigDecimal.ZERO : value.stripTrailingZeros();
+        BigDecimal kept = rounds() ? value.setScale(scale(), RoundingMode.HALF_UP) : value;
+        BigDecimal plain = kept.signum() == 0 ? BigDecimal.ZERO : kept.stripTrailingZeros();
         int whole = plain.precision() - plain.scale();
         if (plain.scale() > scale()) {
             throw error("needs " + plain.scale() + " digits after the point, and " + scale() + " fit");
