@@ -21,7 +21,7 @@ from tests.logic.story import WireStory
 pytestmark = pytest.mark.spark
 
 LOGIC = Path(__file__).resolve().parents[1] / "logic"
-EVERY_TIME = collect(LOGIC / "portable_on_spark")
+EVERY_TIME = [*collect(LOGIC / "portable_on_spark"), *collect(LOGIC / "ours_on_spark")]
 SOAKED = [path for path in collect(LOGIC) if path not in EVERY_TIME]
 
 
