@@ -70,7 +70,7 @@ def test_drivers_say_how_many_rows(server: WireServer) -> None:
         def asked(query: str, values: Any) -> list[int]:
             return [row[0] for row in connection.execute(query.encode(), values)]
 
-        asked_of = postgresql.psycopg.dialect()
+        dialect: Any = postgresql.psycopg.dialect
         connection.execute("CREATE TABLE t (id int PRIMARY KEY)")
         connection.execute("INSERT INTO t VALUES (1), (2), (3), (4)")
         for form in ("%s", "%t", "%b", "%b::integer", "CAST(%t AS bigint)", "(%b)"):
@@ -82,7 +82,7 @@ def test_drivers_say_how_many_rows(server: WireServer) -> None:
             (some.offset(3).fetch(2), [4]),
             (within, [3]),
         ):
-            written = wanted.compile(dialect=asked_of)
+            written = wanted.compile(dialect=dialect())
             assert asked(str(written), written.params) == rows, str(written)
         with pytest.raises(psycopg.errors.InvalidRowCountInLimitClause):
             asked("SELECT id FROM t LIMIT %s::integer", (-1,))
