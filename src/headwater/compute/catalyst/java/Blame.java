@@ -26,6 +26,7 @@ public final class Blame {
         "org.apache.spark.unsafe.array.",
         "org.apache.spark.unsafe.types.",
         "headwater.Bounded",
+        "headwater.Grammar",
         "headwater.Moments",
         "headwater.Reader",
     };
