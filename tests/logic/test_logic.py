@@ -4,7 +4,8 @@
 is expected of us is what it answers (``tests/integration/test_logic_postgres.py``; with
 ``REWRITE=1`` it writes that down). ``ours`` files have what PostgreSQL does not: times, sessions
 side by side, views that are kept. Here queries are evaluated by DuckDB behind the real core and the
-real wire; ``tests/spark/test_logic_spark.py`` runs the same files on Spark.
+real wire; ``tests/spark/test_logic_spark.py`` runs the same files on Spark, and ``ours_on_spark``,
+which need it.
 """
 
 from __future__ import annotations

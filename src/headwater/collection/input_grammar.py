@@ -183,11 +183,11 @@ UNSUPPORTED: Final[dict[str, tuple[tuple[str, str, str], ...]]] = {
             "Use NULL, or a date that nothing else has.",
         ),
         (
-            r"\s*(?:now|today|tomorrow|yesterday)\b.*",
+            r"\s*(?:now|today|tomorrow|yesterday)(?:\s+\d{1,2}:[\d:.]+)?\s*",
             "a date that depends on when it is read",
             "Write now() or current_date where the query is read.",
         ),
-        (r"\s*j\d+.*", "a Julian day", "Write year, month and day."),
+        (r"\s*j\d+\s*", "a Julian day", "Write year, month and day."),
         (r".*\ballballs\b.*", "a time of day in words", "Write 00:00 UTC."),
     ),
 }

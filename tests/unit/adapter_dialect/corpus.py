@@ -138,6 +138,11 @@ def _expressions() -> Iterator[str]:
         *("substr(s, -2147483648, 2147483647)", "left(s, -2147483648)", "right(s, -2147483648)"),
         *("left(s, -2147483647)", "right(s, -2147483647)", "substr(s, 2147483647, 2147483647)"),
         "substr(case when b then s end, g, case when b then 2 else -1 end)",
+        *("split_part(null, w, 0)", "make_date(null, 13, 45)", "null::int / 0", "repeat(null, g)"),
+        "mod(case when b then i4 end, case when b then 3 else 0 end)",
+        "split_part(case when b then w end, '.', case when b then 1 else 0 end)",
+        "make_date(case when b then 2024 end, case when b then 2 else 13 end, 3)",
+        *("lpad(null, 3)", "strpos(null, s)", "sqrt(null)", "to_char(null::date, 'YYYY')"),
         *("- (2147483648)", "-2147483648", "-(-(2147483648))", "-9223372036854775808", "- (1.5)"),
         *(
             "cast(i4 as text)",

@@ -243,8 +243,6 @@ def _positioned(call: Call) -> Typed:
 
 
 def _needs_order(call: Call) -> None:
-    if call.window is None:
-        refuse(call.node, f"{call.name} without OVER")
     if not call.window_ordered:
         refuse(call.node, f"{call.name} over rows in no order", "Add ORDER BY to the window.")
 

@@ -278,11 +278,12 @@ class Expressions:
         if isinstance(operand_node, exp.Tuple):
             refuse(node, "rows IN a query", "Use EXISTS.")
         operand = self.translate(operand_node, scope)
-        _, columns = self._queries.nested(query, scope)
+        text, columns = self._queries.nested(query, scope)
         if len(columns) != 1:
             refuse(node, "IN a query of several columns")
         type_ = common(node, [operand, Typed("", columns[0].type, node)])
-        text, _ = self._queries.nested(query, scope, [type_])
+        if columns[0].type != type_:  # Else of queries in one another each would be read again.
+            text, _ = self._queries.nested(query, scope, [type_])
         return coerce(operand, type_), text
 
     # --- queries and cases ------------------------------------------------------------------------

@@ -21,7 +21,6 @@ from headwater.adapter.dialect.refusal import (
     only,
     position,
     refuse,
-    refused,
 )
 from headwater.adapter.dialect.scope import Column, Scope, Source
 from headwater.adapter.dialect.signatures import no_function
@@ -135,8 +134,6 @@ class FromClause:
 
     def _item(self, node: Any) -> tuple[str, Source]:
         match node:
-            case exp.Table():
-                return self._table(node)
             case exp.Subquery():
                 only(node, "this", "alias")
                 if not isinstance(node.this, exp.Query | exp.Values):
@@ -153,7 +150,7 @@ class FromClause:
                 only(node, "expressions", "alias")
                 return self._unnest(node)
             case _:
-                raise refused(node, f"{node.key} in FROM")
+                return self._table(node)
 
     def _table(self, node: Any) -> tuple[str, Source]:
         only(node, "this", "db", "catalog", "alias")

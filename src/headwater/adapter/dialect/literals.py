@@ -124,11 +124,6 @@ def _read(operand: Typed, text: str, type_: SqlType) -> Typed:
     if type_ not in (BOOLEAN, *INTEGERS, *FLOATS, DATE, TIMESTAMP, TIMESTAMPTZ, BYTEA):
         refuse(operand.node, f"a literal of type {type_.postgres}")
     value = text_form.from_text(text, type_.arrow)
-    if type_ in INTEGERS:
-        bound = 1 << (type_.arrow.bit_width - 1)
-        assert isinstance(value, int)
-        if not -bound <= value < bound:
-            raise OutOfRange(type_.postgres, text)
     match value:
         case bool():
             return operand.of("TRUE" if value else "FALSE", type_)

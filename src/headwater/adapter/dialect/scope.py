@@ -66,13 +66,16 @@ class Aliases:
     """The aliases of one finished text; none is given twice, in whatever case."""
 
     taken: set[str] = field(default_factory=set)
+    counts: dict[str, int] = field(default_factory=dict)
+    """Up to where the numbers behind a name are taken."""
 
     def fresh(self, name: str) -> str:
         """``name``, or the next free one after it."""
-        candidate, count = name, 1
+        candidate, count = name, self.counts.get(name.lower(), 1)
         while candidate.lower() in self.taken:
             count += 1
             candidate = f"{name}_{count}"
+        self.counts[name.lower()] = count
         self.taken.add(candidate.lower())
         return candidate
 

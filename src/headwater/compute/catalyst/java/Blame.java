@@ -27,6 +27,7 @@ public final class Blame {
         "org.apache.spark.unsafe.types.",
         "headwater.Bounded",
         "headwater.Numeric",
+        "headwater.Grammar",
         "headwater.Moments",
         "headwater.Reader",
     };

@@ -24,7 +24,7 @@ import scala.runtime.AbstractFunction1;
  *
  * A function of its argument alone: no setting and no time zone of a session has a part in it.
  */
-public final class Reading extends Expression {
+public final class Reading extends Expression implements java.io.Serializable {
     private static final String NAME = "headwater_read";
 
     private final Reader reader;
