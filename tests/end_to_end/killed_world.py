@@ -3,8 +3,10 @@
 Each client is a thread with connections of its own; when it loses one it connects to whoever serves
 now. What they do:
 
-- *lists*: read some lists, append to some of those (``testing/serial_order.py`` checks the order);
-- *transfers*: move money between accounts and write that down, in one transaction;
+- *lists*: read lists and append to them, several times in a transaction, and go back to savepoints
+  (``testing/serial_order.py`` checks the order, and that each reads what it has written);
+- *transfers*: take money from one account and give it to another, by an UPDATE each, look at the
+  total in between, and write it down, in one transaction;
 - *shifts*: of two on duty one may go, if it saw that the other is there (write skew);
 - *counts*: add one to a number, as anybody does or ``AS OF`` a time of their own: no two are told
   the same, and who comes later is told more;
@@ -30,7 +32,7 @@ from typing import Any, Final
 
 import psycopg
 
-from headwater.testing.serial_order import Happened, violation
+from headwater.testing.serial_order import Append, Back, Happened, Mark, Read, Step, violation
 
 LISTS: Final = ("a0", "a1", "b0", "b1")
 ACCOUNTS: Final = 4
@@ -158,32 +160,49 @@ class World:
     # ---- what they do ------------------------------------------------------------------------
 
     def append(self, random: Random, connection: Connection) -> None:
-        """Read some lists, perhaps append to some of them, at most one of each table."""
-        keys = random.sample(LISTS, random.randint(1, 3))
-        chosen = {key[0]: key for key in keys if random.random() < 0.5}
-        appends = {key: next(self.numbers) for key in chosen.values()}
-        reads: dict[str, tuple[int, ...]] = {}
+        """Read some lists and append to some, several times to one; perhaps take some back."""
+        steps: list[Step] = []
 
         def body() -> None:
-            for key in keys:
-                reads[key] = read_list(connection, key)
-            for key, element in appends.items():
-                text = ",".join(map(str, (*reads[key], element)))
-                connection.execute(f"UPDATE {key[0]} SET v = '{text}' WHERE k = {key[1]}")
+            for _ in range(random.randint(1, 4)):
+                steps.extend(self._step(random, connection))
+
+        def appended() -> set[int]:
+            return {step.element for step in steps if isinstance(step, Append)}
 
         try:
             done = self.attempt(connection, body)
         except Lost as lost:
             attempt = lost.args[0]
             if attempt.sent_commit:
-                self.history.append(Happened(attempt.begin, None, {}, appends))
+                self.history.append(Happened(attempt.begin, None, tuple(steps)))
             else:
-                self.never.update(appends.values())
+                self.never.update(appended())
             raise
         if done is not None:
-            self.history.append(Happened(done.begin, time.monotonic(), reads, appends))
+            self.history.append(Happened(done.begin, time.monotonic(), tuple(steps)))
         else:
-            self.never.update(appends.values())
+            self.never.update(appended())
+
+    def _step(self, random: Random, connection: Connection) -> Iterator[Step]:
+        key, element = random.choice(LISTS), next(self.numbers)
+        match random.choice(("read", "append", "append, read", "take back")):
+            case "read":
+                yield Read(key, read_list(connection, key))
+            case "append":
+                append_to(connection, key, element)
+                yield Append(key, element)
+            case "append, read":
+                append_to(connection, key, element)
+                yield Append(key, element)
+                yield Read(key, read_list(connection, key))
+            case _:
+                connection.execute("SAVEPOINT s")
+                yield Mark()
+                append_to(connection, key, element)
+                yield Append(key, element)
+                connection.execute("ROLLBACK TO s")
+                yield Back()
 
     def transfer(self, random: Random, connection: Connection) -> None:
         """Move money, and write that down."""
@@ -191,13 +210,11 @@ class World:
         amount, number = random.randint(1, 9), next(self.numbers)
 
         def body() -> None:
-            new = []
             for k, change in ((source, -amount), (target, amount)):
-                found = connection.execute(f"SELECT v FROM account WHERE k = {k}").fetchone()
-                assert found is not None
-                new.append(f"({k}, {found[0] + change})")
-            update = "ON CONFLICT (k) DO UPDATE SET v = excluded.v"
-            connection.execute(f"INSERT INTO account VALUES {', '.join(new)} {update}")
+                connection.execute(f"UPDATE account SET v = v + {change} WHERE k = {k}")
+            (total,) = connection.execute("SELECT sum(v) FROM account").fetchone() or (None,)
+            if total != ACCOUNTS * BALANCE:
+                self.wrong.append(f"in a transfer there is {total} altogether")
             entry = (number, source, target, amount)
             connection.execute(f"INSERT INTO ledger VALUES {entry}")
 
@@ -383,6 +400,12 @@ def read_list(connection: Connection, key: str) -> tuple[int, ...]:
     row = connection.execute(f"SELECT v FROM {key[0]} WHERE k = {key[1]}").fetchone()
     assert row is not None
     return tuple(int(element) for element in row[0].split(",") if element)
+
+
+def append_to(connection: Connection, key: str, element: int) -> None:
+    """Append to a list."""
+    longer = f"CASE v WHEN '' THEN '{element}' ELSE v || ',{element}' END"
+    connection.execute(f"UPDATE {key[0]} SET v = {longer} WHERE k = {key[1]}")
 
 
 @contextmanager

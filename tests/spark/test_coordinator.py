@@ -35,7 +35,7 @@ class Sql:
 
     def __call__(self, sql: str) -> list[tuple[Any, ...]]:
         rows: list[tuple[Any, ...]] = []
-        for statement, text in parse_for_session(sql):
+        for statement, text in parse_for_session(sql, self.session.dialect):
             for batch in self.session.execute(statement, text).batches:
                 rows.extend(zip(*(column.to_pylist() for column in batch.columns), strict=True))
         return sorted(rows, key=repr)
@@ -171,6 +171,39 @@ def test_views_of_a_block_share_what_they_arrange_and_are_made_for_its_commit(sq
     sql("INSERT INTO r VALUES (2, 100)")
     assert sql("SELECT m FROM top") == [(123,)]
     assert sql("SELECT k FROM j WHERE s = 123") == [(2,)]
+
+
+def test_a_transaction_reads_its_own_writes_of_large_tables_and_through_views(sql: Sql) -> None:
+    sql("CREATE TABLE t (k bigint PRIMARY KEY, g bigint, x bigint)")
+    sql("CREATE TABLE u (x bigint, s text)")
+    sql("SET dialect = spark")
+    sql("INSERT INTO t SELECT id, id % 10, 1 FROM range(30000)")
+    sql("INSERT INTO u SELECT id, 'abc' FROM range(30000)")
+    sql("SET dialect = postgres")
+    sql("CREATE VIEW odd AS SELECT k, g, x FROM t WHERE k % 2 = 1")
+    sql("CREATE MATERIALIZED VIEW sums AS SELECT g, sum(x) AS s, count(*) AS n FROM odd GROUP BY g")
+    sql("CREATE MATERIALIZED VIEW top AS WITH r AS (SELECT max(s) AS m FROM sums) SELECT m FROM r")
+    sql("BEGIN")
+    sql("UPDATE t SET x = x + 5 WHERE k IN (1, 2)")
+    sql("UPDATE t SET x = x + 5 WHERE k = 1")
+    sql("DELETE FROM t WHERE k = 3; INSERT INTO t VALUES (30001, 1, 100)")
+    sql("DELETE FROM u WHERE x = 7; INSERT INTO u VALUES (5, 'abc'), (5, 'abc')")
+    assert sql("SELECT count(*), sum(x) FROM t") == [(30_000, 30_000 + 10 + 5 - 1 + 100)]
+    assert sql("SELECT count(*), count(DISTINCT x), sum(x) FROM u") == [
+        (30_001, 29_999, 30_000 * 29_999 // 2 - 7 + 10)
+    ]
+    assert sql("SELECT s, n FROM sums WHERE g = 1") == [(3_110, 3_001)]
+    assert sql("SELECT m FROM top") == [(3_110,)]
+    assert sql("SELECT s - m FROM sums JOIN top ON s = m") == [(0,)]
+    assert sql("SELECT x FROM t WHERE k = 1") == [(11,)]
+    # Many rows: what is on top is no longer little.
+    sql("UPDATE t SET x = x + 1; UPDATE t SET g = g + 1 WHERE k > 20000")
+    sql("INSERT INTO u SELECT k, 'new' FROM t; DELETE FROM u WHERE s = 'abc'")
+    assert sql("SELECT count(*), sum(x) FROM t") == [(30_000, 60_114)]
+    found = sql("SELECT g, s, n FROM sums"), sql("SELECT count(*), sum(x) FROM u")
+    sql("COMMIT")
+    assert (sql("SELECT g, s, n FROM sums"), sql("SELECT count(*), sum(x) FROM u")) == found
+    assert sql("SELECT x FROM t WHERE k = 1") == [(12,)]
 
 
 def test_a_subscription_to_a_view_adds_up_to_it(sql: Sql) -> None:

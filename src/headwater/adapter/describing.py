@@ -19,6 +19,7 @@ from headwater.adapter.pgwire.backend import Column, Description
 from headwater.adapter.pgwire.wire_types import TEXT_OID, of_oid
 from headwater.adapter.shadow.classify import is_catalog_query
 from headwater.adapter.shadow.errors import PostgresRejected
+from headwater.adapter.sql import row_locks
 from headwater.adapter.sql.statements import Returned
 from headwater.adapter.sql.tokens import Cursor, split
 from headwater.adapter.sql.trees import strip_as_of
@@ -39,7 +40,7 @@ def described(
     (source,) = split(sql)
     if not any(Cursor(source).peek(word) for word in _ANALYSED):
         return None
-    source, _ = strip_as_of(source)
+    source, _ = row_locks.strip(strip_as_of(source)[0])  # The role that analyses only reads.
     try:
         analysis = queries.analyse(source.text, parameter_oids, state)
     except (PostgresRejected, CatalogUnavailable):

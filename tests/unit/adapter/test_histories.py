@@ -9,15 +9,18 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from random import Random
 
 import pytest
 
+from headwater.adapter import group_commit
 from headwater.adapter.errors import SerializationFailure, WriteInThePast
+from headwater.adapter.overlay import Overlays
+from headwater.adapter.transaction import Transaction
 from headwater.base.clock import SystemClock
 from headwater.base.errors import HeadwaterError
-from headwater.testing.serial_order import Happened, violation
+from headwater.testing.serial_order import Append, Back, Happened, Mark, Read, Step, violation
 from headwater.testing.sql_server import SqlServer, SqlSession
 from tests.seeds import seeds
 
@@ -29,41 +32,74 @@ KEYS = ("a0", "a1", "b0", "b1")  # of table a and of table b
 
 def test_the_checker_accepts_what_is_in_order() -> None:
     history = [
-        Happened(0, 1, appends={"a0": 1}),
-        Happened(2, 3, reads={"a0": (1,)}, appends={"a0": 2}),
-        Happened(2, 5, reads={"a0": (1,)}),
-        Happened(4, None, appends={"a0": 3}),
+        Happened(0, 1, (Append("a0", 1),)),
+        Happened(2, 3, (Read("a0", (1,)), Append("a0", 2), Append("a0", 3), Read("a0", (1, 2, 3)))),
+        Happened(2, 5, (Read("a0", (1,)),)),
+        Happened(4, None, (Append("a0", 4),)),
+        Happened(6, 7, (Append("b0", 5), Mark(), Append("b0", 6), Read("b0", (5, 6)), Back())),
     ]
-    assert violation(history, {"a0": (1, 2, 3)}) is None
-    assert violation(history, {"a0": (1, 2)}) is None
+    assert violation(history, {"a0": (1, 2, 3, 4), "b0": (5,)}) is None
+    assert violation(history, {"a0": (1, 2, 3), "b0": (5,)}) is None
 
 
 @pytest.mark.parametrize(
     ("history", "final", "what"),
     [
-        ([Happened(0, 1, appends={"a": 1})], {"a": ()}, "lost"),
+        ([Happened(0, 1, (Append("a", 1),))], {"a": ()}, "lost"),
         (
-            [Happened(0, 1, appends={"a": 1}), Happened(2, 3, reads={"a": ()})],
+            [Happened(0, 1, (Append("a", 1),)), Happened(2, 3, (Read("a", ()),))],
             {"a": (1,)},
             "cycle",  # A stale read.
         ),
         (
             [
-                Happened(0, 9, reads={"a": (), "b": ()}, appends={"a": 1}),
-                Happened(0, 9, reads={"a": (), "b": ()}, appends={"b": 2}),
+                Happened(0, 9, (Read("a", ()), Read("b", ()), Append("a", 1))),
+                Happened(0, 9, (Read("a", ()), Read("b", ()), Append("b", 2))),
             ],
             {"a": (1,), "b": (2,)},
             "cycle",  # Write skew.
         ),
         (
             [
-                Happened(0, 9, appends={"a": 1, "b": 2}),
-                Happened(0, 9, reads={"a": (1,), "b": ()}),
+                Happened(0, 9, (Append("a", 1), Append("b", 2))),
+                Happened(0, 9, (Read("a", (1,)), Read("b", ()))),
             ],
             {"a": (1,), "b": (2,)},
             "cycle",  # Half of a transaction.
         ),
-        ([Happened(0, 1, reads={"a": (5,)})], {"a": (4,)}, "no beginning"),
+        (
+            [
+                Happened(0, 9, (Append("a", 1), Append("a", 2))),
+                Happened(0, 9, (Read("a", (1,)),)),
+            ],
+            {"a": (1, 2)},
+            "cycle",  # Half of what it did to one list.
+        ),
+        (
+            [
+                Happened(0, 9, (Append("a", 1), Append("a", 3))),
+                Happened(0, 9, (Append("a", 2),)),
+            ],
+            {"a": (1, 2, 3)},
+            "cycle",  # Somebody in the middle of it.
+        ),
+        ([Happened(0, 1, (Read("a", (5,)),))], {"a": (4,)}, "no beginning"),
+        ([Happened(0, 1, (Append("a", 1), Read("a", ())))], {"a": (1,)}, "its own"),
+        (
+            [Happened(0, 1, (Mark(), Append("a", 1), Back(), Read("a", (1,))))],
+            {"a": (1,)},
+            "nobody appended",  # What was taken back is there.
+        ),
+        (
+            [Happened(0, None, (Append("a", 1), Append("b", 2), Append("a", 3)))],
+            {"a": (1,)},
+            "lost",
+        ),
+        (
+            [Happened(0, 1, (Append("a", 1),)), Happened(0, 1, (Read("a", ()), Read("a", (1,))))],
+            {"a": (1,)},
+            "within a transaction",
+        ),
     ],
 )
 def test_the_checker_finds_what_is_not(
@@ -75,6 +111,18 @@ def test_the_checker_finds_what_is_not(
 
 
 # ---- clients -------------------------------------------------------------------------------------
+
+
+TAKE_BACK = "take back"
+STEPS = ("read", "read all", "read, append", "append", "append, read", TAKE_BACK)
+
+
+def elements_of(text: str) -> tuple[int, ...]:
+    return tuple(int(element) for element in text.split(",") if element)
+
+
+def appended(element: int) -> str:
+    return f"CASE v WHEN '' THEN '{element}' ELSE v || ',{element}' END"
 
 
 class Lists:
@@ -93,7 +141,12 @@ class Lists:
 
     def read(self, sql: SqlSession, key: str) -> tuple[int, ...]:
         ((text,),) = sql(f"SELECT v FROM {key[0]} WHERE k = {key[1]}")
-        return tuple(int(element) for element in text.split(",") if element)
+        return elements_of(text)
+
+    def wrong(self) -> str | None:
+        """Say what is wrong with all that the clients saw."""
+        sql = self.server.session()
+        return violation(self.history, {key: self.read(sql, key) for key in KEYS})
 
     def take_over(self) -> None:
         self.stopped.append(self.server)
@@ -104,30 +157,55 @@ class Lists:
             server.stop()
 
     def transaction(self, random: Random, sql: SqlSession) -> None:
-        """Read some lists, perhaps append to some of those, at most one of each table."""
-        keys = random.sample(KEYS, random.randint(1, 3))
-        chosen = {key[0]: key for key in keys if random.random() < 0.5}
-        appends = {key: next(self.elements) for key in chosen.values()}
-        begin, reads = time.monotonic(), {}
+        """Read lists and append to them, in any order; perhaps take some of it back."""
+        begin, steps = time.monotonic(), list[Step]()
         try:
-            if len(keys) > 1 or appends:
-                sql("BEGIN")
-            for key in keys:
-                reads[key] = self.read(sql, key)
-            for key, element in appends.items():
-                text = ",".join(map(str, (*reads[key], element)))
-                sql(f"UPDATE {key[0]} SET v = '{text}' WHERE k = {key[1]}")
-            if len(keys) > 1 or appends:
-                sql("COMMIT")
+            sql("BEGIN")
+            for kind in random.choices(STEPS, k=random.randint(1, 5)):
+                steps += self.step(random, sql, kind)
+            sql("COMMIT")
         except SerializationFailure:
             sql("ROLLBACK")
             self.refused += 1
             return
         except HeadwaterError:
             # Its server is gone: what it had asked to write may be there or not.
-            self.history.append(Happened(begin, None, {}, appends))
+            self.history.append(Happened(begin, None, tuple(steps)))
             raise
-        self.history.append(Happened(begin, time.monotonic(), reads, appends))
+        self.history.append(Happened(begin, time.monotonic(), tuple(steps)))
+
+    def step(self, random: Random, sql: SqlSession, kind: str) -> Iterator[Step]:
+        """Do something in a transaction."""
+        key, element = random.choice(KEYS), next(self.elements)
+        where = f"WHERE k = {key[1]}"
+        match kind:
+            case "read":
+                yield Read(key, self.read(sql, key))
+            case "read all":  # By a query over the table.
+                rows = sql(f"SELECT k, v FROM {key[0]} ORDER BY k")
+                yield from (Read(f"{key[0]}{k}", elements_of(text)) for k, text in rows)
+            case "read, append":
+                before = self.read(sql, key)
+                yield Read(key, before)
+                text = ",".join(map(str, (*before, element)))
+                sql(f"UPDATE {key[0]} SET v = '{text}' {where}")
+                yield Append(key, element)
+            case "append":
+                sql(f"UPDATE {key[0]} SET v = {appended(element)} {where}")
+                yield Append(key, element)
+            case "append, read":
+                ((text,),) = sql(f"UPDATE {key[0]} SET v = {appended(element)} {where} RETURNING v")
+                yield Append(key, element)
+                yield Read(key, elements_of(text))
+            case _:
+                assert kind == TAKE_BACK
+                sql("SAVEPOINT s")
+                yield Mark()
+                yield from self.step(random, sql, random.choice(("append", "read, append")))
+                if random.random() < 0.5:
+                    yield Read(key, self.read(sql, key))
+                sql("ROLLBACK TO s")
+                yield Back()
 
     def append_as_of(self, random: Random, sql: SqlSession) -> None:
         """Append to a list at a time of one's own, which is now or soon."""
@@ -136,18 +214,17 @@ class Lists:
         when = SystemClock().now_ms() + random.randint(0, 4)
         try:
             ((text,),) = sql(
-                f"UPDATE {key[0]} SET v = CASE v WHEN '' THEN '{element}' ELSE v || ',{element}'"
-                f" END WHERE k = {key[1]} RETURNING v AS OF {when}"
+                f"UPDATE {key[0]} SET v = {appended(element)} WHERE k = {key[1]} RETURNING v"
+                f" AS OF {when}"
             )
         except (SerializationFailure, WriteInThePast):
             self.refused += 1
             return
         except HeadwaterError:
-            self.history.append(Happened(begin, None, {}, {key: element}))
+            self.history.append(Happened(begin, None, (Append(key, element),)))
             raise
-        elements = tuple(map(int, text.split(",")))
-        assert elements[-1] == element
-        self.history.append(Happened(begin, time.monotonic(), {key: elements[:-1]}, {key: element}))
+        steps = (Append(key, element), Read(key, elements_of(text)))
+        self.history.append(Happened(begin, time.monotonic(), steps))
 
 
 def run_clients(count: int, client: Callable[[int], None]) -> None:
@@ -176,15 +253,94 @@ def test_appends_to_lists_are_strictly_serializable(seed: int) -> None:
 
     def client(number: int) -> None:
         random, sql = Random(f"{seed}/{number}"), lists.server.session()
-        for _ in range(20):
+        for _ in range(12):
             lists.transaction(random, sql)
 
     try:
         run_clients(5, client)
+        assert lists.wrong() is None
         sql = lists.server.session()
-        final = {key: lists.read(sql, key) for key in KEYS}
-        assert violation(lists.history, final) is None
-        assert sum(len(elements) for elements in final.values()) > 10
+        assert sum(len(lists.read(sql, key)) for key in KEYS) > 10
+    finally:
+        lists.stop()
+
+
+# ---- planted defects: the checker finds what a server does that has them -------------------------
+
+
+def skewed(lists: Lists) -> None:
+    """Two read both lists of a table and append to one each, at the same time."""
+    begin, clients = time.monotonic(), [lists.server.session() for _ in range(2)]
+    for sql in clients:
+        sql("BEGIN")
+    steps = [[Read(k, lists.read(sql, k)) for k in ("a0", "a1")] for sql in clients]
+    for number, sql in enumerate(clients):
+        sql(f"UPDATE a SET v = {appended(number + 1)} WHERE k = {number}")
+    for number, sql in enumerate(clients):
+        sql("COMMIT")
+        appends = (Append(f"a{number}", number + 1),)
+        lists.history.append(Happened(begin, time.monotonic(), (*steps[number], *appends)))
+
+
+def updated_at_once(lists: Lists) -> None:
+    """One reads a list and writes it longer, while another has done the same."""
+    begin, slow, quick = time.monotonic(), lists.server.session(), lists.server.session()
+    slow("BEGIN")
+    before = Read("a0", lists.read(slow, "a0"))
+    quick("BEGIN; UPDATE a SET v = '1' WHERE k = 0; COMMIT")
+    lists.history.append(Happened(begin, time.monotonic(), (Append("a0", 1),)))
+    slow("UPDATE a SET v = '2' WHERE k = 0; COMMIT")
+    lists.history.append(Happened(begin, time.monotonic(), (before, Append("a0", 2))))
+
+
+@pytest.mark.parametrize("story", [skewed, updated_at_once])
+def test_without_a_defect_it_is_refused(story: Callable[[Lists], None]) -> None:
+    lists = Lists()
+    try:
+        with pytest.raises(SerializationFailure):
+            story(lists)
+        assert lists.wrong() is None
+    finally:
+        lists.stop()
+
+
+def test_write_skew_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_commit, "_check_unchanged", lambda *_: None)
+    lists = Lists()
+    try:
+        skewed(lists)
+        found = lists.wrong()
+        assert found is not None
+        assert "cycle" in found
+    finally:
+        lists.stop()
+
+
+def test_a_lost_update_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every statement at a time of its own, as PostgreSQL's READ COMMITTED has it."""
+    monkeypatch.setattr(Transaction, "having_read", lambda self, *_: self)
+    lists = Lists()
+    try:
+        updated_at_once(lists)
+        found = lists.wrong()
+        assert found is not None
+        assert "append of 1 to a0 is lost" in found
+    finally:
+        lists.stop()
+
+
+def test_reads_without_what_was_written_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Overlays, "of", lambda *_: {})
+    lists = Lists()
+    try:
+        sql, steps = lists.server.session(), list[Step]()
+        sql("BEGIN")
+        for kind in ("append", "read all"):
+            steps += lists.step(Random(1), sql, kind)
+        lists.history.append(Happened(0, None, tuple(steps)))
+        found = lists.wrong()
+        assert found is not None
+        assert "its own" in found
     finally:
         lists.stop()
 
@@ -212,9 +368,7 @@ def test_they_are_also_across_take_overs(seed: int) -> None:
 
     try:
         run_clients(4, client)
-        sql = lists.server.session()
-        final = {key: lists.read(sql, key) for key in KEYS}
-        assert violation(lists.history, final) is None
+        assert lists.wrong() is None
         assert any(each.end is None for each in lists.history), "no server was lost on anybody"
     finally:
         lists.stop()
@@ -251,9 +405,7 @@ def test_they_are_also_with_writes_as_of(seed: int) -> None:
 
     try:
         run_clients(4, client)
-        sql = lists.server.session()
-        final = {key: lists.read(sql, key) for key in KEYS}
-        assert violation(lists.history, final) is None
+        assert lists.wrong() is None
         assert kept > 8
     finally:
         lists.stop()
@@ -275,13 +427,9 @@ def test_transfers_keep_the_sum_at_every_time() -> None:
                 amount = random.randint(1, 30)
                 try:
                     own("BEGIN")
-                    ((a,),) = own(f"SELECT balance FROM accounts WHERE id = {source}")
-                    ((b,),) = own(f"SELECT balance FROM accounts WHERE id = {target}")
-                    own(
-                        f"INSERT INTO accounts VALUES ({source}, {a - amount}),"
-                        f" ({target}, {b + amount})"
-                        " ON CONFLICT (id) DO UPDATE SET balance = excluded.balance"
-                    )
+                    own(f"UPDATE accounts SET balance = balance - {amount} WHERE id = {source}")
+                    own(f"UPDATE accounts SET balance = balance + {amount} WHERE id = {target}")
+                    assert own("SELECT sum(balance) FROM accounts") == [(300,)]
                     own("COMMIT")
                     done.append(server.timeline.upper - 1)
                 except SerializationFailure:

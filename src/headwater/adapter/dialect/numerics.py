@@ -324,10 +324,9 @@ def compared(node: Any, operator: str, left: Typed, right: Typed) -> Typed:
             sql = f"({a} {operator} {x} AND {b} {operator} {y})"
         case "<>":
             sql = f"(NOT ({a} = {x} AND {b} = {y}))"
-        case "<" | "<=" | ">" | ">=":
-            sql = f"({a} {operator[0]} {x} OR ({a} = {x} AND {b} {operator} {y}))"
         case _:
-            refuse(node, f"{operator} of numerics")
+            assert operator in ("<", "<=", ">", ">="), operator
+            sql = f"({a} {operator[0]} {x} OR ({a} = {x} AND {b} {operator} {y}))"
     return Typed(sql, BOOLEAN, node)
 
 

@@ -27,8 +27,9 @@ from headwater.adapter.sql.trees import parse_tree, strip_as_of
 
 def is_steady(source: Source, statement: object) -> bool:
     """Whether a query reads the same whatever plain values its parameters have."""
-    timed = any(Cursor(source, index).peek("AS", "OF") for index in range(len(source.tokens)))
-    return isinstance(statement, Select) and statement.dialect == "postgres" and not timed
+    if not isinstance(statement, Select) or statement.dialect != "postgres" or statement.locks:
+        return False  # The clause of a row lock is no part of the query.
+    return not any(Cursor(source, index).peek("AS", "OF") for index in range(len(source.tokens)))
 
 
 Places = tuple[tuple[int | None, ...], ...]
