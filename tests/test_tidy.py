@@ -141,7 +141,7 @@ def clock_or_chance(module: Module) -> Iterator[str]:
 
 
 def prints(module: Module) -> Iterator[str]:
-    if _inside(module, ("cli/",)):
+    if _inside(module, ("cli/", "testing/answers/__main__.py")):
         return
     for node in module.nodes:
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print":

@@ -146,9 +146,7 @@ def _numeric(operand: Typed, text: str, type_: SqlType) -> Typed:
     value = text_form.from_text(text, BARE.arrow)
     assert isinstance(value, Decimal)
     if value.adjusted() > PRECISION_MAX or -int(value.as_tuple().exponent) > 2 * PRECISION_MAX:
-        if type_ != BARE:
-            raise OutOfRange(type_.postgres, text)
-        refuse(operand.node, f"a number of more than {2 * PRECISION_MAX} digits", _DIGITS_MAX)
+        raise OutOfRange(type_.postgres, text)
     plain = format(value, "f")
     shown = len(plain.partition(".")[2]) == type_.args[1]
     return operand.of(cast_sql(string(plain), type_), type_, scale_shown=shown)

@@ -32,7 +32,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from headwater.adapter.dialect.literals import string
-from headwater.adapter.dialect.refusal import refuse
 from headwater.adapter.dialect.typed import (
     BARE,
     BOOLEAN,
