@@ -31,7 +31,11 @@ from headwater.persist.spark_end import SparkEnded
 POSTGRES_SAYS: Final = dict.fromkeys(("DIVIDE_BY_ZERO", "REMAINDER_BY_ZERO"), "division by zero")
 """By condition: what clients of PostgreSQL know, and look for."""
 
-STATES: Final = {"INVALID_WHERE_CONDITION": "42803"}
+STATES: Final = {
+    "INVALID_WHERE_CONDITION": "42803",
+    "INTERVAL_ARITHMETIC_OVERFLOW.WITH_SUGGESTION": "22008",
+    "INTERVAL_ARITHMETIC_OVERFLOW.WITHOUT_SUGGESTION": "22008",
+}
 """By condition: the SQLSTATE that PostgreSQL has for it, where Spark has another."""
 
 RAISED: Final = (
@@ -39,6 +43,10 @@ RAISED: Final = (
     ("invalid input syntax for type timestamp", "22007"),
     ("invalid input syntax", "22P02"),
     ("date/time field value out of range", "22008"),
+    ("date field value out of range", "22008"),
+    ("date out of range", "22008"),
+    ("timestamp out of range", "22008"),
+    ("interval out of range", "22008"),
     ("time zone displacement out of range", "22009"),
     ("not recognized", "22023"),
     ("invalid hexadecimal d", "22023"),
@@ -66,6 +74,7 @@ _IN_POSTGRES: Final = tuple(
         (r"-?\d+S . -?\d+S caused overflow\.", "smallint out of range"),
         (r"integer overflow\.", "integer out of range"),
         (r"long overflow\.", "bigint out of range"),
+        (r"Integer overflow while operating with intervals\.", "interval out of range"),
         (r".* cannot be represented as Decimal\(\d+, \d+\)\.", "numeric field overflow"),
     )
 )

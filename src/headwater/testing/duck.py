@@ -38,6 +38,8 @@ _NUMERICS: Final = {
     "headwater_remainder": exp.Mod,
     "headwater_quotient": exp.Div,
 }
+_ALIKE: Final = {"headwater_upper": exp.Upper, "headwater_lower": exp.Lower}
+"""DuckDB's map code point by code point, too."""
 
 
 def translated(sql: str, columns: Mapping[str, Sequence[str]] | None = None) -> str:
@@ -56,6 +58,10 @@ def translated(sql: str, columns: Mapping[str, Sequence[str]] | None = None) -> 
             call.replace(
                 exp.paren(operator(this=call.expressions[0], expression=call.expressions[1]))
             )
+        if str(call.this).lower() in _ALIKE:
+            call.replace(_ALIKE[str(call.this).lower()](this=call.expressions[0]))
+        if str(call.this).lower() == "headwater_held":
+            call.replace(call.expressions[0])
     if tree.args.get("limit") and tree.args.get("order"):
         outputs = [exp.Literal.number(n + 1) for n in range(len(tree.selects))]
         _break_ties(tree.args["order"], outputs)

@@ -1,8 +1,8 @@
 """Patterns: ``LIKE``, ``ILIKE``, and the regular expressions that both engines read alike.
 
 ILIKE compares both sides in lower case, as PostgreSQL does; a regular expression without regard to
-case takes each letter in both. Upper and lower case are Unicode's own, as of PostgreSQL's locale
-``PG_UNICODE_FAST``, the shadow's: all of a mapping (``upper('ß')`` is ``SS``), no language's.
+case takes each letter in both. Upper and lower case are those of each code point by itself, as of
+PostgreSQL's locale ``C.UTF-8``, the shadow's (``compute/catalyst/postgres.py``).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def like(node: Any, operand: Typed, pattern: Typed, escape: str, *, fold: bool) 
     if pattern.literal is not None:
         sql = string(_like_pattern(node, pattern.literal, escape))
     if fold:
-        return Typed(f"(lower({operand.sql}) LIKE lower({sql}))", BOOLEAN, node)
+        return Typed(f"(headwater_lower({operand.sql}) LIKE headwater_lower({sql}))", BOOLEAN, node)
     return Typed(f"({operand.sql} LIKE {sql})", BOOLEAN, node)
 
 

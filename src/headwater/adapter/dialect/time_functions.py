@@ -2,6 +2,9 @@
 
 An interval is days and microseconds, a day has 24 hours. Months are added to a date or timestamp
 directly, with the day clipped to the month's length, as both engines do.
+
+Dates and timestamps are of the years 1 to 9999; what is found beyond is an error of the row. What
+truncates or casts one finds none beyond.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from headwater.adapter.dialect.typed import (
     Typed,
     cast_sql,
 )
-from headwater.collection.types import numeric
+from headwater.collection.types import SqlType, numeric
 
 _TIMES: Final = (DATE, TIMESTAMP, TIMESTAMPTZ)
 
@@ -45,10 +48,10 @@ def _time_and(node: Any, operator: str, left: Typed, right: Typed) -> Typed | No
         return _shifted(node, operator, left, months)
     if left.type == DATE and right.type in INTEGERS[:2]:
         name = "date_add" if operator == "+" else "date_sub"
-        return Typed(f"{name}({left.sql}, {right.sql})", DATE, node)
+        return _held(f"{name}({left.sql}, {right.sql})", DATE, node)
     if right.type == INTERVAL:
         moment = coerce(left, TIMESTAMP) if left.type == DATE else left
-        return Typed(f"({moment.sql} {operator} {right.sql})", moment.type, node)
+        return _held(f"{moment.sql} {operator} {right.sql}", moment.type, node)
     if operator == "-" and (right.type in _TIMES or right.type == UNKNOWN):
         right = quoted(right, left.type) if right.type == UNKNOWN else right
         if left.type == right.type == DATE:
@@ -75,7 +78,12 @@ def _shifted(node: Any, operator: str, left: Typed, by: Interval) -> Typed:
         # Days are 24 hours in UTC: they and the rest are one step.
         step = interval_value(moment, Interval(0, by.days, by.micros))
         sql = f"({sql} {operator} {step.sql})"
-    return Typed(sql, moment.type, node)
+    return _held(sql, moment.type, node)
+
+
+def _held(sql: str, type_: SqlType, node: Any) -> Typed:
+    """A date, timestamp or interval, if it is one that there is."""
+    return Typed(f"headwater_held({sql})", type_, node)
 
 
 def _interval_and(node: Any, operator: str, left: Typed, right: Typed) -> Typed | None:
@@ -86,7 +94,7 @@ def _interval_and(node: Any, operator: str, left: Typed, right: Typed) -> Typed 
         if left.type == right.type == INTERVAL:
             return Typed(f"({left.sql} {operator} {right.sql})", INTERVAL, node)
     if operator == "*" and {left.type.name, right.type.name} & {t.name for t in INTEGERS}:
-        return Typed(f"({left.sql} * {right.sql})", INTERVAL, node)
+        return _held(f"{left.sql} * {right.sql}", INTERVAL, node)
     return None
 
 
@@ -182,6 +190,8 @@ def _date_trunc(node: Any, arguments: list[Typed]) -> Typed:
 TIME_FUNCTIONS: Final[dict[str, Function]] = {
     "date_trunc": Special(2, 2, _date_trunc),
     "date_part": Special(2, 2, _date_part),
-    "make_date": (Signature((INTEGER, INTEGER, INTEGER), DATE, "make_date({0}, {1}, {2})"),),
+    "make_date": (
+        Signature((INTEGER, INTEGER, INTEGER), DATE, "headwater_held(make_date({0}, {1}, {2}))"),
+    ),
     "now": (Signature((), TIMESTAMPTZ, "current_timestamp()"),),
 }

@@ -10,7 +10,7 @@ Three roles, each with a purpose and no more rights than that needs:
   sleep, lock, signal, or raise its own limits for more than the statement in which it does so
   (:mod:`.sessions` forgets everything afterwards).
 
-Strings are compared by code point and folded by Unicode's full rules, as UTF8_BINARY and Java do.
+Strings are compared by code point, as UTF8_BINARY does, and a code point's case is its own alone.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ STATEMENT_TIMEOUT_MS: Final = 5_000
 
 INITDB_OPTIONS: Final = (
     *("-U", ADMIN, "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync"),
-    *("--locale-provider=builtin", "--builtin-locale=PG_UNICODE_FAST"),
+    *("--locale-provider=builtin", "--builtin-locale=C.UTF-8"),
 )
 
 ACCESS: Final = f"local all {ADMIN} trust\nlocal {DATABASE} {READER} trust\nlocal all all reject\n"

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from headwater.compute.catalyst import reading
+from headwater.compute.catalyst import postgres, reading
 from headwater.compute.catalyst.bounded import bound
 from headwater.compute.catalyst.numerics import know
 from headwater.compute.session import new_session
@@ -62,4 +62,5 @@ def query_session(session: Any) -> Any:
     bound(made)
     know(made)
     reading.register(made)
+    postgres.register(made)
     return made

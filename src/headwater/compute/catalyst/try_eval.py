@@ -27,7 +27,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from headwater.base.errors import HeadwaterError
-from headwater.compute.catalyst import reading
+from headwater.compute.catalyst import postgres, reading
 from headwater.compute.catalyst.bounded import bound
 from headwater.compute.catalyst.jvm import java_object
 from headwater.compute.catalyst.numerics import know
@@ -100,6 +100,7 @@ def passage_session(session: Any) -> Any:
     bound(made)
     know(made)
     reading.register(made)
+    postgres.register(made)
     made.conf.set("spark.sql.codegen.wholeStage", "false")
     made.conf.set("spark.sql.adaptive.enabled", "false")
     made.conf.set("spark.sql.optimizer.excludedRules", _LEAVE_OUT)

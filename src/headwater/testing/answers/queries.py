@@ -54,7 +54,12 @@ FALLIBLE: Final[Mapping[Type, Sequence[str]]] = {
         "cast({0} as timestamp)",
         "{0}::bigint",
     ),
-    "date": ("({0} + 2147483647)",),
+    "date": (
+        "({0} + 2147483647)",
+        "({0} - 2147483647)",
+        "({0} - interval '9000 years')",
+        "({0} - 10000000 * interval '1 day')",
+    ),
 }
 """What fails on some values of a column, by its type."""
 FAILING: Final = 0.1

@@ -30,6 +30,9 @@ public final class Blame {
         "headwater.Grammar",
         "headwater.Moments",
         "headwater.Reader",
+        "headwater.Cases",
+        "headwater.Held",
+        "headwater.Postgres",
     };
 
     /** Where exceptions are only made, for whoever raises them; nor does it count that Java compiled something. */

@@ -49,6 +49,11 @@ public final class FrontEnd {
         Reading.register(session, grammar);
     }
 
+    /** Let a session know PostgreSQL's functions of one value. */
+    public void postgres(SparkSession session) {
+        Postgres.register(session);
+    }
+
     /** Make a relation without rows known to a session; its columns are DDL. */
     public void relation(SparkSession session, String name, String columns) {
         RDD none = new JavaSparkContext(session.sparkContext()).emptyRDD().rdd();

@@ -78,6 +78,9 @@ public final class Temporal {
         if (e instanceof Call) {
             return offset(((Call) e).replacement(), whole);
         }
+        if (Postgres.checked(e) != null) {
+            return offset(Postgres.checked(e), whole);
+        }
         if (e instanceof RuntimeReplaceable) {
             return offset(((RuntimeReplaceable) e).replacement(), whole);
         }
