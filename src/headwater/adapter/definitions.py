@@ -228,7 +228,7 @@ class Definitions:
         self, steps: tuple[Step, ...], act: Callable[[tuple[Command, ...]], object] | None
     ) -> None:
         """Commit steps, made for the state that there is then."""
-        preparing, core = self._views.preparing, self._core
+        core = self._core
 
         def commands() -> tuple[Command, ...]:
             return after(core.state, steps, core.clock.now_ms())[1]
@@ -241,6 +241,7 @@ class Definitions:
             else:
                 self._commits.alone(lambda _: commands())
             return
+        preparing = self._views.preparing  # Asked for here: it may have to be started.
         removes = any(isinstance(step, Made) and step.removes for step in steps)
         with preparing.still() if removes else nullcontext():
             if act is not None:
