@@ -181,13 +181,16 @@ class Definitions:
         reads: ReadSet | None = None,
         limit: Limit = NO_LIMIT,
     ) -> None:
-        """Commit a block, in one entry with the rows that were written beside it."""
+        """Commit a block, in one entry with the rows that were written beside it.
+
+        Also without rows nobody's change may have come between what it read and what it defines;
+        but for an effect, whose entry is not decided here.
+        """
         with self._defining:
             # Into what it has dropped since, nothing is written.
             stored = self.seen(block).collections if writes else {}
             writes = tuple(each for each in writes if each.id in stored)
-            if writes:
-                assert block.effect is None, "it is refused beside rows"
+            if block.effect is None and (writes or (reads is not None and reads.rests)):
                 turn = self._views.preparing.changing if _makes(block.steps) else nullcontext
                 defines = Defines(lambda state: self._made(block, state), turn)
                 attempted(lambda: self._commits.write(Write(writes, reads, defines=defines), limit))
