@@ -100,6 +100,11 @@ class ReadSet:
     met: tuple[MetKeys, ...] = ()
     """Keys of which it knows nothing but whether they are there."""
 
+    @property
+    def rests(self) -> bool:
+        """Whether there is anything in it that may change."""
+        return bool(self.tables or self.met)
+
 
 @dataclass(frozen=True, slots=True)
 class Defines:
@@ -113,9 +118,12 @@ class Defines:
 
 @dataclass(frozen=True, slots=True)
 class _Before:
-    """What a group is decided against: the state, and what its definitions make of it."""
+    """What a group is decided against."""
 
+    stored: State
+    """What it has read is of this one: it may drop what it has read."""
     state: State
+    """What its definitions make of that."""
     present: dict[GlobalId, KeyCounts]
     """How many rows its keys have."""
     commands: tuple[Command, ...] = ()
@@ -308,7 +316,7 @@ class GroupCommit:
         changed: set[GlobalId] = set()
         for write in group:
             try:
-                _check_unchanged(before.state, write.reads, changed, time)
+                _check_unchanged(before.stored, write.reads, changed, time)
                 accepted.append((write, admit(before.state, write, before.present)))
                 changed.update(table.id for table in write.tables)
             except AdapterError as refused:
@@ -347,9 +355,9 @@ class GroupCommit:
         present = self._present(state, group, state.timelines[DEFAULT].upper - 1)
         defines = group[0].defines
         if defines is None:
-            return _Before(state, present)
+            return _Before(state, state, present)
         made, commands = defines.made(state)
-        before = _Before(made, present, commands)
+        before = _Before(state, made, present, commands)
         present.update((gid, KeyCounts()) for gid, each in before.created.items() if each.key)
         return before
 

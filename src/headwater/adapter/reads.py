@@ -23,7 +23,7 @@ from headwater.adapter.catalog import Sources, Ways
 from headwater.adapter.errors import TimestampNotReadable
 from headwater.adapter.holds import Holds
 from headwater.adapter.indexes import Indexes, Probe, merged, tail, tail_is_short
-from headwater.adapter.keyed_reads import PROBE_INDEX, KeyedReads
+from headwater.adapter.keyed_reads import PROBE_INDEX, KeyedReads, Present
 from headwater.adapter.limit import Limit
 from headwater.adapter.mistakes import in_error
 from headwater.adapter.ports import Evaluator, Translate
@@ -384,16 +384,12 @@ class Reads:
             return _added(found, more, names, table.schema)
         return found.select(names)
 
-    def counts(self, gid: GlobalId, keys: pa.Table, time: int | None) -> list[int]:
-        """Return how many rows of a table have each key, at ``time`` or as far as we know."""
-        state = self._core.state
+    def present(self, gid: GlobalId, time: int | None) -> Present:
+        """Return what tells how many rows keys of a table have: at ``time``, or now, as we know."""
         if time is None:
+            state = self._core.state
             time = bound(state.upper(collection_of(state, gid))) - 1
-        arrays = [column.combine_chunks() for column in keys.columns]
-        found = self._keyed.lookup(ReadHandle(self._core, gid).snapshot(time), arrays)
-        counts = np.zeros(keys.num_rows, np.int64)
-        np.add.at(counts, found.column(PROBE_INDEX).to_numpy(), found.column(DIFF).to_numpy())
-        return [int(count) for count in counts]
+        return Present(self._keyed, ReadHandle(self._core, gid).snapshot(time))
 
 
 def _created(sources: Sources) -> dict[str, pa.Table]:

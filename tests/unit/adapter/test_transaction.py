@@ -40,7 +40,7 @@ def test_it_does_not_rest_on_what_changes_by_itself_whichever_comes_first() -> N
 
 
 def test_it_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.adapter.transaction.TRANSACTION_BYTES_MAX", 20)
+    monkeypatch.setattr("headwater.adapter.transaction.TRANSACTION_BYTES_MAX", 10)
     transaction = Transaction().having_written(write(T)).having_written(write(U))
     with pytest.raises(TransactionTooLarge) as told:
         transaction.having_written(write(T))
