@@ -251,3 +251,4 @@ select distinct upper(s) from x where id < 0 group by rollup(upper(s)) limit 2
 select t.g, t.n, (select count(*) from x where id < 0 group by rollup(b)) from (select g, count(*) as n from x where id < 0 group by rollup(g)) t
 select count(*) from x group by ()
 select g, b, count(*) from x group by (g, b)
+select g, avg(n / 7) * 3 as x, sum(n / 7) / 3 * 5 as y, max(n / 7) / 3 * 5 as z, avg(n / i4) filter (where i4 > 0) * 7 as w from x where i4 <> 0 group by g

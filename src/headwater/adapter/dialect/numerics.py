@@ -27,7 +27,7 @@ which a join can still find its rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -199,17 +199,20 @@ def average(node: Any, argument: Typed, total: Typed, count: str) -> Typed:
     return _quotient(node, (total, number), type_, what, whole)
 
 
-def sum_of(argument: Typed, sql: str) -> Typed:
-    """A sum of numerics: ten digits more, for as many rows.
+def sum_of(argument: Typed, aggregated: Callable[[str, str], str]) -> Typed:
+    """A sum of numerics: ten digits more, for as many rows. ``aggregated(name, x)``: a call.
 
     PostgreSQL shows the digits of the row that has most; of written ones these are the sum's own.
     """
     precision, scale = argument.type.args
     type_ = numeric(min(PRECISION_MAX, precision + 10), scale)
+    sql = aggregated("sum", argument.sql)
     total = Typed(sql, type_, argument.node, scale_shown=argument.scale_shown)
     scale_of_rows = display_scale(argument)
-    if argument.scale_shown or "quotient" in scale_of_rows or scale_of_rows == _UNKNOWN:
+    if argument.scale_shown or scale_of_rows == _UNKNOWN:
         return total
+    if "quotient" in scale_of_rows:
+        return total.showing(_short(aggregated("max", scale_of_rows)))
     return total.showing(f"headwater_scale({sql})")
 
 
