@@ -75,7 +75,13 @@ COMPARED: Final = (
 COMPUTED: Final = ("{a} + {b}", "{a} - {b}", "{a} * {b}", "{a} / nullif({b}, 0)")
 NEVER_TOO_LARGE: Final = (
     *("{a} % nullif({b}, 0)", "- {a}", "abs({b})"),
-    *("sign(({a})::numeric)", "floor(({a})::numeric)", "trunc(({a})::numeric)", "{a} = 0", "0 < {b}"),
+    *(
+        "sign(({a})::numeric)",
+        "floor(({a})::numeric)",
+        "trunc(({a})::numeric)",
+        "{a} = 0",
+        "0 < {b}",
+    ),
 )
 
 

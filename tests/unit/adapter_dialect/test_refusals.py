@@ -70,6 +70,10 @@ def refusal(sql: str) -> AdapterError:
         ("select to_char(d, 'Month') from x", "'th' in a pattern of to_char", 8),
         ("select to_char(d, w) from x", "to_char of a pattern that is no literal", 8),
         ("select date_trunc('decade', d) from x", "date_trunc to this unit", 8),
+        ("select n * 1e-400 from x", "a number of more than 76 digits", 12),
+        ("select '1e-400'::numeric", "a number of more than 76 digits", 8),
+        ("select n + '1e-400' from x", "a number of more than 76 digits", 12),
+        ("select 1e39 from x", "a number of 40 digits", 8),
         # Clauses.
         (
             "with recursive r as (select 1 as n union select n from r) select * from r",

@@ -104,16 +104,14 @@ class Operation:
     """It, in an error."""
     whole: int
     """How many digits before the point its value may have."""
+    instead: str = "round it (round(…, s), (…)::numeric(p,s)), or cast its operands to fewer digits"
 
     def sql(self, type_: SqlType, *, rounds: bool = False) -> str:
         """Its value in this type: all of it, or rounded."""
         precision, scale = type_.args
-        words = string(f"{self.what} %; {_INSTEAD}")
+        words = string(f"{self.what} %; {self.instead}")
         constants = (str(precision), str(scale), words, str(rounds).upper())
         return f"headwater_{self.name}({', '.join((*self.operands, *constants))})"
-
-
-_INSTEAD: Final = "round it (round(…, s), (…)::numeric(p,s)), or cast its operands to fewer digits"
 
 
 def rounded(operand: Typed, type_: SqlType) -> str:
@@ -275,7 +273,8 @@ def fitted(operand: Typed, type_: SqlType) -> str:
     what = (
         f"a value of {said(operand)} beside others that need {type_.args[1]} digits after the point"
     )
-    return Operation("fitted", (exact(operand).sql,), what, 0).sql(type_)
+    instead = "round the others (round(…, s)), or cast all of them to one numeric(p,s)"
+    return Operation("fitted", (exact(operand).sql,), what, 0, instead).sql(type_)
 
 
 # --- display scales -------------------------------------------------------------------------------
