@@ -200,18 +200,18 @@ def average(node: Any, argument: Typed, total: Typed, count: str) -> Typed:
 def sum_of(argument: Typed, aggregated: Callable[[str, str], str]) -> Typed:
     """A sum of numerics: ten digits more, for as many rows. ``aggregated(name, x)``: a call.
 
-    PostgreSQL shows the digits of the row that has most; of written ones these are the sum's own.
+    PostgreSQL shows the digits of the row that has most. Of a column these are taken to be the
+    sum's own: a maximum beside each sum of a bare numeric is more than that is worth.
     """
     precision, scale = argument.type.args
     type_ = numeric(min(PRECISION_MAX, precision + 10), scale)
     sql = aggregated("sum", argument.sql)
     total = Typed(sql, type_, argument.node, scale_shown=argument.scale_shown)
-    scale_of_rows = display_scale(argument)
-    if argument.scale_shown or scale_of_rows == _UNKNOWN:
+    if argument.scale_shown or display_scale(argument) == _UNKNOWN:
         return total
-    if "quotient" in scale_of_rows:
-        return total.showing(_short(aggregated("max", scale_of_rows)))
-    return total.showing(f"headwater_scale({sql})")
+    if argument.digits is None:
+        return total.showing(f"headwater_scale({sql})")
+    return total.showing(_short(aggregated("max", argument.digits)))
 
 
 def remainder(node: Any, given: tuple[Typed, Typed]) -> Typed:
