@@ -64,6 +64,20 @@ class SqlSyntaxError(AdapterError):
         self.near = near
 
 
+class TooComplex(AdapterError):
+    """A statement that is nested more deeply than it can be read."""
+
+    condition = "STATEMENT_TOO_COMPLEX"
+    sqlstate = "54001"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "stack depth limit exceeded",
+            detail="Its expressions, brackets or subqueries are nested too deeply.",
+            hint="Write it flatter: IN for long chains of OR, WITH for nested subqueries.",
+        )
+
+
 class Unsupported(AdapterError):
     """The text is SQL, and we do not do it (yet): refused rather than guessed."""
 

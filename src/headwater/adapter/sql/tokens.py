@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from sqlglot.dialects import Postgres, Spark
-from sqlglot.errors import TokenError
+from sqlglot.errors import SqlglotError, TokenError
 from sqlglot.tokens import TokenType
 
 from headwater.adapter.errors import SqlSyntaxError
@@ -29,6 +29,10 @@ _QUOTED = (
     TokenType.NUMBER,
 )
 _STRINGS = (TokenType.STRING, TokenType.HEREDOC_STRING, TokenType.BYTE_STRING)
+
+
+UNREADABLE: Final = (SqlglotError, AttributeError, LookupError, TypeError, ValueError)
+"""What sqlglot's parsers raise of a text that is no SQL: its own errors, and where they trip."""
 
 
 class _Tokenizer(Postgres.Tokenizer):  # type: ignore[misc]  # sqlglot is Any here
