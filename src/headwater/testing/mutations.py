@@ -73,7 +73,7 @@ class Mutator:
 
     def __init__(self, corpus: Sequence[str], seed: int) -> None:
         self._corpus = corpus
-        self._seed = seed
+        self.seed = seed
         self._tokens = [token for text in corpus for token in TOKEN.findall(text) if token.strip()]
         self._alike: dict[str, list[str]] = {}
         for token in self._tokens:
@@ -81,7 +81,7 @@ class Mutator:
 
     def text(self, number: int) -> str:
         """Return the text of this number."""
-        random = Random(f"{self._seed}/{number}")
+        random = Random(f"{self.seed}/{number}")
         text = random.choice(self._corpus)
         if random.random() < 0.45:
             text = self._put_into(text, random)
