@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, Literal
 
+import sqlglot
 from sqlglot.dialects import Postgres, Spark
 from sqlglot.errors import SqlglotError, TokenError
 from sqlglot.tokens import TokenType
@@ -33,6 +34,17 @@ _STRINGS = (TokenType.STRING, TokenType.HEREDOC_STRING, TokenType.BYTE_STRING)
 
 UNREADABLE: Final = (SqlglotError, AttributeError, LookupError, TypeError, ValueError)
 """What sqlglot's parsers raise of a text that is no SQL: its own errors, and where they trip."""
+
+
+def tree_if_read(sql: str) -> Any:
+    """Return what sqlglot makes of a text of PostgreSQL's; None where it cannot read it.
+
+    For who looks for a shape and leaves everything else to others: they say what is wrong.
+    """
+    try:
+        return sqlglot.parse_one(sql, dialect="postgres")
+    except UNREADABLE:
+        return None
 
 
 class _Tokenizer(Postgres.Tokenizer):  # type: ignore[misc]  # sqlglot is Any here
