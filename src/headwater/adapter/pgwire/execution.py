@@ -37,6 +37,8 @@ from headwater.adapter.sql.tokens import Source
 
 IDLE, IN_TRANSACTION, FAILED = b"I", b"T", b"E"
 EXECUTE_DEPTH_MAX: Final = 100
+_SETTINGS: Final = "pg_settings"
+"""The one relation of the catalog that has something of the connection's."""
 _WAYS_OUT: Final = (statements.Commit, statements.Rollback, statements.RollbackTo)
 """Of a failed transaction."""
 _RUN_HERE: Final = (wire.DeclareCursor, wire.CloseCursor, wire.Deallocate, Prepare)
@@ -325,6 +327,9 @@ class Execution:
                 return await self._variables.session_functions(
                     columns, in_transaction=self._in_transaction
                 )
+            case statements.SelectCatalog(query) if _SETTINGS in query.lower():
+                shown = await self._variables.shown()
+                return await self._backend(replace(statement, variables=shown), sql)
             case _:
                 return await self._backend(statement, sql)
 
