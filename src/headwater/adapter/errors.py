@@ -64,20 +64,6 @@ class SqlSyntaxError(AdapterError):
         self.near = near
 
 
-class TooComplex(AdapterError):
-    """A statement that is nested more deeply than it can be read."""
-
-    condition = "STATEMENT_TOO_COMPLEX"
-    sqlstate = "54001"
-
-    def __init__(self) -> None:
-        super().__init__(
-            "stack depth limit exceeded",
-            detail="Its expressions, brackets or subqueries are nested too deeply.",
-            hint="Write it flatter: IN for long chains of OR, WITH for nested subqueries.",
-        )
-
-
 class Unsupported(AdapterError):
     """The text is SQL, and we do not do it (yet): refused rather than guessed."""
 
@@ -275,25 +261,6 @@ class InvalidSetting(AdapterError):
 
     condition = "INVALID_PARAMETER_VALUE"
     sqlstate = "22023"
-
-
-class NotHonoured(InvalidSetting):
-    """A value that PostgreSQL would act on, of a variable that stays what it is here.
-
-    In a start-up packet it is a warning: drivers send some unasked.
-    """
-
-    condition = "SETTING_NOT_SUPPORTED"
-
-    def __init__(
-        self, name: str, value: str, stays: str, *, detail: str | None = None, hint: str = ""
-    ) -> None:
-        super().__init__(
-            f'parameter "{name}" cannot be set to "{value}"',
-            detail=detail or f"It is {stays} here, and stays so.",
-            hint=hint or f"Leave it out, or set it to {stays}.",
-        )
-        self.name = name
 
 
 class UnknownSetting(AdapterError):

@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from headwater.adapter.catalog_queries import CatalogQueries
-from headwater.adapter.errors import NotHonoured, UnknownSetting, Unsupported
+from headwater.adapter.errors import UnknownSetting, Unsupported
+from headwater.adapter.setting_errors import NotHonoured
 from headwater.adapter.shadow.errors import PostgresRejected
 
 _UNKNOWN: Final = "42704"

@@ -212,7 +212,7 @@ def messages(random: Random, texts: Callable[[], str]) -> Iterator[tuple[str, by
 
 
 def _name(random: Random) -> bytes:
-    return random.choice((b"", b"", b"a", b"b", b"c")) + b"\0"
+    return random.choice((b"", b"", b"", b"", b"", b"a", b"a", b"b", b"c")) + b"\0"
 
 
 def _counted(numbers: Sequence[int], pattern: str) -> bytes:
@@ -226,9 +226,12 @@ def _parse(random: Random, texts: Callable[[], str]) -> bytes:
 
 
 def _bind(random: Random, _: Callable[[], str]) -> bytes:
-    formats = [random.choice((0, 1, 1, 2, -1)) for _number in range(random.choice((0, 1, 1, 2, 3)))]
+    formats = [
+        random.choice((0, 0, 1, 1, 2, -1))
+        for _number in range(random.choice((0, 0, 0, 1, 1, 2, 3)))
+    ]
     values = []
-    for _number in range(random.choice((0, 1, 1, 2, 2, 5))):
+    for _number in range(random.choice((0, 0, 0, 0, 1, 2, 2, 5))):
         value = random.choice((*_VALUES, random.randbytes(random.choice((1, 2, 4, 8, 16, 21)))))
         size = -1 if value is None else len(value)
         values.append(struct.pack("!i", size) + (value or b""))

@@ -28,7 +28,6 @@ from dataclasses import replace
 from headwater.adapter.errors import (
     AdapterError,
     ProtocolError,
-    TooComplex,
     UnknownPrepared,
     Unsupported,
 )
@@ -41,6 +40,7 @@ from headwater.adapter.pgwire.portals import Portal, Prepared, bound, check_anno
 from headwater.adapter.pgwire.refusals import placed
 from headwater.adapter.pgwire.rows import row_description
 from headwater.adapter.pgwire.wire_statements import parse_text
+from headwater.adapter.too_complex import TooComplex
 from headwater.persist.errors import Fenced, Stopped
 
 LOG = logging.getLogger(__name__)

@@ -29,7 +29,6 @@ from typing import Any, Final, Self
 from headwater.adapter.errors import (
     AdapterError,
     InvalidSetting,
-    NotHonoured,
     UnknownSetting,
     Unsupported,
 )
@@ -45,6 +44,7 @@ from headwater.adapter.pgwire.startup import CancelRequest, Startup, negotiate
 from headwater.adapter.pgwire.tls import Tls
 from headwater.adapter.pgwire.users import Users
 from headwater.adapter.pgwire.worker import Worker
+from headwater.adapter.setting_errors import NotHonoured
 from headwater.adapter.sql.names import DATABASE
 from headwater.adapter.sql.statements import SetVariable
 from headwater.base.errors import InvalidUsage

@@ -19,10 +19,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from headwater.adapter.errors import InvalidSetting, NotHonoured
+from headwater.adapter.errors import InvalidSetting
 from headwater.adapter.pgwire.durations import duration_ms
 from headwater.adapter.savepoints import Savepoints
 from headwater.adapter.scoped import Scoped
+from headwater.adapter.setting_errors import NotHonoured
 from headwater.adapter.sql import search_path
 from headwater.adapter.sql.durations import shown
 from headwater.adapter.sql.statements import Dialect, Release, RollbackTo, Savepoint

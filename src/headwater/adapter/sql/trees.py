@@ -21,12 +21,12 @@ from headwater.adapter.errors import (
     AdapterError,
     DatetimeOutOfRange,
     SqlSyntaxError,
-    TooComplex,
     Unsupported,
 )
 from headwater.adapter.sql import query, statements, text
 from headwater.adapter.sql.names import written
 from headwater.adapter.sql.tokens import UNREADABLE, Cursor, Source, syntax_error
+from headwater.adapter.too_complex import TooComplex
 from headwater.persist.batch import TIME_LIMIT
 
 
