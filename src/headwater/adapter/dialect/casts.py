@@ -54,7 +54,7 @@ def written_type(cast_node: Any, node: Any) -> SqlType:
     """The type that ``node`` names in a cast."""
     if node.key != "datatype":
         refuse(cast_node, f"type {node.sql(dialect='postgres').lower()}")
-    if node.this.name == "ARRAY":
+    if node.this.name == "ARRAY" and node.expressions:
         return array(written_type(cast_node, node.expressions[0]))
     if node.this.name == "INTERVAL":
         return by_postgres("interval")

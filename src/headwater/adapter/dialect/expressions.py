@@ -127,9 +127,8 @@ class Expressions:
     def _compare(self, node: Any, scope: Scope) -> Typed:
         operator = _COMPARISONS[type(node)]
         right = node.expression
-        if isinstance(right, exp.Any | exp.All) or (
-            isinstance(right, exp.Anonymous) and str(right.this).lower() == "all"
-        ):
+        called = str(right.this).lower() if isinstance(right, exp.Anonymous) else ""
+        if isinstance(right, exp.Any | exp.All) or (called == "all" and right.expressions):
             return self._quantified(node, operator, scope)
         if isinstance(node.this, exp.Tuple):
             return self._rows(node, operator, node.this, right, scope)

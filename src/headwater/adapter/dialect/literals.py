@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import date, datetime
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any, Final, cast
 
 from headwater.adapter.dialect.refusal import position, refuse
@@ -33,7 +33,7 @@ from headwater.adapter.dialect.typed import (
     Typed,
     cast_sql,
 )
-from headwater.adapter.errors import AdapterError, InvalidText, OutOfRange
+from headwater.adapter.errors import AdapterError, InvalidText, OutOfRange, SqlSyntaxError
 from headwater.adapter.sql import text as text_form
 from headwater.adapter.sql.forms import Form, canonical
 from headwater.collection.type_table import TEXT_FORMS
@@ -55,7 +55,10 @@ def identifier(name: str) -> str:
 
 def number(node: Any, text: str) -> Typed:
     """An unquoted number: the smallest of integer, bigint and numeric that holds it."""
-    value = Decimal(text)
+    try:
+        value = Decimal(text)
+    except InvalidOperation:
+        raise SqlSyntaxError(text, position=position(node)) from None
     if re.fullmatch(r"-?\d+", text):
         for type_ in (INTEGER, BIGINT):
             bound = 1 << (31 if type_ == INTEGER else 63)

@@ -9,6 +9,7 @@ Positions are characters from 0 in the whole text the client sent; errors report
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, Literal
@@ -29,6 +30,7 @@ _QUOTED = (
     TokenType.BYTE_STRING,
     TokenType.NUMBER,
 )
+_NUMBER: Final = re.compile(r"(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?", re.IGNORECASE)
 _STRINGS = (TokenType.STRING, TokenType.HEREDOC_STRING, TokenType.BYTE_STRING)
 
 
@@ -94,6 +96,8 @@ def split(sql: str, dialect: Dialect = "postgres") -> tuple[Source, ...]:
     except TokenError as error:
         # The tokenizer gives up at the end of an unterminated string or comment.
         raise SqlSyntaxError(None, detail="A quoted string or comment does not end.") from error
+    if dialect == "postgres":
+        _check_numbers(sql, tokens)
     statements: list[Source] = []
     current: list[Any] = []
     for token in tokens:
@@ -105,6 +109,14 @@ def split(sql: str, dialect: Dialect = "postgres") -> tuple[Source, ...]:
     if current:
         statements.append(Source(sql, tuple(current), dialect))
     return tuple(statements)
+
+
+def _check_numbers(sql: str, tokens: Sequence[Any]) -> None:
+    """Refuse what begins like a number and is none: sqlglot's tokenizer takes ``0e`` for one."""
+    for token in tokens:
+        if token.token_type == TokenType.NUMBER and not _NUMBER.fullmatch(token.text):
+            near = sql[token.start : token.end + 1]
+            raise SqlSyntaxError(near, position=token.start + 1, detail="A number ends too soon.")
 
 
 def is_word(token: Any, *words: str) -> bool:
