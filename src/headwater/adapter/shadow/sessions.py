@@ -214,9 +214,13 @@ def _rejection(error: psycopg.Error) -> Exception:
         said.message_primary,
         said.sqlstate,
         detail=said.message_detail,
-        hint=HINT if said.sqlstate == _DENIED else said.message_hint,
+        hint=HINT if _is_about_the_process(said) else said.message_hint,
         position=int(said.statement_position) if said.statement_position else None,
     )
+
+
+def _is_about_the_process(said: psycopg.errors.Diagnostic) -> bool:
+    return said.sqlstate == _DENIED and "pg_stat_" in (said.message_primary or "")
 
 
 def _columns(result: pq.abc.PGresult) -> tuple[ResultColumn, ...]:
