@@ -166,9 +166,16 @@ def test_read_only_sessions(door: Door) -> None:
             "COPY only_read FROM STDIN",
         ):
             assert refused(connection, sql).sqlstate == "25006", sql
+        assert connection.execute("SHOW transaction_read_only").fetchall() == [("on",)]
         connection.execute("BEGIN READ WRITE")
+        assert connection.execute("SHOW transaction_read_only").fetchall() == [("off",)]
         connection.execute("INSERT INTO only_read VALUES (2)")
         connection.execute("COMMIT")
+        connection.execute("BEGIN; SET TRANSACTION READ WRITE")
+        assert connection.execute("SHOW transaction_read_only").fetchall() == [("off",)]
+        assert refused(connection, "SET transaction_read_only = on").sqlstate == "22023"
+        connection.execute("ROLLBACK")
+        assert connection.execute("SHOW transaction_read_only").fetchall() == [("on",)]
         assert connection.execute("SELECT k FROM only_read").fetchall() == [(2,)]
         connection.execute("SET SESSION CHARACTERISTICS AS TRANSACTION READ WRITE")
         shown = connection.execute("SHOW default_transaction_read_only").fetchall()

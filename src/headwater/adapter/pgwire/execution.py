@@ -269,13 +269,16 @@ class Execution:
                 answer = await self._backend(statement, sql)
                 if session and read_only is not None:
                     self._variables.read_only_from_now(read_only)
+                elif self._in_transaction:
+                    self.variables.begin_with(read_only)
                 return answer
-            case statements.Begin():
+            case statements.Begin(read_only):
                 if self.status == IN_TRANSACTION:
                     self._variables.warn("25001", "there is already a transaction in progress")
                     return Answer("BEGIN")
                 answer = await self._backend(statement, sql)
                 self.variables.begin()
+                self.variables.begin_with(read_only)
                 self.status = IN_TRANSACTION
                 return answer
             case statements.Commit() | statements.Rollback():
