@@ -43,6 +43,7 @@ from headwater.adapter.given import GivenRows, encode
 from headwater.adapter.key_counts import Admitted, Key, KeyCounts, admit, keys_of
 from headwater.adapter.keyed_reads import PROBE_INDEX, KeyedReads
 from headwater.adapter.limit import NO_LIMIT, Limit
+from headwater.adapter.storage_errors import no_room
 from headwater.adapter.timeline import APPOINTED, DEFAULT, Timeline, advanced
 from headwater.adapter.turns import Gate, Turns
 from headwater.algebra.frontier import Frontier
@@ -50,7 +51,7 @@ from headwater.base.errors import HeadwaterError
 from headwater.base.ids import GlobalId
 from headwater.persist.client import Client, ReadHandle, WriteHandle
 from headwater.persist.commands import Atomic, Command, CreateOrLoad, Outcome
-from headwater.persist.errors import HeldByWriter
+from headwater.persist.errors import DiskFull, HeldByWriter
 from headwater.persist.evolution import DIFF, TIME
 from headwater.persist.state import CollectionState, State, bound
 
@@ -413,6 +414,8 @@ class GroupCommit:
 
 def settled(write: Write) -> Committed:
     """Return what became of a write that has its outcome, or raise why it was refused."""
+    if isinstance(write.outcome, DiskFull):
+        raise no_room(write.outcome) from write.outcome
     if isinstance(write.outcome, HeadwaterError):
         raise write.outcome.again()
     if isinstance(write.outcome, BaseException):

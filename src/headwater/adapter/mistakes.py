@@ -23,9 +23,10 @@ from headwater.adapter.errors import (
 )
 from headwater.adapter.object_errors import CollectionFailed, DroppedMeanwhile
 from headwater.adapter.spark_lost import SparkLost
+from headwater.adapter.storage_errors import NO_ROOM, no_room, no_room_for_files
 from headwater.compute.ir.refusal import NotUnderstood, Position, Refused
 from headwater.compute.select import QueryFailed
-from headwater.persist.errors import DestroyedCollection, SchemaMismatch
+from headwater.persist.errors import DestroyedCollection, DiskFull, SchemaMismatch
 from headwater.persist.spark_end import SparkEnded
 
 POSTGRES_SAYS: Final = dict.fromkeys(("DIVIDE_BY_ZERO", "REMAINDER_BY_ZERO"), "division by zero")
@@ -104,6 +105,12 @@ def users_mistakes(text: Callable[[], str] = str) -> Iterator[None]:
         ) from error
     except SchemaMismatch as error:
         raise InvalidDefinition(error.problem) from error
+    except DiskFull as error:
+        raise no_room(error) from error
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        raise no_room_for_files() from error
     except DestroyedCollection as error:
         # By another session, since names were looked up. One that never was is our mistake.
         raise DroppedMeanwhile from error

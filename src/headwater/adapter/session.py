@@ -216,8 +216,8 @@ class ClientSession:
                 return Result.of_table(shown, "SHOW")
             case Select():
                 return self._select(statement, limit)
-            case SelectCatalog(query):
-                return self._coordinator.ask_catalog(query, self._state())
+            case SelectCatalog():
+                return self._coordinator.ask_catalog(statement, self._state())
             case Refresh(name):
                 return self._refresh(name, limit)
             case ExplainTimestamp(select):
