@@ -31,7 +31,6 @@ from headwater.adapter.dialect.typed import (
     common,
     scale_is_shown,
 )
-from headwater.adapter.errors import SqlSyntaxError
 from headwater.adapter.sql.query import folded, is_user
 from headwater.adapter.sql.types import length_max
 from headwater.collection.types import SqlType, array
@@ -71,9 +70,8 @@ class Expressions:
         self._steps = 0
 
     def translate(self, node: Any, scope: Scope) -> Typed:
-        """``node`` as Spark SQL, in ``scope``; None is one that the text has left out."""
-        if node is None:
-            raise SqlSyntaxError(None, detail="An expression is missing.")
+        """``node`` as Spark SQL, in ``scope``."""
+        assert node is not None, "the parser refuses a text that leaves out an expression"
         self._steps += 1
         if self._steps > STEPS_MAX:
             refuse(node, "a query this large")
