@@ -44,6 +44,7 @@ RAISED: Final = (
     ("not recognized", "22023"),
     ("invalid hexadecimal d", "22023"),
     ("out of range", "22003"),
+    ("does not fit into numeric", "22003"),
     ("numeric field overflow", "22003"),
     ("returned more than one row", "21000"),
     ("negative substring length", "22011"),
@@ -59,7 +60,7 @@ _CAST: Final = r'The value .* cannot be cast to "{}" due to an overflow\.'
 _IN_POSTGRES: Final = tuple(
     (re.compile(said), words)
     for said, words in (
-        (r"Division by zero\.", "division by zero"),
+        (r"(?:Division|Remainder) by zero\.", "division by zero"),
         (r"overflow\.", "value out of range: overflow"),
         (_CAST.format("SMALLINT"), "smallint out of range"),
         (_CAST.format("INT"), "integer out of range"),
