@@ -271,6 +271,8 @@ class Sources:
     """The columns of each, by the names of the query."""
     indexes: dict[str, str] = field(default_factory=dict)
     """Plain views of which an index is read, and its name."""
+    unindexed: Callable[[], Sources] | None = None
+    """The same without indexes, where one is read that may have errors which the query has not."""
     system: tuple[str, ...] = ()
     """The system views among what is read."""
     written: Mapping[GlobalId, Overlay] = field(default_factory=dict)
