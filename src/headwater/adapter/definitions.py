@@ -171,7 +171,8 @@ class Definitions:
         block.check(self._core.state)
         change = self.plan(self.seen(block), statement, sql)
         # What was planned has ids by now that were not there before.
-        _, planned = after(self.seen(block), change.steps, self._core.clock.now_ms())
+        now_ms = self._core.clock.now_ms()
+        _, planned = after(self.seen(block), change.steps, now_ms, holds=False)
         return block.having(change, planned, rows=rows), change.tag
 
     def commit(
