@@ -7,6 +7,7 @@ the end of theirs works alone, for minutes, while they have nothing left to do.
 from __future__ import annotations
 
 LONG = (
+    "tests/spark/test_four_answers.py",
     "tests/spark/test_random_views.py",
     "tests/spark/test_never_refused.py",
     "tests/spark/test_blame.py",

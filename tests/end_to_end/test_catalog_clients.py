@@ -258,7 +258,7 @@ def test_variables_that_drivers_set(door: Door) -> None:
 def test_a_setting_follows_its_transaction(door: Door) -> None:
     with door.connect() as connection:
         for name, value in (
-            ("lock_timeout", "1s"),
+            ("idle_session_timeout", "1h"),
             ("statement_timeout", "20s"),
             ("enable_seqscan", "off"),
         ):

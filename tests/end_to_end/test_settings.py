@@ -166,9 +166,16 @@ def test_read_only_sessions(door: Door) -> None:
             "COPY only_read FROM STDIN",
         ):
             assert refused(connection, sql).sqlstate == "25006", sql
+        assert connection.execute("SHOW transaction_read_only").fetchall() == [("on",)]
         connection.execute("BEGIN READ WRITE")
+        assert connection.execute("SHOW transaction_read_only").fetchall() == [("off",)]
         connection.execute("INSERT INTO only_read VALUES (2)")
         connection.execute("COMMIT")
+        connection.execute("BEGIN; SET TRANSACTION READ WRITE")
+        assert connection.execute("SHOW transaction_read_only").fetchall() == [("off",)]
+        assert refused(connection, "SET transaction_read_only = on").sqlstate == "22023"
+        connection.execute("ROLLBACK")
+        assert connection.execute("SHOW transaction_read_only").fetchall() == [("on",)]
         assert connection.execute("SELECT k FROM only_read").fetchall() == [(2,)]
         connection.execute("SET SESSION CHARACTERISTICS AS TRANSACTION READ WRITE")
         shown = connection.execute("SHOW default_transaction_read_only").fetchall()
@@ -193,3 +200,48 @@ def test_who_says_nothing_is_sent_away(door: Door, name: str, begin: str, state:
         error = refused(connection, "SELECT 1")
         assert error.sqlstate == state
         assert connection.broken
+
+
+# --- what the shadow would say of itself ----------------------------------------------------------
+
+
+def test_settings_are_the_sessions(door: Door) -> None:
+    with door.connect() as connection:
+        connection.execute("SET statement_timeout = '7s'; SET application_name = 'me'")
+        shown = dict(connection.execute("SELECT lower(name), setting FROM pg_settings").fetchall())
+        ours = {name for name in shown if name in {*variables.FREE, *variables.FIXED}}
+        assert len(ours) > 15
+        for name in ours | {"statement_timeout", "search_path"}:
+            assert connection.execute(f"SHOW {name}".encode()).fetchall() == [(shown[name],)], name
+        assert shown["statement_timeout"] == "7s"
+        assert shown["max_index_keys"] == "32"  # A driver asks for it, and it is what we have.
+        every = {row[0].lower(): row[1] for row in connection.execute("SHOW ALL").fetchall()}
+        assert {name: every[name] for name in ours} == {name: shown[name] for name in ours}
+        for name in ("wal_level", "max_connections", "shared_buffers", "fsync"):
+            assert name not in shown
+            assert name not in every
+            error = refused(connection, f"SHOW {name}")
+            assert (error.sqlstate, "SHOW ALL" in str(error.diag.message_hint)) == ("0A000", True)
+
+
+def test_a_wrong_number_is_worse_than_none(door: Door) -> None:
+    with door.connect() as connection:
+        for sql in (
+            "SELECT pg_total_relation_size('orders')",
+            "SELECT pg_table_size('orders'::regclass)",
+            "SELECT pg_relation_size('orders', 'main')",
+            "SELECT pg_size_pretty(pg_database_size('headwater'))",
+            "SELECT n_live_tup FROM pg_stat_user_tables WHERE relname = 'orders'",
+            "SELECT heap_blks_read FROM pg_statio_user_tables WHERE relname = 'orders'",
+            "SELECT xact_commit FROM pg_stat_database WHERE datname = 'headwater'",
+            "SELECT nullif(reltuples, -1) FROM pg_class WHERE relname = 'orders'",
+        ):
+            assert connection.execute(sql.encode()).fetchall() == [(None,)], sql
+        listed = connection.execute("SELECT schemaname FROM pg_stat_user_tables").fetchall()
+        assert "pg_headwater" not in {schema for (schema,) in listed}
+        for view in ("pg_stat_activity", "pg_stat_wal", "pg_stat_bgwriter", "pg_stat_io"):
+            error = refused(connection, f"SELECT * FROM {view}")
+            assert (error.sqlstate, error.diag.message_hint is not None) == ("42501", True), view
+    printed = door.psql(r"\dt+ orders", r"\l+", r"\di+", r"\d+ orders")
+    assert " kB" not in printed
+    assert " MB" not in printed

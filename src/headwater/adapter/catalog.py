@@ -14,7 +14,7 @@ names of a query into what is read: collections, and a ``WITH`` in front of the 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import lru_cache
@@ -271,6 +271,8 @@ class Sources:
     """The columns of each, by the names of the query."""
     indexes: dict[str, str] = field(default_factory=dict)
     """Plain views of which an index is read, and its name."""
+    unindexed: Callable[[], Sources] | None = None
+    """The same without indexes, where one is read that may have errors which the query has not."""
     system: tuple[str, ...] = ()
     """The system views among what is read."""
     written: Mapping[GlobalId, Overlay] = field(default_factory=dict)
@@ -325,8 +327,10 @@ def sources(state: State, names: Sequence[str], ways: Ways = AS_KEPT) -> Sources
     return found
 
 
-def rests_on(state: State, each: Object, tables: Container[GlobalId]) -> bool:
+def rests_on(state: State, each: Object, tables: Collection[GlobalId]) -> bool:
     """Whether an object is one of these tables, or made of one."""
+    if not tables:
+        return False
     if each.kind == "table" and state.names.get(each.collection) in tables:
         return True
     return any(rests_on(state, by_id(state, oid), tables) for oid in each.uses)

@@ -121,12 +121,24 @@ def effect_with_rows(effect: Effect) -> Unsupported:
     return Unsupported(f"{effect.what} and rows in one transaction", hint=APART)
 
 
-def after(state: State, steps: Iterable[Step], now_ms: int) -> tuple[State, tuple[Command, ...]]:
-    """Return the state that steps would make, and what they come to for this one."""
+_HOLDS = OpenReader | DropReader | DowngradeReader
+"""No part of what the catalog is. Whether they can be had is looked at when they commit."""
+
+
+def after(
+    state: State, steps: Iterable[Step], now_ms: int, *, holds: bool = True
+) -> tuple[State, tuple[Command, ...]]:
+    """Return the state that steps would make, and what they come to for this one.
+
+    Without ``holds`` it is what a transaction sees that has not come to its commit: history may
+    have moved on since the steps were made, and they will be made anew.
+    """
     commands: list[Command] = []
     for step in steps:
         for each in step.commands(state) if isinstance(step, Made) else (step,):
             commands.append(each)
+            if isinstance(each, _HOLDS) and not holds:
+                continue
             if isinstance(each, CreateOrLoad) and each.id is not None:
                 # Perhaps of later than this state; whether it is the log's, is asked at the commit.
                 state = msgspec.structs.replace(state, reserved=state.reserved | {each.id})
@@ -136,13 +148,9 @@ def after(state: State, steps: Iterable[Step], now_ms: int) -> tuple[State, tupl
 
 
 def seen(state: State, block: Block, now_ms: int) -> State:
-    """Return the catalog that a block would make, as its own transaction sees it.
-
-    Holds are no part of that. Whether they can still be had is looked at when the block commits.
-    """
-    holds = OpenReader | DropReader | DowngradeReader
-    planned = [command for command in block.planned if not isinstance(command, holds)]
-    return after(state, planned, now_ms)[0] if planned else state
+    """Return the catalog that a block would make, as its own transaction sees it."""
+    planned = block.planned
+    return after(state, planned, now_ms, holds=False)[0] if planned else state
 
 
 def refuse_dangling(state: State) -> None:

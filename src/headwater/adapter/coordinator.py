@@ -53,6 +53,7 @@ from headwater.adapter.pgwire.backend import Column, Result
 from headwater.adapter.ports import Evaluator, Translate
 from headwater.adapter.reads import Reads
 from headwater.adapter.session import ClientSession
+from headwater.adapter.shadow.numbers import SESSION
 from headwater.adapter.shows import ShowsObjects, shown
 from headwater.adapter.sql import dml
 from headwater.adapter.sql.forms import name_of
@@ -64,6 +65,7 @@ from headwater.adapter.sql.statements import (
     Insert,
     OnConflict,
     Select,
+    SelectCatalog,
     Statement,
     Subscribe,
     Update,
@@ -172,11 +174,12 @@ class Coordinator:
         """Wait until the timeline has come to a time, or for so long."""
         self._core.wait(lambda state: state.timelines[DEFAULT].upper >= time or None, seconds)
 
-    def ask_catalog(self, query: str, state: State) -> Result:
+    def ask_catalog(self, statement: SelectCatalog, state: State) -> Result:
         """Answer a question about the catalog of ``state``."""
         if self.catalog_queries is None:
             raise Unsupported("a query about the catalog", detail="There is no shadow PostgreSQL.")
-        return self.catalog_queries.run(query, state)
+        settings = {f"{SESSION}{name}": value for name, value in statement.variables}
+        return self.catalog_queries.run(statement.query_sql, state, settings)
 
     def introspect(self, statement: Select, sources: Sources, state: State) -> Result:
         """Answer a query that reads system views alone."""

@@ -171,7 +171,8 @@ class Definitions:
         block.check(self._core.state)
         change = self.plan(self.seen(block), statement, sql)
         # What was planned has ids by now that were not there before.
-        _, planned = after(self.seen(block), change.steps, self._core.clock.now_ms())
+        now_ms = self._core.clock.now_ms()
+        _, planned = after(self.seen(block), change.steps, now_ms, holds=False)
         return block.having(change, planned, rows=rows), change.tag
 
     def commit(
@@ -181,13 +182,16 @@ class Definitions:
         reads: ReadSet | None = None,
         limit: Limit = NO_LIMIT,
     ) -> None:
-        """Commit a block, in one entry with the rows that were written beside it."""
+        """Commit a block, in one entry with the rows that were written beside it.
+
+        Also without rows nobody's change may have come between what it read and what it defines;
+        but for an effect, whose entry is not decided here.
+        """
         with self._defining:
             # Into what it has dropped since, nothing is written.
             stored = self.seen(block).collections if writes else {}
             writes = tuple(each for each in writes if each.id in stored)
-            if writes:
-                assert block.effect is None, "it is refused beside rows"
+            if block.effect is None and (writes or (reads is not None and reads.rests)):
                 turn = self._views.preparing.changing if _makes(block.steps) else nullcontext
                 defines = Defines(lambda state: self._made(block, state), turn)
                 attempted(lambda: self._commits.write(Write(writes, reads, defines=defines), limit))
@@ -228,7 +232,7 @@ class Definitions:
         self, steps: tuple[Step, ...], act: Callable[[tuple[Command, ...]], object] | None
     ) -> None:
         """Commit steps, made for the state that there is then."""
-        preparing, core = self._views.preparing, self._core
+        core = self._core
 
         def commands() -> tuple[Command, ...]:
             return after(core.state, steps, core.clock.now_ms())[1]
@@ -241,6 +245,7 @@ class Definitions:
             else:
                 self._commits.alone(lambda _: commands())
             return
+        preparing = self._views.preparing  # Asked for here: it may have to be started.
         removes = any(isinstance(step, Made) and step.removes for step in steps)
         with preparing.still() if removes else nullcontext():
             if act is not None:

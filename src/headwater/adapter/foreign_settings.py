@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from headwater.adapter.catalog_queries import CatalogQueries
+from headwater.adapter.errors import Unsupported
 from headwater.adapter.setting_errors import NotHonoured, UnknownSetting
 from headwater.adapter.shadow.errors import PostgresRejected
 
@@ -46,6 +47,11 @@ HOLDS: Final = {
 }
 """Why a variable may have any value: names, or what they begin with where that ends with ``_``."""
 
+_LISTED: Final = (
+    "SELECT coalesce((SELECT name FROM pg_catalog.pg_settings WHERE lower(name) = lower($1)), '')"
+)
+"""Which are somebody's here; ``shadow/numbers.py`` says."""
+
 _NAMES: Final = tuple(name for names in HOLDS.values() for name in names)
 
 
@@ -64,7 +70,16 @@ class ForeignSettings:
         """The value of a variable, beside those that are set."""
         if name in assigned:
             return assigned[name]
-        return self._ask("SELECT current_setting($1)", name)
+        value = self._ask("SELECT current_setting($1)", name)
+        if "." in name:
+            return value
+        if not self._ask(_LISTED, name):
+            raise Unsupported(
+                f'parameter "{name}"',
+                detail="It is one of how a PostgreSQL is run, and this is none.",
+                hint="SHOW ALL lists those there are.",
+            )
+        return value
 
     def accepted(self, name: str, value: str | None, assigned: Mapping[str, str]) -> str | None:
         """A value as PostgreSQL takes it; None restores what it was."""

@@ -43,6 +43,7 @@ from headwater.adapter.given import GivenRows, encode
 from headwater.adapter.key_counts import Admitted, Key, KeyCounts, admit, keys_of
 from headwater.adapter.keyed_reads import PROBE_INDEX, KeyedReads
 from headwater.adapter.limit import NO_LIMIT, Limit
+from headwater.adapter.storage_errors import no_room
 from headwater.adapter.timeline import APPOINTED, DEFAULT, Timeline, advanced
 from headwater.adapter.turns import Gate, Turns
 from headwater.algebra.frontier import Frontier
@@ -50,7 +51,7 @@ from headwater.base.errors import HeadwaterError
 from headwater.base.ids import GlobalId
 from headwater.persist.client import Client, ReadHandle, WriteHandle
 from headwater.persist.commands import Atomic, Command, CreateOrLoad, Outcome
-from headwater.persist.errors import HeldByWriter
+from headwater.persist.errors import DiskFull, HeldByWriter
 from headwater.persist.evolution import DIFF, TIME
 from headwater.persist.state import CollectionState, State, bound
 
@@ -100,6 +101,11 @@ class ReadSet:
     met: tuple[MetKeys, ...] = ()
     """Keys of which it knows nothing but whether they are there."""
 
+    @property
+    def rests(self) -> bool:
+        """Whether there is anything in it that may change."""
+        return bool(self.tables or self.met)
+
 
 @dataclass(frozen=True, slots=True)
 class Defines:
@@ -113,9 +119,12 @@ class Defines:
 
 @dataclass(frozen=True, slots=True)
 class _Before:
-    """What a group is decided against: the state, and what its definitions make of it."""
+    """What a group is decided against."""
 
+    stored: State
+    """What it has read is of this one: it may drop what it has read."""
     state: State
+    """What its definitions make of that."""
     present: dict[GlobalId, KeyCounts]
     """How many rows its keys have."""
     commands: tuple[Command, ...] = ()
@@ -308,7 +317,7 @@ class GroupCommit:
         changed: set[GlobalId] = set()
         for write in group:
             try:
-                _check_unchanged(before.state, write.reads, changed, time)
+                _check_unchanged(before.stored, write.reads, changed, time)
                 accepted.append((write, admit(before.state, write, before.present)))
                 changed.update(table.id for table in write.tables)
             except AdapterError as refused:
@@ -347,9 +356,9 @@ class GroupCommit:
         present = self._present(state, group, state.timelines[DEFAULT].upper - 1)
         defines = group[0].defines
         if defines is None:
-            return _Before(state, present)
+            return _Before(state, state, present)
         made, commands = defines.made(state)
-        before = _Before(made, present, commands)
+        before = _Before(state, made, present, commands)
         present.update((gid, KeyCounts()) for gid, each in before.created.items() if each.key)
         return before
 
@@ -405,6 +414,8 @@ class GroupCommit:
 
 def settled(write: Write) -> Committed:
     """Return what became of a write that has its outcome, or raise why it was refused."""
+    if isinstance(write.outcome, DiskFull):
+        raise no_room(write.outcome) from write.outcome
     if isinstance(write.outcome, HeadwaterError):
         raise write.outcome.again()
     if isinstance(write.outcome, BaseException):

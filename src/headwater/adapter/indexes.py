@@ -6,12 +6,13 @@ An index is a view ``SELECT * FROM relation`` that compute maintains, whose outp
 of the index's columns. Of a *plain view* it is the one place where its rows are kept at all: a
 query that reads the view reads them there, instead of computing them.
 
-Three uses, decided when a query is planned, never when it is answered:
+Three uses, decided when a query is planned (but for errors, which are met when it is answered):
 
 - a *probe*: the query asks for whole keys and nothing else (``sql/point.py``). No Spark job runs.
 - an index *stands for* a plain view in a query of any other kind.
 - an index that cannot answer (it is still hydrating, it is stalled, or the time is before its
-  history) is not used: the query is answered as if it was not there, and the same.
+  history) is not used: the query is answered as if it was not there, and the same. So it is where
+  the index of a plain view has errors: the query may ask for nothing that fails.
 
 **The tail.** An index of a collection follows it a step behind. A probe at a time that the index
 has not reached reads it at its newest time ``u - 1``, and adds the collection's own updates in

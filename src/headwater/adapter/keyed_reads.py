@@ -48,6 +48,9 @@ SMALL_PARTS_SLACK: Final = 256
 FEW_KEYS: Final = 1_024
 """Up to so many keys are looked for one by one in the parts that have any of them."""
 
+OFTEN: Final = 4
+"""From so many questions about one snapshot on, what all its keys are is worth knowing."""
+
 Longs = npt.NDArray[np.int64]
 
 
@@ -81,16 +84,7 @@ class KeyedReads:
         hashes = key_hash(keys)
         order = np.argsort(hashes)
         schema = evolution.with_system_columns(collection.schemas[-1])
-        small, runs = [], []
-        with self._lock:
-            for part in snapshot.parts:
-                if part.errors:
-                    continue
-                if isinstance(part.where, Inline):
-                    small.append((part, self._small_of(collection, part)))
-                else:
-                    runs.append(self._run_of(collection, part))
-            self._forget()
+        small, runs = self.opened(snapshot)
         if len(hashes) <= FEW_KEYS:
             # Most parts have none of the keys: those of new rows are in no part at all.
             asked = set(hashes.tolist())
@@ -104,6 +98,22 @@ class KeyedReads:
         plain = found[0].schema
         rows = pa.concat_tables([table.cast(plain) for table in found]).drop_columns([TIME])
         return consolidate(rows)
+
+    def opened(self, snapshot: Snapshot) -> tuple[list[tuple[Part, _Small]], list[Run]]:
+        """Return the parts of a snapshot, ready to be looked into."""
+        collection = snapshot.collection
+        small: list[tuple[Part, _Small]] = []
+        runs: list[Run] = []
+        with self._lock:
+            for part in snapshot.parts:
+                if part.errors:
+                    continue
+                if isinstance(part.where, Inline):
+                    small.append((part, self._small_of(collection, part)))
+                else:
+                    runs.append(self._run_of(collection, part))
+            self._forget()
+        return small, runs
 
     def _small_of(self, collection: CollectionState, part: Part) -> _Small:
         assert isinstance(part.where, Inline)
@@ -162,6 +172,37 @@ class KeyedReads:
     def _read(self, collection: CollectionState, part: Part) -> pa.Table:
         core = self._core
         return read_part(part, collection, fetch=core.fetch, layouts=core.layouts)
+
+
+class Present:
+    """How many rows keys have in one snapshot, for who asks again and again for few of them."""
+
+    def __init__(self, keyed: KeyedReads, snapshot: Snapshot) -> None:
+        self._keyed, self._snapshot = keyed, snapshot
+        self._asked = 0
+        self._few: frozenset[int] | None = None
+        """The hashes of all keys in small parts."""
+        self._runs: list[Run] = []
+
+    def counts(self, keys: pa.Table) -> list[int]:
+        """Return how many rows each of these keys has."""
+        arrays = [column.combine_chunks() for column in keys.columns]
+        self._asked += 1
+        if self._asked == OFTEN:
+            small, self._runs = self._keyed.opened(self._snapshot)
+            self._few = frozenset().union(*(each.places for _, each in small))
+        hashes = key_hash(arrays)
+        if self._few is None or not self._few.isdisjoint(hashes.tolist()):
+            found = self._keyed.lookup(self._snapshot, arrays)
+        elif self._runs:
+            at = self._snapshot.as_of
+            found = probe(self._runs, arrays, at=at, hashes=hashes, columns=[DIFF])
+        else:
+            return [0] * keys.num_rows
+        counts = np.zeros(keys.num_rows, np.int64)
+        if found.num_rows:
+            np.add.at(counts, found.column(PROBE_INDEX).to_numpy(), found.column(DIFF).to_numpy())
+        return [int(count) for count in counts]
 
 
 def _in_small(

@@ -23,9 +23,10 @@ from headwater.adapter.errors import (
 )
 from headwater.adapter.object_errors import CollectionFailed, DroppedMeanwhile
 from headwater.adapter.spark_lost import SparkLost
+from headwater.adapter.storage_errors import NO_ROOM, no_room, no_room_for_files
 from headwater.compute.ir.refusal import NotUnderstood, Position, Refused
 from headwater.compute.select import QueryFailed
-from headwater.persist.errors import DestroyedCollection, SchemaMismatch
+from headwater.persist.errors import DestroyedCollection, DiskFull, SchemaMismatch
 from headwater.persist.spark_end import SparkEnded
 
 POSTGRES_SAYS: Final = dict.fromkeys(("DIVIDE_BY_ZERO", "REMAINDER_BY_ZERO"), "division by zero")
@@ -51,6 +52,7 @@ RAISED: Final = (
     ("not recognized", "22023"),
     ("invalid hexadecimal d", "22023"),
     ("out of range", "22003"),
+    ("does not fit into numeric", "22003"),
     ("numeric field overflow", "22003"),
     ("returned more than one row", "21000"),
     ("negative substring length", "22011"),
@@ -66,7 +68,7 @@ _CAST: Final = r'The value .* cannot be cast to "{}" due to an overflow\.'
 _IN_POSTGRES: Final = tuple(
     (re.compile(said), words)
     for said, words in (
-        (r"Division by zero\.", "division by zero"),
+        (r"(?:Division|Remainder) by zero\.", "division by zero"),
         (r"overflow\.", "value out of range: overflow"),
         (_CAST.format("SMALLINT"), "smallint out of range"),
         (_CAST.format("INT"), "integer out of range"),
@@ -113,6 +115,12 @@ def users_mistakes(text: Callable[[], str] = str) -> Iterator[None]:
         ) from error
     except SchemaMismatch as error:
         raise InvalidDefinition(error.problem) from error
+    except DiskFull as error:
+        raise no_room(error) from error
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        raise no_room_for_files() from error
     except DestroyedCollection as error:
         # By another session, since names were looked up. One that never was is our mistake.
         raise DroppedMeanwhile from error

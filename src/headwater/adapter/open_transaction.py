@@ -22,6 +22,7 @@ from headwater.adapter.catalog import Sources
 from headwater.adapter.definitions import Definition
 from headwater.adapter.errors import UniqueViolation, Unsupported
 from headwater.adapter.group_commit import TableWrite, Write
+from headwater.adapter.keyed_reads import Present
 from headwater.adapter.limit import NO_LIMIT, Limit
 from headwater.adapter.overlay import Overlay, Overlays
 from headwater.adapter.pgwire.backend import Result
@@ -43,6 +44,8 @@ class OpenTransaction:
     def __init__(self, coordinator: Coordinator, *, read_only: bool) -> None:
         self._coordinator = coordinator
         self._overlays = Overlays()
+        self._keys: dict[GlobalId, tuple[int | None, Present]] = {}
+        """Of tables that it writes: which keys are stored, and at what time that is."""
         self.now = Transaction(read_only)
 
     @property
@@ -125,16 +128,23 @@ class OpenTransaction:
 
     def _looks(self, write: TableWrite, isolation: Isolation, limit: Limit) -> Looks | None:
         """Return where keys of a table are looked up; None: it has none but those written here."""
-        coordinator, gid = self._coordinator, write.id
-        if not coordinator.is_stored(gid):
+        gid = write.id
+        if not self._coordinator.is_stored(gid):
             return None
-        counts = coordinator.reads.counts
 
         def settled(keys: pa.Table) -> list[int]:
-            sources = Sources(collections={gid: write.name})
-            return counts(gid, keys, self.read_time(sources, isolation, limit))
+            self.read_time(Sources(collections={gid: write.name}), isolation, limit)
+            return self._present(gid).counts(keys)
 
-        return Looks(lambda keys: counts(gid, keys, self.now.time), settled)
+        return Looks(lambda keys: self._present(gid).counts(keys), settled)
+
+    def _present(self, gid: GlobalId) -> Present:
+        """Return what tells which keys are stored: at its time; until it has one, as first seen."""
+        known = self._keys.get(gid)
+        if known is None or known[0] != self.now.time:
+            present = self._coordinator.reads.present(gid, self.now.time)
+            known = self._keys[gid] = (self.now.time, present)
+        return known[1]
 
     # ---- definitions -------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -23,9 +24,10 @@ from headwater.adapter.catalog import Sources, Ways
 from headwater.adapter.errors import TimestampNotReadable
 from headwater.adapter.holds import Holds
 from headwater.adapter.indexes import Indexes, Probe, merged, tail, tail_is_short
-from headwater.adapter.keyed_reads import PROBE_INDEX, KeyedReads
+from headwater.adapter.keyed_reads import PROBE_INDEX, KeyedReads, Present
 from headwater.adapter.limit import Limit
 from headwater.adapter.mistakes import in_error
+from headwater.adapter.object_errors import CollectionFailed
 from headwater.adapter.ports import Evaluator, Translate
 from headwater.adapter.running import evaluating
 from headwater.adapter.sql.names import SYSTEM_PREFIX
@@ -96,16 +98,21 @@ class Reads:
         at: int | None = None,
         state: State | None = None,
         written: Mapping[GlobalId, Overlay] = NOTHING,
+        *,
+        indexed: bool = True,
     ) -> Sources:
         """Return what the names of a query mean in ``state``; ``at``: its time, if it is known.
 
         ``written``: what the transaction that reads has written itself. A view of that is computed.
+        ``indexed``: an index may stand for a plain view.
         """
         state, failures = state or self._core.state, self._evaluator.failures
         stored = self._core.state.collections
 
         def standing(view: catalog.Object) -> catalog.Object | None:
-            if not self._indexes.of(state, view) or catalog.rests_on(state, view, written):
+            if not indexed or not self._indexes.of(state, view):
+                return None
+            if catalog.rests_on(state, view, written):
                 return None
             found = self._indexes.usable(state, view, at, failures())
             return found[0].object if found else None
@@ -127,6 +134,8 @@ class Reads:
             del found.collections[gid]
             found.tables.pop(gid, None)
         found.written = written
+        if found.indexes:
+            found.unindexed = partial(self.sources, names, at, state, written, indexed=False)
         return found
 
     def planned(
@@ -284,6 +293,9 @@ class Reads:
                 told = telling(known, types)
                 return found if told is known else found.cast(told)
         except CollectionHasErrors as error:
+            if sources.unindexed is not None:
+                # An index has all that its view shows, and so errors that this query has not.
+                return self.rows(query_sql, sources.unindexed(), time, dialect)
             state = self._core.state
             names = {state.collections[gid].name: n for gid, n in sources.collections.items()}
             raise in_error(names.get(error.name, error.name), error.errors[0]) from error
@@ -305,10 +317,15 @@ class Reads:
 
     def select(self, planned: Planned, time: int) -> pa.Table:
         """Answer a query at ``time``, which is held and complete."""
+        statement, sources = planned.statement, planned.sources
         if planned.probe is not None:
-            return self._probed(planned.probe, planned.sources, time)
-        statement = planned.statement
-        return self.rows(statement.query_sql, planned.sources, time, statement.dialect)
+            try:
+                return self._probed(planned.probe, sources, time)
+            except CollectionFailed:
+                if sources.unindexed is None:
+                    raise
+                sources = sources.unindexed()
+        return self.rows(statement.query_sql, sources, time, statement.dialect)
 
     def looked_up(
         self, statement: Select, sources: Sources, time: int, state: State
@@ -384,16 +401,12 @@ class Reads:
             return _added(found, more, names, table.schema)
         return found.select(names)
 
-    def counts(self, gid: GlobalId, keys: pa.Table, time: int | None) -> list[int]:
-        """Return how many rows of a table have each key, at ``time`` or as far as we know."""
-        state = self._core.state
+    def present(self, gid: GlobalId, time: int | None) -> Present:
+        """Return what tells how many rows keys of a table have: at ``time``, or now, as we know."""
         if time is None:
+            state = self._core.state
             time = bound(state.upper(collection_of(state, gid))) - 1
-        arrays = [column.combine_chunks() for column in keys.columns]
-        found = self._keyed.lookup(ReadHandle(self._core, gid).snapshot(time), arrays)
-        counts = np.zeros(keys.num_rows, np.int64)
-        np.add.at(counts, found.column(PROBE_INDEX).to_numpy(), found.column(DIFF).to_numpy())
-        return [int(count) for count in counts]
+        return Present(self._keyed, ReadHandle(self._core, gid).snapshot(time))
 
 
 def _created(sources: Sources) -> dict[str, pa.Table]:

@@ -216,14 +216,14 @@ class ClientSession:
                 return Result.of_table(shown, "SHOW")
             case Select():
                 return self._select(statement, limit)
-            case SelectCatalog(query):
-                return self._coordinator.ask_catalog(query, self._state())
+            case SelectCatalog():
+                return self._coordinator.ask_catalog(statement, self._state())
             case Refresh(name):
                 return self._refresh(name, limit)
             case ExplainTimestamp(select):
                 return self._explain(select)
             case ExplainQuery(select):
-                planned = self._coordinator.reads.planned(select, self._known_time(select))
+                planned = self._explainable(select)
                 lines = pa.array(self._coordinator.explain_query(planned), pa.string())
                 return Result.of_table(pa.table({"plan": lines}), "EXPLAIN")
             case ExplainView(name, kind):
@@ -328,9 +328,18 @@ class ClientSession:
         endless = Limit(0, self._cancelled, lambda: self._reason)
         return coordinator.subscribe(statement, followed, choice.time, endless, self._number, named)
 
+    def _explainable(self, select: Select) -> Planned:
+        """Return how a query is answered; what nobody has stored yet cannot be looked at."""
+        reads, time = self._coordinator.reads, self._known_time(select)
+        planned = reads.planned(select, time, self._state())
+        for name, collection in planned.sources.relations.items():
+            if collection in planned.sources.created:
+                raise catalog.created_here(f'EXPLAIN of a query over "{name}"')
+        return planned
+
     def _explain(self, select: Select) -> Result:
         reads, time = self._coordinator.reads, self._known_time(select)
-        sources = reads.planned(select, time).sources
+        sources = self._explainable(select).sources
         if sources.system and not sources.collections:
             raise Unsupported("EXPLAIN TIMESTAMP of system views", detail="They have no history.")
         if select.as_of is None and time is not None:

@@ -37,7 +37,8 @@ ATTEMPTS_MAX: Final = 8
 """How often a statement that reads and then writes in a block of its own is tried."""
 
 TRANSACTION_BYTES_MAX: Final = 512 << 20
-"""How much one transaction may have written before it commits: it is kept in memory."""
+"""How much a transaction may have written before another statement of it writes: it is kept in
+memory. One statement may be as large as it may be by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +101,9 @@ class Transaction:
 
     def having_written(self, write: TableWrite) -> Transaction:
         """The transaction after a write."""
-        size_bytes = self.size_bytes + write.rows.nbytes
-        if size_bytes > TRANSACTION_BYTES_MAX:
+        if self.size_bytes > TRANSACTION_BYTES_MAX:
             raise TransactionTooLarge(TRANSACTION_BYTES_MAX)
+        size_bytes = self.size_bytes + write.rows.nbytes
         return replace(self, writes=(*self.writes, write), size_bytes=size_bytes)
 
     def back_to(self, then: Transaction) -> Transaction:

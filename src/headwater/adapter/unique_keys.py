@@ -3,10 +3,10 @@
     present(k)  =  rows with key k that are stored  +  those that the transaction has added itself
 
 A statement that leaves two rows of one key is refused (23505), as in PostgreSQL. What is stored is
-what was there at the transaction's time; a transaction that has none yet looks at the newest that
-this process knows, and chooses its time only where that seems to refuse it. So an INSERT of new
-rows reads nothing that others could overtake. Whether the keys are still free is asked again by the
-group commit, of which this is no part: the first to commit has them.
+what was there at the transaction's time; a transaction that has none yet looks at what this
+process knew when it first asked, and chooses its time only where that seems to refuse it. So an
+INSERT of new rows reads nothing that others could overtake. Whether the keys are still free is
+asked again by the group commit, of which this is no part: the first to commit has them.
 
 What a client was told of a key that is not free (an error after which it goes back to a savepoint,
 a row that ``ON CONFLICT DO NOTHING`` left out) is *met*: the transaction rests on it, and commits
@@ -36,8 +36,8 @@ Stored = Callable[[pa.Table], list[int]]
 class Looks:
     """Where a transaction looks keys up that are stored; of a table of its own nothing is."""
 
-    newest: Stored
-    """As far as this process knows."""
+    known: Stored
+    """As far as this process knows; at the transaction's time, if it has one."""
     settled: Stored
     """At the transaction's time, which is chosen if it has none."""
 
@@ -53,7 +53,7 @@ def checked(write: TableWrite, own: Overlay | None, looks: Looks | None) -> MetK
         raise UniqueViolation(write.name, write.key)
     # Where the transaction has taken a row away itself, there is one that is stored, and no more.
     asked = grown.filter(pa.array([each > 0 for each in total]))
-    if looks is None or not asked.num_rows or not any(looks.newest(asked)):
+    if looks is None or not asked.num_rows or not any(looks.known(asked)):
         return None
     found = looks.settled(asked)
     taken = [place for place, count in enumerate(found) if count > 0]

@@ -7,7 +7,7 @@ The others tell about the world: a fence, a stop, a corrupted object.
 from __future__ import annotations
 
 from headwater.algebra.frontier import Frontier
-from headwater.base.errors import HeadwaterError, InvalidUsage
+from headwater.base.errors import Determinate, HeadwaterError, InvalidUsage
 from headwater.base.ids import GlobalId
 
 Times = Frontier[int]
@@ -308,6 +308,18 @@ class NewerFormat(HeadwaterError):
             f"{what} has format version {found}, and this Headwater reads up to {known}; "
             f"nothing was touched: upgrade Headwater to open it"
         )
+
+
+class DiskFull(Determinate):
+    """There is no room where something is written; nothing of it is there."""
+
+    def __init__(self, place: str, path: str, *, quota: bool = False) -> None:
+        said = "the disk is full; free space there or move the location to a larger disk"
+        if quota:
+            said = "the disk quota is used up; raise the quota or free space there"
+        super().__init__(f"{path}: {said}")
+        self.place = place
+        """What is written there, in words for those who have no business with paths."""
 
 
 class MergeRefused(HeadwaterError):

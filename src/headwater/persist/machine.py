@@ -351,6 +351,7 @@ class Machine:
             retry.over()
             match outcome:
                 case Committed():
+                    self._retries.room.has()
                     self._advance_to(in_flight)
                     return True
                 case LostRace(head):

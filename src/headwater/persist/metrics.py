@@ -41,6 +41,8 @@ class Metrics:
             one + "commit_seconds", "Submission to durability.", registry=self.registry
         )
 
+        self.disk_full = self._gauge(one + "disk_full", "Whether there is no room to write (0, 1).")
+
     def _counter(self, name: str, text: str, labels: list[str] | None = None) -> Counter:
         return Counter(name, text, labels or [], registry=self.registry)
 

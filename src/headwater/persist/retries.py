@@ -21,8 +21,12 @@ from typing import Final
 
 from headwater.base.clock import Clock
 from headwater.base.retry import Retry, RetryPolicy, RetryState
+from headwater.persist.errors import DiskFull
 from headwater.persist.metrics import Metrics
+from headwater.persist.room import Room
 
+FULL_SECONDS: Final = 0.5
+"""How long room is waited for: something may be just about to be deleted."""
 SLICE_S: Final = 0.1
 """How long a waiting operation does not notice that it should hurry."""
 
@@ -40,6 +44,7 @@ class Retries:
         self._failing: dict[object, RetryState] = {}
         self._lock = threading.Lock()
         self._give_up_at: float | None = None
+        self.room = Room(metrics)
         self.given_up = False
         """Whether something promised was given up because the runtime stops."""
 
@@ -84,14 +89,20 @@ class Attempts:
         self._retries = retries
         self._name = name
         self._promised = promised
+        self._full_until: float | None = None
         self._retry = Retry(retries._policy, retries._clock, observe=self._observe)
 
     def again(self, cause: BaseException, deadline: float | None = None) -> bool:
         """Record a failure and wait for the next attempt; ``False`` if there is none.
 
         There is none when they are used up, when the runtime stops (see the module's docstring),
-        or when ``deadline`` (monotonic seconds) comes first.
+        when ``deadline`` (monotonic seconds) comes first, or when a disk is full for longer than
+        :data:`FULL_SECONDS`: who waits can do something about that, if he is told.
         """
+        if isinstance(cause, DiskFull):
+            self._retries.room.lacks(cause)
+            self._full_until = self._full_until or time.monotonic() + FULL_SECONDS
+            deadline = min(deadline or self._full_until, self._full_until)
         asked_ms = self._retries._clock.now_ms()
         due = self._retry.failed(cause)
         if due is None:

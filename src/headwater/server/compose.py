@@ -202,7 +202,7 @@ class Server:
         shown = application(
             self.sight,
             lambda: metrics.text(counted, registry),
-            lambda: health(self.failure, self.session.ready),
+            lambda: health(self.failure, self.session.ready, self.client.core.retries.room.full),
             loopback=is_loopback(config.host),
             check=None if self._users is None else self._users.admits,
         )

@@ -92,8 +92,12 @@ class HttpServer:
             LOG.exception("the console does not run")
 
 
-def health(failure: HeadwaterError | None, ready: bool) -> tuple[int, dict[str, str]]:
-    """Return status and body of ``/healthz``."""
+def health(
+    failure: HeadwaterError | None, ready: bool, full: HeadwaterError | None = None
+) -> tuple[int, dict[str, str]]:
+    """Return status and body of ``/healthz``; ``full``: there is no room to write just now."""
     if failure is not None:
         return 503, {"status": "failed", "why": str(failure)}
+    if full is not None:
+        return 503, {"status": "disk full", "why": str(full)}
     return 200, {"status": "ok", "spark": "ready" if ready else "starting"}

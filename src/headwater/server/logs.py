@@ -21,7 +21,10 @@ from headwater.server.config import LogFormat
 
 LOG: Final = logging.getLogger("headwater.server")
 
-_NOISY: Final = ("uvicorn", "uvicorn.error", "uvicorn.access", "engineio", "socketio", "nicegui")
+_NOISY: Final = (
+    *("uvicorn", "uvicorn.error", "uvicorn.access", "engineio", "socketio", "nicegui"),
+    "sqlglot",  # It warns of what it cannot read, with the client's text; who asked is told.
+)
 
 
 def tell(message: str, **fields: object) -> None:

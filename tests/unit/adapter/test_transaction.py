@@ -6,13 +6,16 @@ import pyarrow as pa
 import pytest
 
 from headwater.adapter.catalog import Sources
-from headwater.adapter.change import Block, Change, Effect
+from headwater.adapter.change import Block, Change, Effect, after
 from headwater.adapter.errors import ReadOnlyTransaction, Unsupported
 from headwater.adapter.group_commit import ReadSet, TableWrite
 from headwater.adapter.object_errors import TransactionTooLarge
 from headwater.adapter.transaction import Transaction
+from headwater.algebra.frontier import Frontier
 from headwater.base.ids import GlobalId
-from headwater.persist.commands import SetItem
+from headwater.persist.commands import OpenReader, SetItem
+from headwater.persist.errors import CompactionRegression
+from headwater.testing.sql_server import SqlServer
 
 T, U, V = GlobalId(1), GlobalId(2), GlobalId(3)
 
@@ -40,7 +43,7 @@ def test_it_does_not_rest_on_what_changes_by_itself_whichever_comes_first() -> N
 
 
 def test_it_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.adapter.transaction.TRANSACTION_BYTES_MAX", 20)
+    monkeypatch.setattr("headwater.adapter.transaction.TRANSACTION_BYTES_MAX", 10)
     transaction = Transaction().having_written(write(T)).having_written(write(U))
     with pytest.raises(TransactionTooLarge) as told:
         transaction.having_written(write(T))
@@ -88,3 +91,16 @@ def test_what_has_entries_of_its_own_has_no_others_beside() -> None:
     for one, other in ((alone, table), (table, alone)):
         with pytest.raises(Unsupported, match="replacing v beside other definitions"):
             Block({}).having(one, ()).having(other, ())
+
+
+def test_history_may_move_on_while_a_definition_is_planned() -> None:
+    with SqlServer() as server:
+        sql = server.session()
+        sql("CREATE TABLE t (k bigint)")
+        state = server.client.core.state
+        (gid,) = state.collections
+        held = OpenReader(gid, "view/1", "a view", Frontier.of(0))  # As it was planned, before.
+        seen, commands = after(state, (held,), 0, holds=False)
+        assert (seen, commands) == (state, (held,))
+        with pytest.raises(CompactionRegression):
+            after(state, (held,), 0)

@@ -267,3 +267,4 @@ select id from x offset 99999999999
 =(select id from x order by id limit 4) offset 2
 =((select id from x) order by id) limit 2
 =values (1), (2), (3) limit 2
+select g, avg(n / 7) * 3 as x, sum(n / 7) / 3 * 5 as y, max(n / 7) / 3 * 5 as z, avg(n / i4) filter (where i4 > 0) * 7 as w from x where i4 <> 0 group by g

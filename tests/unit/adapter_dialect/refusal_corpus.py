@@ -98,5 +98,8 @@ REFUSED: Final[tuple[str, ...]] = (
     "select extract(day from iv) from x",
     "select date_trunc('day', s) from x",
     "select 1e-100",
+    "select 1e from x",
+    "select array_agg(order by i4) from x",
+    "select n::numeric(a) from x",
     "select '1e-100'::numeric",
 )

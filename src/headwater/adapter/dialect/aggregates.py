@@ -90,7 +90,7 @@ def _sum(call: Call) -> Typed:
             cast_sql(_exact_sum(call, argument), numeric(38, 0)), numeric(38, 0), call.node
         )
     if type_.name == "numeric":
-        return numerics.sum_of(argument, call.of("sum", x))
+        return numerics.sum_of(argument, call.of)
     if type_ == REAL:
         return Typed(cast_sql(call.of("sum", x), REAL), REAL, call.node)
     if type_ in (DOUBLE, INTERVAL):
@@ -111,7 +111,7 @@ def _avg(call: Call) -> Typed:
         exact = numeric(_EXACT.args[0] + 10, 0)
         total = Typed(_exact_sum(call, argument), exact, call.node)
     elif type_.name == "numeric":
-        total = numerics.sum_of(argument, call.of("sum", argument.sql))
+        total = numerics.sum_of(argument, call.of)
     else:
         raise no_function(call.node, call.name, call.arguments)
     return numerics.average(call.node, argument, total, call.of("count", argument.sql))
@@ -131,7 +131,13 @@ def _extreme(call: Call) -> Typed:
     if value.type.name not in _ORDERED:
         raise no_function(call.node, call.name, call.arguments)
     sql = call.of(call.name, value.sql)
-    return Typed(sql, value.type, call.node, scale_shown=value.scale_shown)
+    found = Typed(sql, value.type, call.node, scale_shown=value.scale_shown)
+    if value.digits is None or call.window is not None:
+        return found
+    # Those of the row whose value it is.
+    by = f"{call.name}_by({value.digits}, {value.sql})"
+    where = f" FILTER (WHERE {call.condition})" if call.condition else ""
+    return found.showing(by + where)
 
 
 def _logical(call: Call) -> Typed:

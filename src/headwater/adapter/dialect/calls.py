@@ -14,9 +14,10 @@ from sqlglot import exp
 from headwater.adapter.dialect.aggregates import AGGREGATES, Call
 from headwater.adapter.dialect.casts import coerce
 from headwater.adapter.dialect.frames import frame, with_distance
-from headwater.adapter.dialect.refusal import IN_SPARK, only, refuse
+from headwater.adapter.dialect.refusal import IN_SPARK, only, position, refuse
 from headwater.adapter.dialect.scope import Scope
 from headwater.adapter.dialect.typed import TEXT, UNKNOWN, Typed
+from headwater.adapter.errors import SqlSyntaxError
 from headwater.adapter.sql.query import folded
 
 
@@ -50,6 +51,8 @@ def aggregate_call(expressions: Translator, node: Any, scope: Scope, **more: Any
         if inner and isinstance(inner[-1], exp.Order):
             order, inner[-1] = inner[-1], inner[-1].this
         arguments = [*inner, *arguments[1:]]
+    if any(argument is None for argument in arguments):
+        raise SqlSyntaxError("ORDER", position=position(node), detail="Nothing is to be ordered.")
     star = len(arguments) == 1 and isinstance(arguments[0], exp.Star)
     sorted_by = [] if order is None else order.expressions
     return Call(

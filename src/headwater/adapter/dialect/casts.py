@@ -58,13 +58,16 @@ def written_type(cast_node: Any, node: Any) -> SqlType:
     """The type that ``node`` names in a cast."""
     if node.key != "datatype":
         refuse(cast_node, f"type {node.sql(dialect='postgres').lower()}")
-    if node.this.name == "ARRAY":
+    if node.this.name == "ARRAY" and node.expressions:
         return array(written_type(cast_node, node.expressions[0]))
     if node.this.name == "INTERVAL":
         return by_postgres("interval")
     text = str(node.sql(dialect="postgres")).lower()
     name, _, rest = text.partition("(")
-    args = tuple(int(part) for part in rest.rstrip(") ").split(",")) if rest else ()
+    digits = [part.strip() for part in rest.rstrip(") ").split(",")] if rest else []
+    if not all(part.isascii() and part.isdigit() for part in digits):
+        refuse(cast_node, f"type {text}", "The modifiers of a type are whole numbers.")
+    args = tuple(map(int, digits))
     try:
         return by_postgres(name.strip(), args)
     except (UnsupportedType, ValueError) as error:

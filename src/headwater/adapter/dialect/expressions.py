@@ -71,6 +71,7 @@ class Expressions:
 
     def translate(self, node: Any, scope: Scope) -> Typed:
         """``node`` as Spark SQL, in ``scope``."""
+        assert node is not None, "the parser refuses a text that leaves out an expression"
         self._steps += 1
         if self._steps > STEPS_MAX:
             refuse(node, "a query this large")
@@ -127,9 +128,8 @@ class Expressions:
     def _compare(self, node: Any, scope: Scope) -> Typed:
         operator = _COMPARISONS[type(node)]
         right = node.expression
-        if isinstance(right, exp.Any | exp.All) or (
-            isinstance(right, exp.Anonymous) and str(right.this).lower() == "all"
-        ):
+        called = str(right.this).lower() if isinstance(right, exp.Anonymous) else ""
+        if isinstance(right, exp.Any | exp.All) or (called == "all" and right.expressions):
             return self._quantified(node, operator, scope)
         if isinstance(node.this, exp.Tuple):
             return self._rows(node, operator, node.this, right, scope)
@@ -330,7 +330,8 @@ class Expressions:
             text = cast(self.translate(node.this, scope), TEXT)
             return text.of(f"substring({text.sql}, 1, {length})", TEXT)
         type_ = written_type(node, node.args["to"])
-        if isinstance(node.this, exp.Array) and not node.this.expressions:
+        empty = isinstance(node.this, exp.Array) and not node.this.expressions
+        if empty and type_.name == "array":
             element = cast_sql("NULL", type_.parts[0][1])
             return Typed(f"slice(array({element}), 1, 0)", type_, node)
         return cast(self.translate(node.this, scope), type_)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import date, datetime
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any, Final, cast
 
 from sqlglot import exp
@@ -35,7 +35,7 @@ from headwater.adapter.dialect.typed import (
     Typed,
     cast_sql,
 )
-from headwater.adapter.errors import AdapterError, InvalidText, OutOfRange
+from headwater.adapter.errors import AdapterError, InvalidText, OutOfRange, SqlSyntaxError
 from headwater.adapter.sql import text as text_form
 from headwater.adapter.sql.forms import Form, canonical
 from headwater.collection.type_table import TEXT_FORMS
@@ -62,7 +62,10 @@ _DIGITS_MAX: Final = (
 
 def number(node: Any, text: str) -> Typed:
     """An unquoted number: the smallest of integer, bigint and numeric that holds it."""
-    value = Decimal(text)
+    try:
+        value = Decimal(text)
+    except InvalidOperation:
+        raise SqlSyntaxError(text, position=position(node)) from None
     if abs(value.adjusted()) > 2 * PRECISION_MAX and value:
         refuse(node, f"a number of more than {2 * PRECISION_MAX} digits", _DIGITS_MAX)
     if re.fullmatch(r"-?\d+", text):

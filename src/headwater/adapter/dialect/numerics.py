@@ -27,7 +27,7 @@ which a join can still find its rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -103,16 +103,14 @@ class Operation:
     """It, in an error."""
     whole: int
     """How many digits before the point its value may have."""
+    instead: str = "round it (round(…, s), (…)::numeric(p,s)), or cast its operands to fewer digits"
 
     def sql(self, type_: SqlType, *, rounds: bool = False) -> str:
         """Its value in this type: all of it, or rounded."""
         precision, scale = type_.args
-        words = string(f"{self.what} %; {_INSTEAD}")
+        words = string(f"{self.what} %; {self.instead}")
         constants = (str(precision), str(scale), words, str(rounds).upper())
         return f"headwater_{self.name}({', '.join((*self.operands, *constants))})"
-
-
-_INSTEAD: Final = "round it (round(…, s), (…)::numeric(p,s)), or cast its operands to fewer digits"
 
 
 def rounded(operand: Typed, type_: SqlType) -> str:
@@ -198,18 +196,21 @@ def average(node: Any, argument: Typed, total: Typed, count: str) -> Typed:
     return _quotient(node, (total, number), type_, what, whole)
 
 
-def sum_of(argument: Typed, sql: str) -> Typed:
-    """A sum of numerics: ten digits more, for as many rows.
+def sum_of(argument: Typed, aggregated: Callable[[str, str], str]) -> Typed:
+    """A sum of numerics: ten digits more, for as many rows. ``aggregated(name, x)``: a call.
 
-    PostgreSQL shows the digits of the row that has most; of written ones these are the sum's own.
+    PostgreSQL shows the digits of the row that has most. Of a column these are taken to be the
+    sum's own: a maximum beside each sum of a bare numeric is more than that is worth.
     """
     precision, scale = argument.type.args
     type_ = numeric(min(PRECISION_MAX, precision + 10), scale)
+    sql = aggregated("sum", argument.sql)
     total = Typed(sql, type_, argument.node, scale_shown=argument.scale_shown)
-    scale_of_rows = display_scale(argument)
-    if argument.scale_shown or "quotient" in scale_of_rows or scale_of_rows == _UNKNOWN:
+    if argument.scale_shown or display_scale(argument) == _UNKNOWN:
         return total
-    return total.showing(f"headwater_scale({sql})")
+    if argument.digits is None:
+        return total.showing(f"headwater_scale({sql})")
+    return total.showing(_short(aggregated("max", argument.digits)))
 
 
 def remainder(node: Any, given: tuple[Typed, Typed]) -> Typed:
@@ -271,7 +272,8 @@ def fitted(operand: Typed, type_: SqlType) -> str:
     what = (
         f"a value of {said(operand)} beside others that need {type_.args[1]} digits after the point"
     )
-    return Operation("fitted", (exact(operand).sql,), what, 0).sql(type_)
+    instead = "round the others (round(…, s)), or cast all of them to one numeric(p,s)"
+    return Operation("fitted", (exact(operand).sql,), what, 0, instead).sql(type_)
 
 
 # --- display scales -------------------------------------------------------------------------------

@@ -54,8 +54,8 @@ def _named(node: Any, cast_to: str | None = None) -> tuple[str | None, bool]:
             select = node.this
             while isinstance(select, exp.SetOperation | exp.Subquery):
                 select = select.this
-            first = select.expressions[0] if isinstance(select, exp.Select) else None
-            return (_named(first)[0], True) if first is not None else (None, False)
+            outputs = select.expressions if isinstance(select, exp.Select) else ()
+            return (_named(outputs[0])[0], True) if outputs else (None, False)
         case exp.Window() | exp.Filter() | exp.WithinGroup():
             return _named(node.this)
         case exp.Dot():

@@ -15,11 +15,11 @@ from typing import Any, Final
 import sqlglot
 from sqlglot import exp
 from sqlglot.dialects.postgres import Postgres
-from sqlglot.errors import SqlglotError
 from sqlglot.tokens import TokenType
 
 from headwater.adapter.dialect.refusal import refuse
 from headwater.adapter.errors import SqlSyntaxError, Unsupported
+from headwater.adapter.sql.tokens import UNREADABLE
 
 _SYNTAX_FUNCTIONS: Final = ("CAST", "EXTRACT", "SUBSTRING", "TRIM", "POSITION")
 _FIELDS: Final = frozenset({"YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND"})
@@ -64,7 +64,7 @@ def parse(sql: str) -> Any:
         raise SqlSyntaxError(None)
     try:
         trees = [tree for tree in sqlglot.parse(sql, dialect=_Dialect) if tree is not None]
-    except SqlglotError as error:
+    except UNREADABLE as error:
         raise _syntax_error(sql, error) from None
     except RecursionError:
         raise Unsupported("a query nested this deeply") from None
@@ -81,7 +81,7 @@ def parse(sql: str) -> Any:
     return tree
 
 
-def _syntax_error(sql: str, error: SqlglotError) -> SqlSyntaxError:
+def _syntax_error(sql: str, error: Exception) -> SqlSyntaxError:
     for found in getattr(error, "errors", ()):
         near, line, column = found.get("highlight"), found.get("line"), found.get("col")
         if near and line and column:

@@ -21,10 +21,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import traceback
 from collections.abc import Sequence
 from dataclasses import replace
 
-from headwater.adapter.errors import AdapterError, ProtocolError, UnknownPrepared, Unsupported
+from headwater.adapter.errors import (
+    AdapterError,
+    ProtocolError,
+    UnknownPrepared,
+    Unsupported,
+)
 from headwater.adapter.pgwire import frontend, messages, parameters, refusals
 from headwater.adapter.pgwire.backend import Column
 from headwater.adapter.pgwire.calls import Calls
@@ -34,6 +40,7 @@ from headwater.adapter.pgwire.portals import Portal, Prepared, bound, check_anno
 from headwater.adapter.pgwire.refusals import placed
 from headwater.adapter.pgwire.rows import row_description
 from headwater.adapter.pgwire.wire_statements import parse_text
+from headwater.adapter.too_complex import TooComplex
 from headwater.persist.errors import Fenced, Stopped
 
 LOG = logging.getLogger(__name__)
@@ -101,6 +108,10 @@ class Connection:
             # Nothing can be answered here any more. What was to be committed may be there or not,
             # which is what a client takes a lost connection for.
             raise refusals.Replaced from error
+        except RecursionError as error:
+            # Python's stack is what bounds how deeply a statement may be nested.
+            LOG.warning("a statement is nested too deeply: %s", _where(error))
+            self._refuse(TooComplex())
         except Exception as error:
             # Our mistake, not the client's: it is told so, and the trace is ours to read.
             LOG.exception("a statement failed with an unexpected error")
@@ -271,6 +282,12 @@ def _start(portal: Portal) -> int | None:
     if prepared is None or prepared.source is None or prepared.parameter_oids:
         return None
     return int(prepared.source.tokens[0].start)
+
+
+def _where(error: BaseException) -> str:
+    """The innermost place of an error."""
+    *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+    return f"{frame.f_code.co_qualname}, line {line}"
 
 
 class _Internal(AdapterError):

@@ -37,6 +37,8 @@ from headwater.adapter.sql.tokens import Source
 
 IDLE, IN_TRANSACTION, FAILED = b"I", b"T", b"E"
 EXECUTE_DEPTH_MAX: Final = 100
+_SETTINGS: Final = "pg_settings"
+"""The one relation of the catalog that has something of the connection's."""
 _WAYS_OUT: Final = (statements.Commit, statements.Rollback, statements.RollbackTo)
 """Of a failed transaction."""
 _RUN_HERE: Final = (wire.DeclareCursor, wire.CloseCursor, wire.Deallocate, Prepare)
@@ -267,13 +269,16 @@ class Execution:
                 answer = await self._backend(statement, sql)
                 if session and read_only is not None:
                     self._variables.read_only_from_now(read_only)
+                elif self._in_transaction:
+                    self.variables.begin_with(read_only)
                 return answer
-            case statements.Begin():
+            case statements.Begin(read_only):
                 if self.status == IN_TRANSACTION:
                     self._variables.warn("25001", "there is already a transaction in progress")
                     return Answer("BEGIN")
                 answer = await self._backend(statement, sql)
                 self.variables.begin()
+                self.variables.begin_with(read_only)
                 self.status = IN_TRANSACTION
                 return answer
             case statements.Commit() | statements.Rollback():
@@ -325,6 +330,9 @@ class Execution:
                 return await self._variables.session_functions(
                     columns, in_transaction=self._in_transaction
                 )
+            case statements.SelectCatalog(query) if _SETTINGS in query.lower():
+                shown = await self._variables.shown()
+                return await self._backend(replace(statement, variables=shown), sql)
             case _:
                 return await self._backend(statement, sql)
 

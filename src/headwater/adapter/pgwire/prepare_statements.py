@@ -16,13 +16,12 @@ from typing import Any, Final
 
 import sqlglot
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
 from sqlglot.tokens import TokenType
 
 from headwater.adapter.errors import Unsupported
 from headwater.adapter.pgwire.refusals import ColumnInArgument
 from headwater.adapter.sql.forms import written_form
-from headwater.adapter.sql.tokens import Cursor, Source
+from headwater.adapter.sql.tokens import UNREADABLE, Cursor, Source
 from headwater.adapter.sql.types import arrow_type, wire_type
 from headwater.collection.types import scalar
 
@@ -111,7 +110,7 @@ def _oid(written: str) -> int:
         return 0
     try:
         parsed = sqlglot.parse_one(f"CAST(NULL AS {written})", dialect="postgres")
-    except SqlglotError:
+    except UNREADABLE:
         parsed = None
     if not isinstance(parsed, exp.Cast):
         raise Unsupported(f"a parameter of type {written}")
@@ -132,7 +131,7 @@ def _argument(source: Source) -> Argument:
         return Literal(_CONSTANTS[word])
     try:
         parsed = sqlglot.parse_one(source.text, dialect=source.dialect)
-    except SqlglotError as error:
+    except UNREADABLE as error:
         raise Cursor(source).error() from error
     if parsed.find(exp.Query):
         raise Unsupported("a subquery in EXECUTE")

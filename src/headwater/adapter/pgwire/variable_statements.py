@@ -125,6 +125,12 @@ class VariableStatements:
             values.append((column.name, value))
         return _one_row(values, "SELECT")
 
+    async def shown(self) -> tuple[tuple[str, str], ...]:
+        """What every variable is that belongs to the wire, or is remembered here."""
+        names = self._variables.names()
+        values = [(name, await self._shown(name, missing_ok=True)) for name in names]
+        return tuple((name, value) for name, value in values if value is not None)
+
     def warn(self, sqlstate: str, message: str) -> None:
         """Tell the client something that is no error, if it wants to hear it."""
         if self._variables.warns:
@@ -156,7 +162,8 @@ class VariableStatements:
     async def _show_all(self) -> Answer:
         found: dict[str, tuple[str, str | None, str | None]] = {}
         try:
-            answer = await self._ask(statements.SelectCatalog(_KNOWN), _KNOWN)
+            asked = statements.SelectCatalog(_KNOWN, await self.shown())
+            answer = await self._ask(asked, _KNOWN)
         except Unsupported:
             pass  # A session without a catalog: what the wire has is all there is.
         else:
@@ -166,7 +173,7 @@ class VariableStatements:
                 found[name.lower()] = (name, setting, description)
         for name in self._variables.names():
             spelled, _, description = found.get(name, (name, None, None))
-            found[name] = (spelled, self._variables.show(name), description)
+            found[name] = (spelled, await self._shown(name, missing_ok=True), description)
         rows = [row for _, row in sorted(found.items())]
         arrays = [pa.array([row[n] for row in rows], pa.string()) for n in range(len(_SHOWN_ALL))]
         batch = pa.RecordBatch.from_arrays(arrays, names=list(_SHOWN_ALL))

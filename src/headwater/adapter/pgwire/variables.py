@@ -106,6 +106,8 @@ SHARED = MappingProxyType(
         "transaction_isolation": "serializable",
     }
 )
+READ_ONLY = "transaction_read_only"
+"""Fixed as far as SET is concerned: it is what the transaction was begun with."""
 TIMEOUTS = frozenset(
     {
         *("idle_in_transaction_session_timeout", "idle_session_timeout", "lock_timeout"),
@@ -184,6 +186,12 @@ class SessionVariables:
             case Release(name):
                 self._savepoints = self._savepoints.released(name)
 
+    def begin_with(self, read_only: bool | None) -> None:
+        """Note what the open transaction says of itself; None: nothing."""
+        if read_only is not None:
+            now = "on" if read_only else "off"
+            self._values = self._values.assigned(lambda was: {**was, READ_ONLY: now}, local=True)
+
     # --- values -----------------------------------------------------------------------------------
 
     def seconds(self, name: str) -> float | None:
@@ -210,11 +218,17 @@ class SessionVariables:
 
     def show(self, name: str) -> str:
         """The value now."""
+        if name == READ_ONLY:
+            return self._free.get(name, self._free[f"default_{name}"])
         return FIXED[name][0] if name in FIXED else self._free[name]
 
     def assign(self, name: str, value: str | None, *, local: bool = False) -> None:
         """Set, or with None restore."""
-        if name in self._free:
+        if name == READ_ONLY:
+            now = self.show(name)
+            if value is not None and _bare(value).lower() != now:
+                raise NotHonoured(name, _bare(value), now, hint="Say SET TRANSACTION READ ONLY.")
+        elif name in self._free:
             wanted = self._initial[name] if value is None else _accepted(name, value)
             self._values = self._values.assigned(lambda was: {**was, name: wanted}, local=local)
         elif value is not None:

@@ -21,6 +21,8 @@ from typing import Any, Final
 import psycopg
 from psycopg import sql
 
+from headwater.adapter.shadow.numbers import hide_numbers
+
 DATABASE: Final = "headwater"
 ADMIN: Final = "headwater_admin"
 OWNER: Final = "headwater"
@@ -83,6 +85,7 @@ READER_SETTINGS: Final = {
     "statement_timeout": str(STATEMENT_TIMEOUT_MS),
     "lock_timeout": "2000",
     "idle_session_timeout": "0",
+    "synchronous_commit": "on",  # As it is with us; it writes nothing.
     "default_transaction_read_only": "on",
     "search_path": "public",
 }
@@ -208,6 +211,7 @@ def make_rights(connection: psycopg.Connection[Any]) -> None:
                 " LANGUAGE sql RETURN $1::name"
             ).format(sql.Identifier(name))
         )
+    hide_numbers(connection)
     hide_what_is_ours(connection)
     run("RESET allow_system_table_mods")
 

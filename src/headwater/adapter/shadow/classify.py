@@ -20,11 +20,11 @@ from typing import Any, Final
 
 import sqlglot
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.scope import traverse_scope
 
 from headwater.adapter.shadow.catalog_names import PG_CATALOG
 from headwater.adapter.sql.query import folded, is_user
+from headwater.adapter.sql.tokens import UNREADABLE
 
 _SCHEMAS: Final = frozenset({"pg_catalog", "information_schema"})
 
@@ -93,15 +93,18 @@ def is_catalog_query(text: str) -> bool:
         return False
     try:
         trees = sqlglot.parse(text, dialect="postgres")
-    except SqlglotError:
+    except UNREADABLE:
         try:
             # ``$1::oid[]``: an array of a type that sqlglot does not know (asyncpg writes it). What
             # is read does not depend on it.
             trees = sqlglot.parse(_EMPTY_BRACKETS.sub("", text), dialect="postgres")
-        except SqlglotError:
+        except UNREADABLE:
             return False
     trees = [tree for tree in trees if tree is not None and not isinstance(tree, exp.Semicolon)]
-    return len(trees) == 1 and _asks_the_catalog(trees[0])
+    try:
+        return len(trees) == 1 and _asks_the_catalog(trees[0])
+    except UNREADABLE:
+        return False  # What it was read as is no query: ``(SHOW x) UNION (SELECT 1)``.
 
 
 def reads_catalog(tree: Any) -> bool:
@@ -131,6 +134,8 @@ def _relations(tree: Any) -> list[bool]:
 
 def _is_catalog(table: Any) -> bool:
     schema = table.args.get("db")
+    if schema is not None and not isinstance(schema, exp.Identifier):
+        return False  # ``pg_catalog. .x``, which is no name.
     if schema is None:
         return folded(table.this) in PG_CATALOG
     return folded(schema) in _SCHEMAS

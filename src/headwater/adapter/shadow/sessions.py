@@ -23,6 +23,7 @@ from psycopg import adapt, pq, sql
 from psycopg.types.string import StrDumperUnknown
 
 from headwater.adapter.shadow.errors import AnswerTooLarge, PostgresRejected, ShadowUnavailable
+from headwater.adapter.shadow.numbers import HINT, SESSION
 
 ROWS_MAX: Final = 100_000
 BYTES_MAX: Final = 64 * 1024 * 1024
@@ -30,6 +31,7 @@ SESSIONS_MAX: Final = 8
 _WAIT_SECONDS: Final = 30.0
 _SYSTEM: Final = "hw_catalog"
 PUBLIC_PATH: Final = ("public",)
+_DENIED: Final = "42501"
 _GONE: Final = ("57P", "080")
 """SQLSTATEs of a server that stops or of a connection that broke."""
 
@@ -110,7 +112,7 @@ class Sessions:
     ) -> Answer:
         """Every row of ``text``; parameters in text form, their types inferred.
 
-        ``settings`` hold for it alone; with some, our system's relations are found.
+        ``settings`` hold for it alone; with the rows of some, our system's relations are found.
         """
         rows, size = [], 0
         _bytes(text)
@@ -118,7 +120,7 @@ class Sessions:
             try:
                 for name, value in settings.items():
                     cursor.execute("SELECT set_config($1, $2, false)", [name, value], prepare=False)
-                if settings:
+                if any(not name.startswith(SESSION) for name in settings):
                     _accept(connection.pgconn.exec_(_set_path((*path, _SYSTEM))))
                 elif tuple(path) != PUBLIC_PATH:
                     _accept(connection.pgconn.exec_(_set_path(path)))
@@ -212,9 +214,13 @@ def _rejection(error: psycopg.Error) -> Exception:
         said.message_primary,
         said.sqlstate,
         detail=said.message_detail,
-        hint=said.message_hint,
+        hint=HINT if _is_about_the_process(said) else said.message_hint,
         position=int(said.statement_position) if said.statement_position else None,
     )
+
+
+def _is_about_the_process(said: psycopg.errors.Diagnostic) -> bool:
+    return said.sqlstate == _DENIED and "pg_stat_" in (said.message_primary or "")
 
 
 def _columns(result: pq.abc.PGresult) -> tuple[ResultColumn, ...]:

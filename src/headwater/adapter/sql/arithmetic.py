@@ -22,12 +22,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
-import sqlglot
 from sqlglot import exp
 
 from headwater.adapter.errors import OutOfRange
 from headwater.adapter.sql.names import bare
 from headwater.adapter.sql.query import folded
+from headwater.adapter.sql.tokens import tree_if_read
 from headwater.adapter.sql.types import wire_type
 from headwater.collection.schema import TYPE
 
@@ -52,7 +52,8 @@ class _Integer:
 
 def integers(sql: str, table: str, schema: pa.Schema) -> Callable[[pa.Table], Any] | None:
     """Return how an expression over the rows of a table is computed, if it is one of integers."""
-    found = _integer(sqlglot.parse_one(sql, dialect="postgres"), bare(table), schema)
+    tree = tree_if_read(sql)
+    found = None if tree is None else _integer(tree, bare(table), schema)
     if found is None:
         return None
 

@@ -22,7 +22,6 @@ from math import prod
 from typing import Any, Final
 
 import pyarrow as pa
-import sqlglot
 from sqlglot import exp
 
 from headwater.adapter.errors import AdapterError
@@ -31,6 +30,7 @@ from headwater.adapter.sql.names import bare
 from headwater.adapter.sql.query import folded
 from headwater.adapter.sql.statements import Given, Value
 from headwater.adapter.sql.text import from_text
+from headwater.adapter.sql.tokens import tree_if_read
 from headwater.adapter.sql.types import arrow_type
 from headwater.adapter.sql.values import assign, evaluate
 from headwater.collection.schema import TYPE
@@ -93,7 +93,7 @@ def point_read(
 
 
 def _shape(sql: str, table: str, schema: pa.Schema, key: Sequence[str]) -> _Shape | None:
-    tree = sqlglot.parse_one(sql, dialect="postgres")
+    tree = tree_if_read(sql)
     if not isinstance(tree, exp.Select):
         return None
     parts = {part for part, value in tree.args.items() if value}

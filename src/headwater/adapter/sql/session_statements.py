@@ -36,3 +36,5 @@ class SelectCatalog:
     """A query about PostgreSQL's catalog that reads no relation of ours: the shadow answers it."""
 
     query_sql: str
+    variables: tuple[tuple[str, str], ...] = ()
+    """What the session's variables are, where it asks for them (``pg_settings``)."""

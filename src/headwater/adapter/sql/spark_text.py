@@ -17,13 +17,12 @@ from typing import Any, Final
 
 from sqlglot import Token, TokenType, exp
 from sqlglot.dialects import Spark
-from sqlglot.errors import ParseError
 
 from headwater.adapter.errors import Unsupported
 from headwater.adapter.sql import query, statements
 from headwater.adapter.sql.names import written
 from headwater.adapter.sql.tokens import Cursor, Source, split
-from headwater.adapter.sql.trees import from_sqlglot, strip_as_of, written_at
+from headwater.adapter.sql.trees import read_by, strip_as_of, written_at
 
 QUERY_WORDS: Final = (("SELECT",), ("WITH",), ("VALUES",), ("FROM",), ("(",))
 
@@ -122,8 +121,4 @@ def _with_windows(tokens: Sequence[Token]) -> list[Token]:
 
 def tree_of(source: Source) -> Any:
     """What sqlglot makes of a query."""
-    try:
-        trees = Spark().parser().parse(_with_windows(source.tokens), source.whole)
-    except ParseError as error:
-        raise from_sqlglot(source, error) from error
-    return trees[0]
+    return read_by(Spark(), source, _with_windows(source.tokens))

@@ -9,12 +9,14 @@ Positions are characters from 0 in the whole text the client sent; errors report
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
+import sqlglot
 from sqlglot.dialects import Postgres, Spark
-from sqlglot.errors import TokenError
+from sqlglot.errors import SqlglotError, TokenError
 from sqlglot.tokens import TokenType
 
 from headwater.adapter.errors import SqlSyntaxError
@@ -28,7 +30,23 @@ _QUOTED = (
     TokenType.BYTE_STRING,
     TokenType.NUMBER,
 )
+_NUMBER: Final = re.compile(r"(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?", re.IGNORECASE)
 _STRINGS = (TokenType.STRING, TokenType.HEREDOC_STRING, TokenType.BYTE_STRING)
+
+
+UNREADABLE: Final = (SqlglotError, AttributeError, LookupError, TypeError, ValueError)
+"""What sqlglot's parsers raise of a text that is no SQL: its own errors, and where they trip."""
+
+
+def tree_if_read(sql: str) -> Any:
+    """Return what sqlglot makes of a text of PostgreSQL's; None where it cannot read it.
+
+    For who looks for a shape and leaves everything else to others: they say what is wrong.
+    """
+    try:
+        return sqlglot.parse_one(sql, dialect="postgres")
+    except UNREADABLE:
+        return None
 
 
 class _Tokenizer(Postgres.Tokenizer):  # type: ignore[misc]  # sqlglot is Any here
@@ -78,6 +96,8 @@ def split(sql: str, dialect: Dialect = "postgres") -> tuple[Source, ...]:
     except TokenError as error:
         # The tokenizer gives up at the end of an unterminated string or comment.
         raise SqlSyntaxError(None, detail="A quoted string or comment does not end.") from error
+    if dialect == "postgres":
+        _check_numbers(sql, tokens)
     statements: list[Source] = []
     current: list[Any] = []
     for token in tokens:
@@ -89,6 +109,14 @@ def split(sql: str, dialect: Dialect = "postgres") -> tuple[Source, ...]:
     if current:
         statements.append(Source(sql, tuple(current), dialect))
     return tuple(statements)
+
+
+def _check_numbers(sql: str, tokens: Sequence[Any]) -> None:
+    """Refuse what begins like a number and is none: sqlglot's tokenizer takes ``0e`` for one."""
+    for token in tokens:
+        if token.token_type == TokenType.NUMBER and not _NUMBER.fullmatch(token.text):
+            near = sql[token.start : token.end + 1]
+            raise SqlSyntaxError(near, position=token.start + 1, detail="A number ends too soon.")
 
 
 def is_word(token: Any, *words: str) -> bool:

@@ -7,7 +7,7 @@ is refused, never dropped. ``AS OF`` is not in its grammar and is cut off first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -17,10 +17,16 @@ from sqlglot.dialects import Postgres
 from sqlglot.errors import ParseError
 from sqlglot.tokens import TokenType
 
-from headwater.adapter.errors import AdapterError, DatetimeOutOfRange, SqlSyntaxError, Unsupported
+from headwater.adapter.errors import (
+    AdapterError,
+    DatetimeOutOfRange,
+    SqlSyntaxError,
+    Unsupported,
+)
 from headwater.adapter.sql import query, statements, text
 from headwater.adapter.sql.names import written
-from headwater.adapter.sql.tokens import Cursor, Source, syntax_error
+from headwater.adapter.sql.tokens import UNREADABLE, Cursor, Source, syntax_error
+from headwater.adapter.too_complex import TooComplex
 from headwater.persist.batch import TIME_LIMIT
 
 
@@ -92,12 +98,38 @@ def tree_of(source: Source) -> Any:
 
 def parse_tree(source: Source) -> Any:
     """What sqlglot makes of exactly this statement."""
+    tree = read_by(Postgres(), source, source.tokens)
+    check_operands(tree)
+    return tree
+
+
+def read_by(dialect: Any, source: Source, tokens: Sequence[Any]) -> Any:
+    """What a dialect of sqlglot makes of a statement's tokens: one tree, or a syntax error."""
     try:
-        trees = Postgres().parser().parse(list(source.tokens), source.whole)
+        trees = dialect.parser().parse(list(tokens), source.whole)
     except ParseError as error:
         raise from_sqlglot(source, error) from error
-    assert len(trees) == 1, "a statement has no semicolon inside"
+    except RecursionError as error:
+        raise TooComplex from error
+    except UNREADABLE as error:
+        raise SqlSyntaxError(None, detail="It cannot be read as a query.") from error
+    if len(trees) != 1 or trees[0] is None:
+        raise syntax_error(source, source.tokens[0])
     return trees[0]
+
+
+def check_operands(tree: Any) -> None:
+    """Refuse what is put together as if it were a query: sqlglot reads more there than there is."""
+    for union in tree.find_all(exp.SetOperation):
+        for operand in (union.this, union.expression):
+            inner = operand.unnest()
+            if not isinstance(inner, exp.Query | exp.Values | exp.Table):
+                raise SqlSyntaxError(first_word(inner), detail="A query is wanted here.")
+
+
+def first_word(tree: Any) -> str:
+    """What a tree that should not be there begins with, for an error."""
+    return str(tree.sql(dialect="postgres")).strip("( ").partition(" ")[0]
 
 
 @contextmanager
@@ -129,5 +161,7 @@ def only(node: Any, what: str, *allowed: str) -> None:
 
 def relation(table: Any, what: str) -> str:
     """The name of a table that stands alone, without alias or anything else."""
+    if not isinstance(table, exp.Table):
+        raise SqlSyntaxError(first_word(table), detail=f"{what} wants the name of a relation.")
     only(table, what, "this", "db", "catalog")
     return written([query.folded(part) for part in table.parts])

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
-from headwater.adapter.errors import InvalidDefinition, UnknownType, Unsupported
+from headwater.adapter.errors import InvalidDefinition, SqlSyntaxError, UnknownType, Unsupported
 from headwater.adapter.sql.constraints import NUMBERED
 from headwater.adapter.value_errors import InvalidLength
 
@@ -72,24 +72,35 @@ def arrow_type(written: Any) -> pa.DataType:
             raise Unsupported("type json", hint="Use jsonb, or text to keep the spelling.")
         instead = _INSTEAD_OF_ARRAYS if kind == _T.ARRAY else _INSTEAD
         raise Unsupported(f"type {written.sql(dialect='postgres').lower()}", hint=instead)
-    modifiers = tuple(int(parameter.name) for parameter in written.expressions)
-    if not modifiers:
+    found = modifiers(written)
+    if not found:
         return plain
     if kind == _T.DECIMAL:
-        return _numeric(modifiers)
-    if kind == _T.DOUBLE and len(modifiers) == 1 and 1 <= modifiers[0] <= _DOUBLE_BITS_MAX:
-        return pa.float32() if modifiers[0] <= _REAL_BITS_MAX else pa.float64()
-    if kind in (_T.TIMESTAMP, _T.TIMESTAMPTZ) and modifiers == (_TIMESTAMP_DIGITS,):
+        return _numeric(found)
+    if kind == _T.DOUBLE and len(found) == 1 and 1 <= found[0] <= _DOUBLE_BITS_MAX:
+        return pa.float32() if found[0] <= _REAL_BITS_MAX else pa.float64()
+    if kind in (_T.TIMESTAMP, _T.TIMESTAMPTZ) and found == (_TIMESTAMP_DIGITS,):
         return plain
     hint = "Use text." if kind in (_T.VARCHAR, _T.CHAR) else None
     raise Unsupported(f"type {written.sql(dialect='postgres').lower()}", hint=hint)
+
+
+def modifiers(written: Any) -> tuple[int, ...]:
+    """The numbers behind the name of a sqlglot ``DataType``."""
+    names = [str(parameter.name) for parameter in written.expressions]
+    if not all(name.isascii() and name.isdigit() for name in names):
+        raise SqlSyntaxError(
+            written.sql(dialect="postgres").lower(),
+            detail="The modifiers of a type are whole numbers.",
+        )
+    return tuple(map(int, names))
 
 
 def length_max(written: Any) -> int | None:
     """How many characters a column written ``varchar(n)`` holds; None: as many as there are."""
     if written.this != _T.VARCHAR or len(written.expressions) != 1:
         return None
-    length = int(written.expressions[0].name)
+    (length,) = modifiers(written)
     if not 1 <= length <= _VARCHAR_MAX:
         raise InvalidLength(length, _VARCHAR_MAX)
     return length

@@ -77,6 +77,8 @@ def _status_of(seen: Seen, each: catalog.Object) -> tuple[str, str | None]:
         return delivery.state.value, delivery.error or None
     if gid is None:
         return "ready", None
+    if (full := seen.core.retries.room.full) is not None:
+        return "stalled", f"The disk is full: there is no room for {full.place}."
     if (why := seen.why_stalled(each)) is not None:
         return "stalled", why
     collection = seen.state.collections[gid]

@@ -32,14 +32,14 @@ from uuid import uuid4
 from headwater.base.errors import Determinate, ExternalError, Indeterminate, InvalidUsage
 from headwater.persist.blob.directory import DurableDirectories, sync_directory
 from headwater.persist.blob.key import check_key, check_prefix, check_range
+from headwater.persist.errors import DiskFull
 from headwater.persist.location import ObjectInfo
 
 TEMPORARY: Final = "~temporary"
+PLACE: Final = "the location's objects"
 
 # errno → (what is wrong, what to do). With these the kernel says it did nothing.
 REFUSALS: Final = {
-    errno.ENOSPC: ("the disk is full", "free space there or move the location to a larger disk"),
-    errno.EDQUOT: ("the disk quota is used up", "raise the quota or free space there"),
     errno.EFBIG: ("the file would exceed the size limit", "raise the limit (ulimit -f)"),
     errno.EROFS: ("the file system is read-only", "remount it writable, or open read-only"),
     errno.EACCES: ("permission denied", "give this user access to it, or open read-only"),
@@ -56,6 +56,8 @@ _NO_OBJECT: Final = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 def external(cause: OSError, path: Path, *, nothing_happened: bool) -> ExternalError:
     """Sort an error of the operating system by whether its effect may have happened."""
+    if cause.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFull(PLACE, str(path), quota=cause.errno == errno.EDQUOT)
     refusal = REFUSALS.get(cause.errno or 0)
     if refusal is not None:
         what, remedy = refusal

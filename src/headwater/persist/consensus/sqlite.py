@@ -25,7 +25,7 @@ All connections of a process to one file share its ``-shm``, as the first one op
 that came second to ``readonly_shm`` could not write. Hence :data:`_OPENING`.
 
 **Sorting of failures.** Before ``COMMIT`` is issued nothing can have happened: Determinate. From
-then on only what :data:`REFUSALS` lists is: the disk is full, others hold the lock. An I/O error is
+then on only a full disk is, and what :data:`REFUSALS` lists: others hold the lock. An I/O error is
 Indeterminate, and the connection is replaced, so that the next call reads what is really there.
 A database that cannot be read because its pages are damaged is Corrupt.
 """
@@ -47,11 +47,12 @@ from headwater.base.errors import Determinate, ExternalError, Indeterminate, Inv
 from headwater.base.ids import SeqNo
 from headwater.persist.blob.directory import DurableDirectories, sync_directory
 from headwater.persist.consensus.seqno import check_limit, check_seqno, check_truncation, follows
-from headwater.persist.errors import Corrupt, NewerFormat
+from headwater.persist.errors import Corrupt, DiskFull, NewerFormat
 from headwater.persist.location import AppendOutcome, Committed, LogEntry, LostRace
 
 APPLICATION_ID: Final = 0x48574C47  # "HWLG"
 FORMAT: Final = 1
+PLACE: Final = "the location's log"
 BUSY_TIMEOUT_S: Final = 5.0
 QUIET_READ_ATTEMPTS_MAX: Final = 100
 INCOMPLETE_ATTEMPTS_MAX: Final = 20
@@ -61,7 +62,6 @@ INCOMPLETE_WAIT_S: Final = 0.001
 REFUSALS: Final = {
     sqlite3.SQLITE_BUSY: "another process holds the log; try again",
     sqlite3.SQLITE_LOCKED: "another process holds the log; try again",
-    sqlite3.SQLITE_FULL: "the disk is full; free space there or move the log to a larger disk",
     sqlite3.SQLITE_READONLY: "it is read-only; give this user write access, or open read-only",
     sqlite3.SQLITE_PERM: "permission denied; give this user access to it",
     sqlite3.SQLITE_CANTOPEN: "it cannot be opened; check that path and directory exist, and that "
@@ -174,7 +174,9 @@ class SqliteConsensus:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
         except sqlite3.Error as cause:
-            self._drop()
+            if _code(cause) != sqlite3.SQLITE_FULL:
+                # Of that it has rolled back, and to open another connection may need room, too.
+                self._drop()
             raise self._external(cause, nothing_happened=not committing) from cause
 
     def _read(self, read: Callable[[sqlite3.Connection], Read]) -> Read:
@@ -312,9 +314,19 @@ class SqliteConsensus:
             with suppress(sqlite3.Error):
                 connection.close()
 
+    def _has_room(self) -> bool:
+        """Whether its disk has any; of a file that could not grow SQLite says no more."""
+        try:
+            return os.statvfs(self._path.parent).f_bavail > 0
+        except OSError:
+            return True
+
     def _external(self, cause: sqlite3.Error, *, nothing_happened: bool) -> ExternalError:
         """Sort an error of SQLite by whether its effect may have happened."""
         code = _code(cause)
+        stopped = nothing_happened and code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
+        if code == sqlite3.SQLITE_FULL or (stopped and not self._has_room()):
+            return DiskFull(PLACE, str(self._path))
         remedy = REFUSALS.get(code)
         if remedy is not None:
             return Determinate(f"{self._path}: {cause}: {remedy}")

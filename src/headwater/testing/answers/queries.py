@@ -64,6 +64,8 @@ FALLIBLE: Final[Mapping[Type, Sequence[str]]] = {
 """What fails on some values of a column, by its type."""
 FAILING: Final = 0.1
 """How many of the queries may."""
+OF_JSON: Final = 0.03
+"""How many are of jsonb."""
 COLUMNS_MAX: Final = 4
 DEPTHS: Final = (1, 1, 1, 1, 2, 2, 3)
 """How many SELECTs stand inside each other, at most. Most mistakes are seen in small queries."""
@@ -105,6 +107,8 @@ class Queries(Expressions):
         """Return a whole query."""
         if self._is(FAILING):
             return Query(self._failing(), is_ordered=False)
+        if self._is(OF_JSON):
+            return Query(self._of_json(), is_ordered=False)
         types = self._types(COLUMNS_MAX)
         shared = self._with() if self._is(0.15) else ""
         sql = self.rows(types, self.random.choice(DEPTHS))
@@ -118,6 +122,24 @@ class Queries(Expressions):
                 if self._is(0.4):
                     sql += " OFFSET 1"
         return Query(shared + sql, is_ordered)
+
+    def _of_json(self) -> str:
+        """Return a query of jsonb, which has no order here and few functions."""
+        source = self._from(1)
+        json = self.column("jsonb", source.scope)
+        if json is None:
+            return f"SELECT {self.literal('jsonb')} AS c1 FROM {source.sql}"  # noqa: S608 - ours
+        text = self.random.choice(
+            (
+                "SELECT {0} AS c1, count(*) AS c2 FROM {1} GROUP BY {0}",
+                "SELECT DISTINCT {0} AS c1 FROM {1}",
+                "SELECT coalesce({0}, '7') AS c1, {0} IS NULL AS c2 FROM {1}",
+                "SELECT count(DISTINCT {0}) AS c1 FROM {1} WHERE {0} <> '7'",
+                "SELECT {0} AS c1 FROM {1} WHERE {0} IN ('7', '[1, null]') UNION SELECT '7'::jsonb",
+                "SELECT CASE WHEN {0} = '{{\"a\": 1}}' THEN {0} END AS c1 FROM {1}",
+            )
+        )
+        return text.format(json, source.sql)
 
     def _failing(self) -> str:
         """Return a query that fails on some rows, if they are there."""
@@ -212,8 +234,10 @@ class Queries(Expressions):
                     return found  # A JOIN behind it would not see what stands before the comma.
             else:
                 word = self.random.choice(_JOINS)
-                on = self._on(found.scope, other.scope, equal=word == "FULL JOIN")
-                sql = f"{found.sql} {word} {other.sql} ON {on}"
+                condition = f"ON {self._on(found.scope, other.scope, equal=word == 'FULL JOIN')}"
+                if self._is(0.2) and all(_has_one_key(each.scope) for each in (found, other)):
+                    condition = "USING (k)"
+                sql = f"{found.sql} {word} {other.sql} {condition}"
                 found = _From(sql, (*found.scope, *other.scope))
         if self._is(0.05):
             return self._lateral(found)
@@ -457,6 +481,10 @@ class Queries(Expressions):
         value = Expressions.of(self, type_, scope, 0)
         how = self.random.choice(("IN", "IN", "NOT IN", "= ANY", "< ALL", ">= ANY"))
         return f"({value} {how} (SELECT {own} FROM {inner.sql}{where}))"  # noqa: S608 - ours
+
+
+def _has_one_key(scope: Scope) -> bool:
+    return sum(term.sql.endswith(".k") for term in scope) == 1
 
 
 def _listed(outputs: Sequence[str]) -> str:

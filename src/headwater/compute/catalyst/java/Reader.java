@@ -158,6 +158,9 @@ public final class Reader implements Serializable, java.util.function.Function {
         if (value.signum() != 0 && (long) value.precision() - value.scale() > precision) {
             throw overflow(text);
         }
+        if (isBare() && value.signum() != 0) {
+            requireBare(text, value);
+        }
         if (value.signum() == 0 || (long) value.scale() - value.precision() > scale + 1L) {
             value = BigDecimal.ZERO;
         }
@@ -170,7 +173,20 @@ public final class Reader implements Serializable, java.util.function.Function {
 
     /** PostgreSQL's numeric of no precision has room for it, ours has not. */
     private RuntimeException overflow(String text) {
-        return precision == BARE_PRECISION && scale == BARE_SCALE ? outOfRange(text) : Grammar.failed("numeric field overflow");
+        return isBare() ? outOfRange(text) : Grammar.failed("numeric field overflow");
+    }
+
+    private boolean isBare() {
+        return precision == BARE_PRECISION && scale == BARE_SCALE;
+    }
+
+    /** What a numeric of no precision would have to round: PostgreSQL does not. */
+    private static void requireBare(String text, BigDecimal value) {
+        long digits = (long) value.stripTrailingZeros().scale();
+        if (digits > BARE_SCALE) {
+            throw Grammar.failed("value " + text + " does not fit into numeric: it has " + digits
+                + " digits after the point, of which " + BARE_SCALE + " are kept; cast it to numeric(p,s)");
+        }
     }
 
     private Matcher floating(String text) {
