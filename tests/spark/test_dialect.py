@@ -24,7 +24,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from headwater.adapter.dialect import Transpiled, to_spark
+from headwater.adapter.dialect import Transpiled, patterns, to_spark
 from headwater.adapter.errors import AdapterError
 from headwater.adapter.mistakes import sentence, sqlstate
 from headwater.adapter.sql.forms import canonical
@@ -266,6 +266,15 @@ def test_every_letter_has_the_same_cases(both: Both) -> None:
             different = [(written, *pair) for pair in pairs if pair[1] != pair[2]]
             assert not different
         assert known != text
+
+
+def test_a_regex_takes_every_letter_in_its_two_cases(both: Both) -> None:
+    letters = "".join(filter(str.isalnum, map(chr, range(0x20000))))
+    ((upper, lower),) = both.theirs(
+        f"select upper(t), lower(t) from (select '{letters}' as t) as q"
+    )
+    pairs = zip(letters, upper, lower, strict=True)
+    assert not [each for each, *two in pairs if set(patterns._cases(each)) != set(two)]
 
 
 # --- texts that are read as values ----------------------------------------------------------------

@@ -96,9 +96,13 @@ def _java_regex(node: Any, pattern: str, *, fold: bool) -> str:
     return "".join(written)
 
 
+_UPPER_SINCE: Final = {"\u019b": "\ua7dc", "\u0264": "\ua7cb"}
+"""What Unicode 16 has given an upper case, which PostgreSQL knows and not every Python."""
+
+
 def _cases(letter: str) -> list[str]:
     """A letter in upper and in lower case, each one character: PostgreSQL's two, sorted."""
-    forms = [letter.upper(), letter.title(), letter]
+    forms = [_UPPER_SINCE.get(letter, letter.upper()), letter.title(), letter]
     upper = next(form for form in forms if len(form) == 1)
     # The one lower case that is two characters in full.
     lower = "i" if letter == "\u0130" else letter.lower()

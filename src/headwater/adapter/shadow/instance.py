@@ -37,7 +37,7 @@ from headwater.base.scratch import Scratch
 
 _log = logging.getLogger(__name__)
 
-LAYOUT: Final = 4
+LAYOUT: Final = 5
 """Version of what :mod:`.bootstrap` makes: another one is thrown away and made again."""
 
 MEMORY_KILOBYTES_MAX: Final = 768 * 1024
