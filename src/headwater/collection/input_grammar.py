@@ -95,7 +95,7 @@ _OFFSET = (
     r"(?<shift>[+-])(?:(?<packed>\d{3,4})"
     r"|(?<hours>\d{1,2})(?::(?<minutes>\d{1,2})(?::(?<seconds>\d{1,2}))?)?)"
 )
-_ZONE = r"(?<zone>(?!t\d)[a-z][a-z0-9_]*(?:[-+/][a-z0-9_]+)*)"
+_ZONE = r"(?<zone>(?!t\d|(?:ad|bc)(?!\w))[a-z][a-z0-9_]*(?:[-+/][a-z0-9_]+)*)"
 _ERA = r"(?:\s+(?<era>ad|bc))?"
 
 MOMENTS: Final = (
