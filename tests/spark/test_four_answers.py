@@ -86,6 +86,8 @@ def _counted(queries: int, seed: str) -> dict[str, int]:
         timeout=None,
         check=False,
         cwd=ROOT,
+        # What the JVMs of short tests are told makes one slower that has thousands of queries.
+        env={name: value for name, value in os.environ.items() if name != "JAVA_TOOL_OPTIONS"},
     )
     print(told.stdout[-20_000:], told.stderr[-5_000:])
     found = re.search(

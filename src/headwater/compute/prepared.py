@@ -38,6 +38,7 @@ from headwater.compute.install import (
 )
 from headwater.compute.ir import plan as plans
 from headwater.compute.query import Query
+from headwater.compute.select import mentioned
 from headwater.persist.commands import Atomic, Command
 from headwater.persist.core import Core
 from headwater.persist.decision import collection_named
@@ -84,7 +85,10 @@ class PreparedView:
 
     def _installed(self, state: State, query: Query, text: str) -> Installation:
         asked = self._asked
-        inputs = {name: collection_named(state, each) for name, each in asked.relations.items()}
+        relations = asked.relations
+        # Of all that there is, what the query does not speak of may be gone by now.
+        names = mentioned(query, relations) if isinstance(query, str) else relations
+        inputs = {name: collection_named(state, relations[name]) for name in names}
         wanted = Wanted(
             asked.name,
             query,
