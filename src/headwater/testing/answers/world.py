@@ -57,17 +57,23 @@ DECLARED: Final[Mapping[str, Mapping[str, str]]] = {
     "v": {"id": "int PRIMARY KEY", "k": "bigint", "s": "text", "z": "numeric", "j": "jsonb"},
 }
 
+_KINDS: Final[Mapping[str, Type]] = {
+    "int": "int",
+    "int PRIMARY KEY": "int",
+    "bigint": "bigint",
+    "numeric": "numeric",
+    "numeric(9,2)": "numeric",
+    "double precision": "float",
+    "text": "text",
+    "boolean": "bool",
+    "date": "date",
+    "timestamp": "timestamp",
+    "timestamptz": "timestamptz",
+    "jsonb": "jsonb",
+}
 COLUMNS: Final[Mapping[str, Mapping[str, Type]]] = {
-    "t": {"k": "int", "g": "text", "x": "bigint", "n": "numeric", "f": "float", "b": "bool"},
-    "u": {
-        "k": "int",
-        "h": "text",
-        "y": "int",
-        "d": "date",
-        "ts": "timestamp",
-        "tz": "timestamptz",
-    },
-    "v": {"id": "int", "k": "bigint", "s": "text", "z": "numeric", "j": "jsonb"},
+    table: {name: _KINDS[declared] for name, declared in columns.items()}
+    for table, columns in DECLARED.items()
 }
 
 VALUES: Final[Mapping[Type, Sequence[str]]] = {
