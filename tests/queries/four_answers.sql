@@ -32,3 +32,8 @@ SELECT cast(g AS int) AS c1 FROM t;
 SELECT cast(g AS boolean) AS c1 FROM t WHERE g IN ('7', '');
 SELECT substr(h, 1, y) AS c1 FROM u;
 SELECT least(k, NULL) / x AS c1 FROM t;
+
+-- EXISTS as an operand stood without brackets, which Spark does not read.
+SELECT k AS c1 FROM u WHERE (EXISTS (SELECT 1 FROM t)) IS NOT UNKNOWN;
+SELECT k AS c1 FROM u WHERE nullif((EXISTS (SELECT 1 FROM t WHERE t.k = u.k)), true) IS NULL;
+SELECT k AS c1 FROM u WHERE (EXISTS (SELECT 1 FROM v)) IN (true, NULL);

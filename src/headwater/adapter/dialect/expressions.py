@@ -296,7 +296,7 @@ class Expressions:
 
     def _exists(self, node: Any, scope: Scope) -> Typed:
         text, _ = self._queries.nested(node.this, scope)
-        return Typed(f"EXISTS ({text})", BOOLEAN, node)
+        return Typed(f"(EXISTS ({text}))", BOOLEAN, node)
 
     def _case(self, node: Any, scope: Scope) -> Typed:
         only(node, "this", "ifs", "default")
