@@ -63,6 +63,7 @@ def asked(servers: Servers, queries: list[Query], worlds: int = 1) -> Report:
     return report
 
 
+@pytest.mark.timeout(1_800)  # Each finding is made small, which takes a minute.
 def test_random_queries_have_one_answer() -> None:
     counted = _counted(QUERIES, SEED)
     assert counted["differ"] == 0
@@ -70,6 +71,7 @@ def test_random_queries_have_one_answer() -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(86_400)
 def test_many_random_queries_have_one_answer() -> None:
     counted = _counted(20_000, os.environ.get("HEADWATER_SEED", ""))
     assert counted["differ"] == 0
